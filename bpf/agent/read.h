@@ -86,7 +86,8 @@ static __always_inline bool agent_read6(ctx_t *ctx, __u32 at, struct agent_ip *i
 	return true;
 }
 
-/* agent_is_complete says whether a header's lengths are consistent with each other and with the length of the frame. */
+/* agent_is_complete reports whether a header's lengths are consistent with each other and with the length of the
+ * frame. */
 static __always_inline bool agent_is_complete(const struct agent_ip *ip, __u32 least, __u32 room)
 {
 	return ip->header >= least && ip->length >= ip->header && ip->length <= room;

@@ -60,14 +60,14 @@ static __always_inline void count_reply(const struct packet *packet, const __u32
 	count->returned_bytes += packet->length;
 }
 
-/* accepts_syn says whether a reply is a SYN-ACK. */
+/* accepts_syn reports whether a reply is a SYN-ACK. */
 static __always_inline bool accepts_syn(const struct packet *reply)
 {
 	return (reply->tcp_flags & (TCP_SYN | TCP_ACK)) == (TCP_SYN | TCP_ACK);
 }
 
-/* refuses_syn says whether a reply is a RST in answer to a SYN: unlike a RST of a connection it has the sequence number
- * 0, for there is none (RFC 9293 section 3.10.7.1). */
+/* refuses_syn reports whether a reply is a RST in answer to a SYN: unlike a RST of a connection it has the sequence
+ * number 0, because there is none (RFC 9293 section 3.10.7.1). */
 static __always_inline bool refuses_syn(const struct packet *reply, __be32 sequence)
 {
 	return (reply->tcp_flags & (TCP_RST | TCP_ACK)) == (TCP_RST | TCP_ACK) && !sequence;

@@ -8,8 +8,8 @@
 
 #include "balance.h"
 
-/* fails_open says whether packets for VIPs are passed to the kernel. It costs each packet a load from a cache line that
- * is written a few times a second, and a branch. */
+/* fails_open reports whether packets for VIPs are passed to the kernel. It costs each packet a load from a cache line
+ * that is written a few times a second, and a branch. */
 static __always_inline bool fails_open(void *generation)
 {
 	return __builtin_expect(*(const __u32 *)(const void *)&head_of(generation)->orphaned != 0, 0);

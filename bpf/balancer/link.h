@@ -22,7 +22,7 @@ static __always_inline __u32 tag_length(const struct packet *packet)
 	return CTX_TAGS ? packet->network - sizeof(struct ethhdr) : 0;
 }
 
-/* is_other_interface says whether an egress interface is another than the ingress interface. 0 means the ingress
+/* is_other_interface reports whether an egress interface is another than the ingress interface. 0 means the ingress
  * interface. */
 static __always_inline bool is_other_interface(__u32 interface)
 {

@@ -68,7 +68,7 @@ static __always_inline struct endpoint_slot6 *endpoint6_at(void *generation, __u
 	       (at & loaded.endpoints6.mask);
 }
 
-/* WITHIN says whether an index is below a count. It is compared here, in the register that the index is used from
+/* WITHIN reports whether an index is below a count. It is compared here, in the register that the index is used from
  * afterwards: where the compiler compared a copy, or keeps the index on the stack meanwhile, verifiers of Linux 6.1
  * would not know that the used value is the compared one. */
 #define WITHIN(index, count)                                                        \
@@ -187,8 +187,8 @@ static __always_inline bool has_scheduler(enum scheduler scheduler)
 /* has_hairpins is a constant to the verifier, too. */
 static __always_inline bool has_hairpins(void) { return loaded.hairpins; }
 
-/* has_returns says whether replies of a service pass here: otherwise the code that sends replies is not in the loaded
- * program. */
+/* has_returns reports whether replies of a service pass here: otherwise the code that sends replies is not in the
+ * loaded program. */
 static __always_inline bool has_returns(void)
 {
 	return has_mode(MODE_NAT) || has_mode(MODE_FULLNAT) || has_hairpins();
@@ -203,8 +203,8 @@ static __always_inline __be32 *source_at(void *generation, struct backend *backe
 	return address_or_null(backend->local);
 }
 
-/* has_rewrites says whether a service has a mode that changes more of a packet than its MAC addresses. Without one, the
- * code for that is not in the loaded program. */
+/* has_rewrites reports whether a service has a mode that changes more of a packet than its MAC addresses. Without one,
+ * the code for that is not in the loaded program. */
 static __always_inline bool has_rewrites(void)
 {
 	return loaded.modes & ~(1U << MODE_L2DSR);

@@ -40,7 +40,7 @@ struct packet {
 	__u8 tos;
 };
 
-/* opens_connection says whether a packet is a SYN: TCP's first of a connection. */
+/* opens_connection reports whether a packet is a SYN: TCP's first of a connection. */
 static __always_inline bool opens_connection(const struct packet *packet)
 {
 	return (packet->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
@@ -67,7 +67,7 @@ static __always_inline bool mac_equal(const void *a, const volatile void *b)
 	       *(const __u16 *)(a + 4) == *(const volatile __u16 *)(b + 4);
 }
 
-/* part says whether a packet is parsed, or the quote of one. */
+/* part reports whether a packet is parsed, or the quote of one. */
 enum part {
 	PART_ALL,
 	/* The quote of an ICMP error: its transport header may be cut short, and is not read. */

@@ -8,9 +8,9 @@
  * transport header. */
 #define HEADERS_MAX 256
 
-/* readable says whether all headers of a plain packet can be read without pulling more of it into the linear part.
- * Pulling costs more than all the rest, for the packet's sender may still hold it (TCP keeps unacknowledged segments):
- * the kernel then copies it. */
+/* readable reports whether all headers of a plain packet can be read without pulling more of it into the linear part.
+ * Pulling costs more than all the rest, because the packet's sender may still hold it (TCP keeps unacknowledged
+ * segments): the kernel then copies it. */
 static __always_inline bool readable(const ctx_t *ctx)
 {
 #if CTX_PULLS
@@ -39,7 +39,7 @@ static __always_inline bool readable(const ctx_t *ctx)
 #endif
 }
 
-/* is_complete says whether the frame has the complete IP packet, by the length in its header. */
+/* is_complete reports whether the frame has the complete IP packet, by the length in its header. */
 static __always_inline bool is_complete(ctx_t *ctx, const struct packet *packet)
 {
 	__u64 wanted = packet->network + packet->length;
@@ -59,7 +59,7 @@ static __always_inline __be32 sequence_of(ctx_t *ctx, const struct packet *packe
 	return tcp->seq;
 }
 
-/* has_ports says whether a packet has ports. */
+/* has_ports reports whether a packet has ports. */
 static __always_inline bool has_ports(const struct packet *packet)
 {
 	return !packet->later && !packet->unwalked &&

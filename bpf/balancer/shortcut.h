@@ -42,7 +42,7 @@ static __always_inline enum outcome shortcut_known(ctx_t *ctx, void *generation,
 	return shortcut_by(ctx, packet, ipv6, decision, frame);
 }
 
-/* has_shortcut says whether packets of a service can take the shortest path. */
+/* has_shortcut reports whether packets of a service can take the shortest path. */
 static __always_inline bool has_shortcut(const struct service *service)
 {
 	if (service->mode == MODE_L2DSR || (has_mode(MODE_NAT) && service->mode == MODE_NAT))
@@ -103,7 +103,7 @@ static __always_inline enum outcome try_shortcut(ctx_t *ctx, void *generation, _
 			   &tag) == OUTCOME_NONE)
 		outcome = type == bpf_htons(ETH_P_IP) ? shortcut(ctx, generation, false, egress) :
 							shortcut(ctx, generation, true, egress);
-	/* Else the compiler keeps the results of later tests of it in registers beside it, and sets them anew before each
+	/* Else the compiler keeps the results of later tests of it in registers beside it, and sets them again before each
 	 * of the tests. */
 	asm("" : "+r"(outcome));
 #endif

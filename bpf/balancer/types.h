@@ -693,9 +693,8 @@ struct mirror {
 	/* Incremented by each change, which invalidates entries cached before (struct route_entry). */
 	__u32 epoch;
 	__u64 rest[7];
-	/* The clock of struct head as it was last seen to move, in the high half; and when, in
-	 * jiffies, above a bit that says whether that was soon after the reading before. Packets
-	 * write it. */
+	/* The clock of struct head as it was last seen to move, in the high half; and when, in jiffies, above a bit that
+	 * reports whether that was soon after the reading before. Packets write it. */
 	__u64 lease;
 	__u64 rest2[7];
 	struct mirror_hop hops[MIRROR_HOPS];

@@ -4,7 +4,7 @@
  * its index, and answers end in a tap.
  *
  * The sender is run by BPF_PROG_TEST_RUN with live frames. Frame n of a flood is a function of its seed and n, so that
- * its receiver can check it. Recycled frames still have their old content: the sender writes every byte anew. */
+ * its receiver can check it. Recycled frames still have their old content: the sender writes every byte again. */
 #include <stdbool.h>
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -81,7 +81,7 @@ __u64 next;
 __u64 began;
 __u32 stopped;
 
-/* due says whether it is time for frame n. */
+/* due reports whether it is time for frame n. */
 static __always_inline bool due(__u64 n)
 {
 	__u64 now;

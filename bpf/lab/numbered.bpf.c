@@ -47,7 +47,7 @@ static __always_inline bool numbered(struct __sk_buff *skb, struct tail *tail)
 	       !bpf_skb_load_bytes(skb, skb->len - sizeof(*tail), tail, sizeof(*tail)) && tail->mark == mark;
 }
 
-/* Sets the bit of a number, and says whether it was set. */
+/* Sets the bit of a number, and reports whether it was set. */
 static __always_inline bool set_bit(void *numbers, __u64 number)
 {
 	__u32 place = number / 64;

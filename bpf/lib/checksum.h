@@ -68,7 +68,7 @@ static __always_inline __u64 checksum_change_address(const __be32 *from, const _
 	return change;
 }
 
-/* checksum_write writes a transport checksum anew. In UDP a checksum of 0, which means none, stays, and one that comes
+/* checksum_write writes a transport checksum again. In UDP a checksum of 0, which means none, stays, and one that comes
  * to 0 is written as 0xffff (RFC 768). */
 static __always_inline void checksum_write(__u16 *check, __u16 anew, bool udp)
 {

@@ -101,7 +101,7 @@ static __always_inline long ctx_cut(ctx_t *ctx, __u32 length)
 	return bpf_skb_change_tail(ctx, length, 0);
 }
 
-/* ctx_tagged says whether there is a tag, which would have to be removed for another link. */
+/* ctx_tagged reports whether there is a tag, which would have to be removed for another link. */
 static __always_inline bool ctx_tagged(const ctx_t *ctx)
 {
 	return ctx->vlan_present;

@@ -61,8 +61,8 @@ static __always_inline __u32 ctx_interface(const ctx_t *ctx)
 	return ctx->ingress_ifindex;
 }
 
-/* ctx_grow makes room at the front. The frame's link header stays where it was,
- * behind the room, and is to be written anew. */
+/* ctx_grow makes room at the front. The frame's link header stays where it was, behind the room, and is to be written
+ * again. */
 static __always_inline long ctx_grow(ctx_t *ctx, __u32 by, bool ipv6, bool udp, bool datagram)
 {
 	return bpf_xdp_adjust_head(ctx, -(int)by);
@@ -80,10 +80,10 @@ static __always_inline long ctx_cut(ctx_t *ctx, __u32 length)
 	return bpf_xdp_adjust_tail(ctx, -(int)(bpf_xdp_get_buff_len(ctx) - length));
 }
 
-/* ctx_tagged says whether there is a tag in the frame's metadata: in XDP it is in the frame. */
+/* ctx_tagged reports whether there is a tag in the frame's metadata: in XDP it is in the frame. */
 static __always_inline bool ctx_tagged(const ctx_t *ctx) { return false; }
 
-/* ctx_untag removes `tag` bytes of a tag from the frame. The MAC addresses are to be written anew. */
+/* ctx_untag removes `tag` bytes of a tag from the frame. The MAC addresses are to be written again. */
 static __always_inline long ctx_untag(ctx_t *ctx, __u32 tag)
 {
 	return tag ? bpf_xdp_adjust_head(ctx, tag) : 0;

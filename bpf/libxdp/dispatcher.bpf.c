@@ -39,9 +39,8 @@ struct dispatcher_config {
  * calls that are for no program. */
 static volatile const struct dispatcher_config config = {};
 
-/* The value is volatile, for a slot is compiled with its caller. Its call of a helper that may
- * move the packet says that programs in its place may, too: since Linux 6.13 only such a function can be
- * replaced by one that does. */
+/* The value is volatile, because a slot is compiled with its caller. Its call of a helper that may move the packet says
+ * that programs in its place may, too: since Linux 6.13 only such a function can be replaced by one that does. */
 #define SLOT(number)                                            \
 	__attribute__((noinline)) int prog##number(struct xdp_md *ctx) \
 	{                                                       \

@@ -179,7 +179,7 @@ static __always_inline bool wire_receive_payload(struct wire_client_ctx *v)
 	c->received += v->seen->payload;
 	c->expects += v->seen->payload + !!(v->seen->flags & TCP_FIN);
 	c->resend = wire_ticks(v->now) + v->control->timeout;
-	/* It makes progress: the count of retries begins anew. */
+	/* It makes progress: the count of retries begins again. */
 	if (wire_tries_of(v->word) > 1)
 		wire_set_state(v, wire_state_of(v->word));
 	return true;
@@ -328,7 +328,7 @@ static __always_inline int wire_client_dns(struct xdp_md *ctx, struct wire_clien
 	return XDP_DROP;
 }
 
-/* wire_for_flood says whether a packet answers a flood's. */
+/* wire_for_flood reports whether a packet answers a flood's. */
 static __always_inline bool wire_for_flood(const struct wire_control *control, __be32 address)
 {
 	return control->flood_source && (address & ~control->flood_wild) == control->flood_source;

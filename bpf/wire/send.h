@@ -300,7 +300,7 @@ static __always_inline int wire_resend(struct xdp_md *ctx, const struct wire_run
 	}
 }
 
-/* wire_awaits_answer says whether a connection in this state waits for an answer. */
+/* wire_awaits_answer reports whether a connection in this state waits for an answer. */
 static __always_inline bool wire_awaits_answer(const struct wire_run *t, enum wire_state state)
 {
 	/* A follower that closes has gone on without it. */

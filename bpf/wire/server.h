@@ -78,7 +78,7 @@ static __always_inline bool wire_first_of_unknown(const struct wire_packet *seen
 	return true;
 }
 
-/* wire_first_time says whether an event of a connection, identified by a number, is seen for the first time. */
+/* wire_first_time reports whether an event of a connection, identified by a number, is seen for the first time. */
 static __always_inline bool wire_first_time(const struct wire_packet *seen, __u32 number)
 {
 	struct wire_connection *known = wire_own_client(seen);
@@ -305,7 +305,7 @@ static __always_inline long wire_decap(struct xdp_md *ctx)
 	return 0;
 }
 
-/* wire_for_server says whether a packet is for this port, and sets the source of its answer. */
+/* wire_for_server reports whether a packet is for this port, and sets the source of its answer. */
 static __always_inline bool wire_for_server(struct wire_server_ctx *c)
 {
 	__be32 marked;

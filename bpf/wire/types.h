@@ -130,7 +130,7 @@ struct wire_control {
 	 * `first` at `start` (ns), the next each `interval` (ns << WIRE_FRACTION; 0: at
 	 * once) later. */
 	__u64 open_to, first, start, interval;
-	/* The follower does `action` from follow_from to follow_to, anew when `follow_id` changes, and stays `lag` behind
+	/* The follower does `action` from follow_from to follow_to, again when `follow_id` changes, and stays `lag` behind
 	 * the opener. Its pace is as the opener's. */
 	__u64 follow_from, follow_to, follow_start, follow_interval, lag;
 	/* The flood's frames likewise. */

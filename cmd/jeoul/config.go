@@ -36,7 +36,7 @@ type configWriteCmd struct {
 	File string `arg:"" type:"path" placeholder:"FILE" help:"Configuration in YAML. Its comments are not kept."`
 }
 
-// Run reads the file and prints it anew.
+// Run reads the file and prints it again.
 func (c configWriteCmd) Run(context.Context) error {
 	cfg, err := config.Load(c.File)
 	if err != nil {

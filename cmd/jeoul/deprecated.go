@@ -43,5 +43,5 @@ func deprecations() []cli.Deprecated {
 	}
 }
 
-// namesFile says whether a value of --output is a file, as it was, and no format.
+// namesFile reports whether a value of --output is a file, as it was, and no format.
 func namesFile(value string) bool { return strings.ContainsAny(value, "./") }

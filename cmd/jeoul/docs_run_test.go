@@ -169,7 +169,7 @@ func verb(node *kong.Node, words []string) string {
 	return name
 }
 
-// runs says whether a test's file has the command: as in a shell, or, in Go, as a list of words.
+// runs reports whether a test's file has the command: as in a shell, or, in Go, as a list of words.
 func runs(t *testing.T, root, file, name string) bool {
 	t.Helper()
 	if !strings.Contains(strings.TrimPrefix(file, "testdata/"), "/") || strings.HasPrefix(file, "testdata/") {

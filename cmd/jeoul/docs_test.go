@@ -167,7 +167,7 @@ func operations(t *testing.T, root string) func(*testing.T, []string) error {
 	}
 }
 
-// likePath says whether a path fits one of OpenAPI's, whose parts in braces stand for any.
+// likePath reports whether a path fits one of OpenAPI's, whose parts in braces stand for any.
 func likePath(pattern, path string) bool {
 	want, have := strings.Split(pattern, "/"), strings.Split(path, "/")
 	return slices.EqualFunc(want, have, func(want, have string) bool {

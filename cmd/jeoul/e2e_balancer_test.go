@@ -123,7 +123,7 @@ func (b *balancer) arguments() []string {
 // store is the directory of the API's configuration.
 func (b *balancer) store() string { return filepath.Join(b.host.Dir, "store") }
 
-// allUp says whether every backend of every service takes part.
+// allUp reports whether every backend of every service takes part.
 func allUp(status *ops.Status) bool {
 	for _, service := range status.Services {
 		for _, backend := range service.Backends {

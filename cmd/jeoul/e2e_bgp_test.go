@@ -58,7 +58,7 @@ protocol bgp balancer {
 	}
 }
 
-// bgpBalancer is a balancer with two checked backends whose VIP a router is told of.
+// bgpBalancer is a balancer with two checked backends whose VIP a router is notified of.
 type bgpBalancer struct {
 	*balancer
 	ask   func(string) string

@@ -55,7 +55,7 @@ func (s *stage) removeBackends(t *testing.T) {
 }
 
 // restartBalancer has the balancer leave its work to the next one in the middle of transfers. (Of one that was stopped
-// for good the next does not know the flows, nor that packets that backends still send belong to any.)
+// permanently the next does not know the flows, nor that packets that backends still send belong to any.)
 func (s *stage) restartBalancer(t *testing.T) {
 	w := s.checkPackets(t, s.Clients[0])
 	defer w.stop(t)

@@ -114,9 +114,9 @@ func newDiscoveryStage(t *testing.T) *discoveryStage {
 	return d
 }
 
-// TestDiscoveredBackends: while a list is written again and again, and a zone of BIND's is loaded anew, no
-// connection to a backend that stays is broken. When both are away, and the balancer starts again, all are
-// still there. JEOUL_TEST_CHANGES is how often the list is written.
+// TestDiscoveredBackends: while a list is written again and again, and a zone of BIND's is loaded again, no connection
+// to a backend that stays is broken. When both are away, and the balancer starts again, all are still there.
+// JEOUL_TEST_CHANGES is how often the list is written.
 func TestDiscoveredBackends(t *testing.T) {
 	t.Parallel()
 	d := newDiscoveryStage(t)

@@ -176,7 +176,7 @@ func answerChecks(t *testing.T, server *lab.Host) (probe net.Listener) {
 	return probe
 }
 
-// serves says whether the checks of the backend that fails have noticed.
+// serves reports whether the checks of the backend that fails have noticed.
 func (u *diskStage) serves(healthy bool) func(*ops.Status) bool {
 	want := map[bool]lb.Health{true: lb.Healthy, false: lb.Failing}[healthy]
 	return func(status *ops.Status) bool {

@@ -282,7 +282,7 @@ func (f *faultyPair) expectConnectionsAlive(t *testing.T, when string) {
 	f.lost += lost
 }
 
-// serves says whether the checks of the backend that fails say so.
+// serves reports whether the checks of the backend that fails say so.
 func (f *faultyPair) serves(want lb.Health) func(*ops.Status) bool {
 	return func(s *ops.Status) bool {
 		return !slices.ContainsFunc(s.Services, func(s ops.Service) bool {

@@ -355,7 +355,7 @@ func (w *doctorLab) examineInFlood(t *testing.T, web *lab.Host) *doctor.Report {
 	}
 }
 
-// found says whether the first finding is of a kind.
+// found reports whether the first finding is of a kind.
 func found(r *doctor.Report, kind string) bool {
 	return len(r.Findings) > 0 && r.Findings[0].Kind == kind
 }

@@ -143,7 +143,7 @@ func (d *serversWithOneDead) expectConnectionsAlive(t *testing.T, when string) {
 	}
 }
 
-// deadFailed says whether the last backend of each service has failed.
+// deadFailed reports whether the last backend of each service has failed.
 func deadFailed(status *ops.Status) bool {
 	return !slices.ContainsFunc(status.Services, func(s ops.Service) bool {
 		return s.Backends[len(s.Backends)-1].State != lb.Unhealthy

@@ -35,7 +35,7 @@ type faultyServer struct {
 	mu     sync.Mutex
 	server *http.Server
 	status int
-	// held is open while requests wait in vain; nil: they do not.
+	// held is open while requests wait without success; nil: they do not.
 	held chan struct{}
 	// late is how long an answer takes.
 	late time.Duration
@@ -109,7 +109,7 @@ func (p *faultyServer) close(t *testing.T) {
 	}
 }
 
-// answer has it answer with a status; with 0, requests wait in vain.
+// answer has it answer with a status; with 0, requests wait without success.
 func (p *faultyServer) answer(t *testing.T, status int) {
 	t.Helper()
 	p.mu.Lock()
@@ -321,7 +321,7 @@ func (s *stage) takeOver(t *testing.T, ill *lab.Host, translating []path) {
 	}
 }
 
-// everyBackend says whether something holds for every backend of every service.
+// everyBackend reports whether something holds for every backend of every service.
 func everyBackend(status *ops.Status, holds func(ops.Service, ops.Backend) bool) bool {
 	for _, service := range status.Services {
 		for _, b := range service.Backends {

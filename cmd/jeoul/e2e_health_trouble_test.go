@@ -76,7 +76,7 @@ func (s *faultyBalancerStage) awaitAllHealthy(t *testing.T) {
 }
 
 // answerAll asks services until each backend has had a turn (rr). One may come a little later than its check has
-// passed: a link that was down has its MAC address found anew.
+// passed: a link that was down has its MAC address found again.
 func (s *faultyBalancerStage) answerAll(t *testing.T, services []path) {
 	t.Helper()
 	browser := e2e.NewBrowser(s.Clients[0])

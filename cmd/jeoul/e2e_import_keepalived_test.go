@@ -264,7 +264,7 @@ func servedBy(table string) (count int) {
 	return count
 }
 
-// holdsVIP says whether the program itself puts the VIP on an interface.
+// holdsVIP reports whether the program itself puts the VIP on an interface.
 func (c sameCase) holdsVIP() bool { return strings.Contains(c.text, "vrrp_instance") }
 
 // startKeepalived has keepalived serve a case, and returns how to end it.

@@ -305,7 +305,7 @@ const startTimeoutOriginal = 10 * time.Minute
 // nothing is the answer in the results of a client that is not served.
 const nothing = "no answer"
 
-// explained says whether a remark speaks of a difference: one that the case expects, or, where clients get no answer
+// explained reports whether a remark speaks of a difference: one that the case expects, or, where clients get no answer
 // any more, one that leaves a service of that port out.
 func (c sameCase) explained(kind request, after map[string]int, remarks string) bool {
 	for _, n := range c.differs {
@@ -539,7 +539,7 @@ func (c sameCase) imported(t *testing.T, l *lab.Lab, do func() map[request]map[s
 	if err != nil {
 		t.Fatal(err)
 	}
-	process.Wait() // its status says whether something was left out
+	process.Wait() // its status reports whether something was left out
 	configuration := entry{}
 	if err := yaml.Unmarshal([]byte(output.String()), &configuration); err != nil {
 		t.Fatal(err)
@@ -564,7 +564,7 @@ func (c sameCase) imported(t *testing.T, l *lab.Lab, do func() map[request]map[s
 	return told.String(), do()
 }
 
-// isFinal says whether a backend's state is final: where the original checks servers, some are down.
+// isFinal reports whether a backend's state is final: where the original checks servers, some are down.
 func (c sameCase) isFinal(backend ops.Backend) bool {
 	if c.dialect == "keepalived" && backend.Health != nil {
 		return backend.Health.State != lb.HealthUnknown

@@ -108,7 +108,7 @@ func TestImportedL2DSR(t *testing.T) {
 	}
 }
 
-// even says whether each of so many servers has the same number.
+// even reports whether each of so many servers has the same number.
 func even(counts map[string]int, servers, each int) bool {
 	for _, n := range counts {
 		if n != each {

@@ -135,8 +135,8 @@ func (x *multiLinkBalancer) interfaces(t *testing.T, names ...string) {
 	}
 }
 
-// expectTakenOn says whether packets are taken on these interfaces, the first of which has the VIP,
-// and no other has.
+// expectTakenOn reports whether packets are taken on these interfaces, the first of which has the VIP, and no other
+// has.
 func (x *multiLinkBalancer) expectTakenOn(t *testing.T, names ...string) {
 	t.Helper()
 	// A program is verified for each interface, which takes seconds on a busy machine.

@@ -178,8 +178,7 @@ func (w *packetChecker) leakOf(packet gopacket.Packet, source, destination netip
 	return nil // a later fragment, or an echo reply: the address is all it has
 }
 
-// isNeighbourDiscovery says whether a packet is neighbour discovery, which is between hosts
-// of the segment.
+// isNeighbourDiscovery reports whether a packet is neighbour discovery, which is between hosts of the segment.
 func isNeighbourDiscovery(packet gopacket.Packet) bool {
 	message, ok := packet.Layer(layers.LayerTypeICMPv6).(*layers.ICMPv6)
 	if !ok {

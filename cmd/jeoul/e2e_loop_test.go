@@ -97,7 +97,7 @@ func TestLoopIsFound(t *testing.T) {
 	for tries := 1; tries < 5 && !found(report, "forwarding-loop"); tries++ {
 		report = w.examine(t, p.here.host)
 	}
-	// Before anything else, for it takes the machine's time.
+	// Before anything else, because it takes the machine's time.
 	stop(t, p.there.daemon)
 	checkFinding(t, p.here.host, report, "forwarding-loop", "web/other")
 }

@@ -44,7 +44,7 @@ func (x *multiLinkBalancer) has(t *testing.T, name string) {
 	})
 }
 
-// plug makes it anew, with a network behind it as before, and waits until packets are taken there.
+// plug makes it again, with a network behind it as before, and waits until packets are taken there.
 func (x *multiLinkBalancer) plug(t *testing.T, i int, name string, all ...string) {
 	t.Helper()
 	var own *namespace.Namespace
@@ -57,8 +57,8 @@ func (x *multiLinkBalancer) plug(t *testing.T, i int, name string, all ...string
 	x.expectTakenOn(t, all...)
 }
 
-// TestInterfaceIsMadeAnewUnderTheBalancer deletes the interface that carries the VIP, and makes it anew: traffic by the
-// others goes on, and the new one has all that the old one had.
+// TestInterfaceIsMadeAnewUnderTheBalancer deletes the interface that carries the VIP, and makes it again: traffic by
+// the others goes on, and the new one has all that the old one had.
 func TestInterfaceIsMadeAnewUnderTheBalancer(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {

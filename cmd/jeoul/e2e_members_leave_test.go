@@ -121,7 +121,7 @@ func outliveDeparture(t *testing.T, how departure) {
 	}
 }
 
-// sendsBy says whether a client knows no other host of its segment for an address than this one.
+// sendsBy reports whether a client knows no other host of its segment for an address than this one.
 func sendsBy(t *testing.T, client *lab.Host, address netip.Addr, host *lab.Host) bool {
 	t.Helper()
 	others := 0

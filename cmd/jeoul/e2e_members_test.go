@@ -51,8 +51,8 @@ func freshKey(t *testing.T, host *lab.Host) string {
 	return out.String()
 }
 
-// hasMember says whether a status has a member in a state, and how many services of it differ for longer than a change
-// takes.
+// hasMember reports whether a status has a member in a state, and how many services of it differ for longer than a
+// change takes.
 func hasMember(status *ops.Status, name string, state ops.MemberState, differ int) bool {
 	return status.Members != nil && slices.ContainsFunc(status.Members.Members, func(m ops.Member) bool {
 		lasting := slices.DeleteFunc(slices.Clone(m.Differs), func(d ops.Difference) bool { return !d.Lasting })
@@ -61,7 +61,7 @@ func hasMember(status *ops.Status, name string, state ops.MemberState, differ in
 }
 
 // TestMembers: two balancers of one configuration have equal digests; one gets another weight, which the other names
-// until it is taken back; a third has another key and is refused.
+// until it is undone; a third has another key and is refused.
 func TestMembers(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 2})

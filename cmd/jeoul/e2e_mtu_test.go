@@ -34,7 +34,7 @@ func TestPathMTU(t *testing.T) {
 		s.routeToFar(t, gateway)
 		each := oneOfEach()
 		for _, i := range testenv.Some(t, matrixTarget, 3, indices(each)) {
-			// From an address of the family that no server knows the way to yet.
+			// From an address of the family that no server knows the path to yet.
 			p, from := each[i], far.Addresses[i]
 			t.Run("far client/"+p.String(), func(t *testing.T) {
 				told := tooBigSent(t, gateway)

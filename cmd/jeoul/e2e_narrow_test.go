@@ -90,7 +90,7 @@ func addNarrowRouter(router, to *lab.Host) error {
 	}
 	for _, addr := range []netip.Addr{to.IPv4, to.IPv6} {
 		// Without the lock it would bound only the router's own packets. The MTU of the interface for IPv6 would do
-		// too, but the kernel sets it anew when the link is up.
+		// too, but the kernel sets it again when the link is up.
 		errs = append(errs,
 			netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: hostNet(addr), MTU: narrowMTU,
 				MTULock: true,

@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// hasAddress says whether an interface of a host has an address.
+// hasAddress reports whether an interface of a host has an address.
 func hasAddress(host *lab.Host, addr netip.Addr) (has bool, err error) {
 	err = host.Do(func() error {
 		addrs, err := netdump.Consistent(func() ([]netlink.Addr, error) {

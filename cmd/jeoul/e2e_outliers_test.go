@@ -24,9 +24,9 @@ const outlierPause, outlierLongest = 2 * time.Second, 8 * time.Second
 // outlierPorts are those of the services: one by the hash and one by turns over TCP, and one of UDP.
 var outlierPorts = []uint16{webPort, otherWebPort, dnsPort}
 
-// TestOutliers: by every mode that can judge, each family and protocol, a backend that refuses is
-// ejected, let back and ejected for longer while it refuses, and serves when it is cured. One
-// whose firewall drops is ejected by TCP. The last that serves is never ejected.
+// TestOutliers: by every mode that can judge, each family and protocol, a backend that refuses is ejected, readmitted
+// and ejected for longer while it refuses, and serves when it is cured. One whose firewall drops is ejected by TCP. The
+// last that serves is never ejected.
 func TestOutliers(t *testing.T) {
 	testenv.Also(t, matrixTarget)
 	onHooksAtOnce(t, ejectOutliers)

@@ -280,7 +280,7 @@ func TestProxy(t *testing.T) {
 	})
 }
 
-// processRuns says whether there is a process, and not only a zombie.
+// processRuns reports whether there is a process, and not only a zombie.
 func processRuns(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, after, _ := strings.Cut(string(stat), ") ")

@@ -17,7 +17,7 @@ import (
 const shortTimeout = 100 * time.Millisecond
 
 // TestNothingRemains stops, kills and starts again the balancer and an agent while clients ask: a stop leaves nothing
-// on the host, the remains of a kill are taken back by the next start, and everything works again after each.
+// on the host, the remains of a kill are undone by the next start, and everything works again after each.
 func TestNothingRemains(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {

@@ -47,7 +47,7 @@ const (
 	soakFlowLimit  = 20000
 )
 
-// soakTimeouts are short, so that flows are told of again and forgotten many times in an hour.
+// soakTimeouts are short, so that flows are reported again and forgotten many times in an hour.
 var soakTimeouts = lb.Timeouts{Opening: 10 * time.Second, First: 10 * time.Second, Established: 90 * time.Second,
 	UDP: 30 * time.Second, Fin: 20 * time.Second, Closed: 10 * time.Second}
 

@@ -90,8 +90,7 @@ func paths() []path {
 	return all
 }
 
-// crosses says whether the second service of a protocol has backends of the
-// other family.
+// crosses reports whether the second service of a protocol has backends of the other family.
 func (p path) crosses() bool { return p.mode.Tunnels() }
 
 // stage is a laboratory with a balancer that has services in every mode, and

@@ -30,8 +30,8 @@ const (
 	turnPort = 7001
 )
 
-// segment is a laboratory with a balancer in it: two clients, three servers,
-// and on each server TCP and UDP services that tell who asked whom.
+// segment is a laboratory with a balancer in it: two clients, three servers, and on each server TCP and UDP services
+// that tell the caller whom.
 type segment struct {
 	*lab.Lab
 	*balancer

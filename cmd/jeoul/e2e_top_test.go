@@ -96,7 +96,7 @@ func lineWith(screen []string, texts ...string) []string {
 }
 
 // TestTopInTerminal: `jeoul top` shows in a real terminal the values of the API, and its keys have their effect. It
-// goes on when the daemon is started anew.
+// goes on when the daemon is started again.
 func TestTopInTerminal(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 2})
@@ -193,7 +193,7 @@ func sendDatagram(to netip.AddrPort) error {
 	return err
 }
 
-// showsBackends says whether the view of backends agrees with the API.
+// showsBackends reports whether the view of backends agrees with the API.
 func showsBackends(screen []string, status *ops.Status) bool {
 	titles := lineWith(screen, "SERVICE", "BACKEND", "TOTAL")
 	cell := func(row []string, title string) string {
@@ -214,7 +214,7 @@ func showsBackends(screen []string, status *ops.Status) bool {
 	return true
 }
 
-// showsDrops says whether the view of drops has the API's figures.
+// showsDrops reports whether the view of drops has the API's figures.
 func showsDrops(screen []string, status *ops.Status) bool {
 	shown := 0
 	for _, o := range status.Outcomes {

@@ -84,7 +84,7 @@ func (p *vrrpPair) askForVIPs(t *testing.T, client *lab.Host) {
 	})
 }
 
-// hasNeighbour says whether a client has the MAC address of one host for all VIPs.
+// hasNeighbour reports whether a client has the MAC address of one host for all VIPs.
 func (p *vrrpPair) hasNeighbour(t *testing.T, client *lab.Host, which int) bool {
 	t.Helper()
 	right := 0
@@ -155,7 +155,7 @@ func TestNeighboursAfterPartition(t *testing.T) {
 }
 
 // TestMeasureVRRPNeighbours measures, beside a pair of keepalived, how long after a partition a client has the MAC
-// address of the active balancer for all VIPs, for good: JEOUL_TEST_VRRP is how often.
+// address of the active balancer for all VIPs, permanently: JEOUL_TEST_VRRP is how often.
 func TestMeasureVRRPNeighbours(t *testing.T) {
 	times, err := strconv.Atoi(os.Getenv("JEOUL_TEST_VRRP"))
 	if err != nil {
@@ -196,7 +196,7 @@ func TestMeasureVRRPNeighbours(t *testing.T) {
 	}
 }
 
-// measureSwitch measures from now on when a client has the first hosts' MAC addresses for good: for settled, or not
+// measureSwitch measures from now on when a client has the first hosts' MAC addresses permanently: for settled, or not
 // within settleBound, which is the figure then.
 func measureSwitch(t *testing.T, client *lab.Host, pairs map[string]*vrrpPair) map[string]time.Duration {
 	t.Helper()

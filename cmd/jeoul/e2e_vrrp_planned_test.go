@@ -220,7 +220,7 @@ func TestBackupDoesNotBalance(t *testing.T) {
 	}
 }
 
-// TestInterfaceOfVRRPIsMadeAnew deletes the active balancer's interface, and makes it anew with the same name: another
+// TestInterfaceOfVRRPIsMadeAnew deletes the active balancer's interface, and makes it again with the same name: another
 // one takes over meanwhile, and then the VIPs come back, and a client that sends nothing learns where they are.
 func TestInterfaceOfVRRPIsMadeAnew(t *testing.T) {
 	testenv.Target(t, matrixTarget)

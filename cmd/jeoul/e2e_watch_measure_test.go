@@ -173,7 +173,7 @@ func (w *measuredWatch) aim(t *testing.T, vip netip.AddrPort) {
 	if err := w.harness.SendAtLeast(w.program, w.stream, burst); err != nil {
 		t.Fatal(err)
 	}
-	// Otherwise it is not the way to a backend that is measured.
+	// Otherwise it is not the path to a backend that is measured.
 	w.eventually(t, "the packets were sent to backends", func(s *ops.Status) bool {
 		sent := uint64(0)
 		for _, b := range s.Services[0].Backends {

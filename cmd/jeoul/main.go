@@ -254,7 +254,7 @@ func parseOne(ctx context.Context, args []string, stdout, stderr io.Writer) *kon
 	return command
 }
 
-// asksForHelp says whether a word of a command line may ask for help.
+// asksForHelp reports whether a word of a command line may ask for help.
 func asksForHelp(args []string) bool {
 	return slices.ContainsFunc(args, func(word string) bool {
 		return word == "help" || word == "--help" || (strings.HasPrefix(word, "-") && strings.Contains(word, "h"))

@@ -154,7 +154,7 @@ func (c *planCmd) cost(p *plan) error {
 }
 
 // packetCost is the cost of a packet by results of jeoul bench packets, in nanoseconds net of the harness: the median
-// of the repeats with the most flows, over IPv4 and TCP, on the way to the backend.
+// of the repeats with the most flows, over IPv4 and TCP, on the path to the backend.
 func packetCost(run *results.Run, c *planCmd, packets string) (float64, bool) {
 	var found []float64
 	most := -1.0
@@ -177,7 +177,7 @@ func packetCost(run *results.Run, c *planCmd, packets string) (float64, bool) {
 	return found[len(found)/2], true
 }
 
-// usual says whether parameters are those of the plain case. Full NAT costs the same with any scheduler, for it
+// usual reports whether parameters are those of the plain case. Full NAT costs the same with any scheduler, for it
 // remembers all flows; where it was measured with one, that counts.
 func (c *planCmd) usual(params map[string]any, packets string) bool {
 	for _, special := range []string{"tag", "change", "configured"} {

@@ -173,7 +173,7 @@ func writeApplied(w io.Writer, r *tune.Report) {
 	}
 }
 
-// writeReverted prints the settings that were taken back.
+// writeReverted prints the settings that were undone.
 func writeReverted(w io.Writer, events []tune.Event) {
 	for _, e := range events {
 		switch {

@@ -247,7 +247,7 @@ func declared(tree *ast.File) (all []*ast.Ident) {
 // part is a word of a name in camel case.
 var part = regexp.MustCompile(`[A-Z]+(?:[a-z]+|\b|[0-9_])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+`)
 
-// has says whether a name, in camel case or with underscores, has a word, which may be of several parts (keepHouse).
+// has reports whether a name, in camel case or with underscores, has a word, which may be of several parts (keepHouse).
 func has(name, word string) bool {
 	split := func(text string) string {
 		text = strings.ReplaceAll(text, "_", " ")

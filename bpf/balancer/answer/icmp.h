@@ -24,7 +24,7 @@ static __always_inline bool is_error6(__u8 type)
 	return type >= ICMPV6_DEST_UNREACH && type <= ICMPV6_PARAMPROB;
 }
 
-/* is_error says whether a packet is an ICMP error. */
+/* is_error reports whether a packet is an ICMP error. */
 static __always_inline bool is_error(ctx_t *ctx, const struct packet *packet)
 {
 	__u32 at = (packet->network & 0xff) + (packet->transport & OFFSET_MASK);
@@ -327,7 +327,7 @@ static __always_inline bool quoted_nat(void *generation, const struct packet *pa
 	return decision->backend;
 }
 
-/* is_unreachable says whether an error is the quoted packet's destination's own "destination unreachable": nothing
+/* is_unreachable reports whether an error is the quoted packet's destination's own "destination unreachable": nothing
  * listens on the port, or its firewall rejects. */
 static __always_inline bool is_unreachable(ctx_t *ctx, const struct packet *packet,
 					   const struct packet *quoted)

@@ -45,7 +45,7 @@ static __always_inline bool consume_allowance(void)
 	return allowance->used < loaded.too_big_rate && ++allowance->used;
 }
 
-/* is_host4 and is_host6 say whether an answer may be sent to an address: RFC 1122 section 3.2.2 and RFC 4443 section
+/* is_host4 and is_host6 report whether an answer may be sent to an address: RFC 1122 section 3.2.2 and RFC 4443 section
  * 2.4 forbid answers to all but the address of one host. */
 static __always_inline bool is_host4(__be32 address)
 {
@@ -72,10 +72,10 @@ static __always_inline bool may_be_answered(const struct packet *packet)
 /* SUMMED_AT_ONCE is how many bytes one step of sum_frame() adds up. */
 #define SUMMED_AT_ONCE 64
 
-/* sum_frame adds up the 32-bit words of a frame from an offset on, `length` bytes of them: a
- * checksum that is not folded yet; the length is a multiple of 4. It copies them, for verifiers
- * follow a loop over the frame itself once for each length and each caller; and by sizes that are
- * constants, for those of Linux 6.1 do not know the bounds of one that was on the stack. */
+/* sum_frame adds up the 32-bit words of a frame from an offset on, `length` bytes of them: a checksum that is not
+ * folded yet; the length is a multiple of 4. It copies them, for verifiers follow a loop over the frame itself once for
+ * each length and each caller; and by sizes that are constants, because those of Linux 6.1 do not know the bounds of
+ * one that was on the stack. */
 __noinline __u64 sum_frame(ctx_t *ctx, __u32 offset, __u32 length)
 {
 	__be32 words[SUMMED_AT_ONCE / 4];

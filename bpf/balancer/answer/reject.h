@@ -21,7 +21,7 @@ SAME_ORDER(RATE_LIMIT);
 SAME_ORDER(CONNECTION_LIMIT);
 _Static_assert(OUTCOME_DROPPED_CONNECTION_LIMIT + 1 == OUTCOME_COUNT, "refusals are the last");
 
-/* is_rejectable says whether a packet with this outcome may be answered by a rejection. */
+/* is_rejectable reports whether a packet with this outcome may be answered by a rejection. */
 static __always_inline bool is_rejectable(enum outcome outcome)
 {
 	return outcome >= OUTCOME_DROPPED_NO_BACKEND && outcome < OUTCOME_COUNT;
@@ -37,7 +37,7 @@ static __always_inline bool answer_unreachable(ctx_t *ctx, const struct packet *
 			   0);
 }
 
-/* rejects says whether a packet that cannot be forwarded is answered: by the service's setting, or, where a backend
+/* rejects reports whether a packet that cannot be forwarded is answered: by the service's setting, or, where a backend
  * sent it to the pool of full NAT, by that of the services of that mode. */
 static __always_inline bool rejects(const struct service *service, __u32 outcome)
 {
@@ -50,7 +50,7 @@ static __always_inline bool rejects(const struct service *service, __u32 outcome
 }
 
 /* reject answers a packet, if that is configured and possible, and returns the outcome: `outcome` where it is dropped.
- * Fragments are not answered, for the length of their segment is unknown; ICMP errors must not be (RFC 1122 section
+ * Fragments are not answered, because the length of their segment is unknown; ICMP errors must not be (RFC 1122 section
  * 3.2.2). Scratch: reads packet. */
 __noinline int reject(ctx_t *ctx, const struct service *service, __u32 outcome)
 {

@@ -6,7 +6,7 @@
 #include "icmperror.h"
 #include "../link.h"
 
-/* has_ttl says whether the TTL or hop limit of an IP header, of which 20 bytes can be read, permits another hop. */
+/* has_ttl reports whether the TTL or hop limit of an IP header, of which 20 bytes can be read, permits another hop. */
 static __always_inline bool has_ttl(const void *header, bool ipv6)
 {
 	return *(const __u8 *)(header + (ipv6 ? offsetof(struct ipv6hdr, hop_limit) :

@@ -9,7 +9,7 @@
 #include "../answer/icmp.h"
 #include "../send/forward.h"
 
-/* may_answer says whether a packet may answer a check, by its outcome: it is for no service, and was not changed. */
+/* may_answer reports whether a packet may answer a check, by its outcome: it is for no service, and was not changed. */
 static __always_inline bool may_answer(enum outcome outcome)
 {
 	return outcome == OUTCOME_PASSED_NO_SERVICE || is_non_reply(outcome);

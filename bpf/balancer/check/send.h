@@ -41,7 +41,7 @@ static __always_inline struct check_target *read_check(ctx_t *ctx, struct check_
 	return bpf_map_lookup_elem(&check_targets, &mark);
 }
 
-/* uses_nat says whether a backend replies from its own address. */
+/* uses_nat reports whether a backend replies from its own address. */
 static __always_inline bool uses_nat(const struct check_target *target)
 {
 	return target->mode == MODE_NAT || target->mode == MODE_FULLNAT;

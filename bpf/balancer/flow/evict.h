@@ -7,13 +7,13 @@
 
 #include "track.h"
 
-/* is_closed says whether both ends have closed a flow. */
+/* is_closed reports whether both ends have closed a flow. */
 static __always_inline bool is_closed(__u32 state)
 {
 	return state >= FLOW_CLOSED && state <= FLOW_TIME_WAIT;
 }
 
-/* is_evictable says whether an unproven flow in this state may be evicted. One that is half closed, or whose first
+/* is_evictable reports whether an unproven flow in this state may be evicted. One that is half closed, or whose first
  * packet was in midstream, may be in use. */
 static __always_inline bool is_evictable(__u32 state)
 {

@@ -241,8 +241,8 @@ static __always_inline place_t find_key(const struct flow *key, __u64 hash, bool
 	return search ? search_place(key, hash, proven) : place;
 }
 
-/* has_duplicate says whether an unproven flow has an entry at another place too: two CPUs have created it at the same
- * time. */
+/* has_duplicate reports whether an unproven flow has an entry at another place too: two CPUs have created it at the
+ * same time. */
 __noinline int has_duplicate(const struct flow *key, __u64 hash, __u32 place)
 {
 	__u32 buckets = loaded.newcomer_buckets, at = (place - 1) % FLOW_BUCKET;

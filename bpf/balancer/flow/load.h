@@ -34,8 +34,8 @@ __noinline int reaches_bound(struct backend_load *load)
 	return false;
 }
 
-/* is_full says whether a backend has reached its upper threshold of flows, and has not gone below
- * the lower one since. */
+/* is_full reports whether a backend has reached its upper threshold of flows, and has not gone below the lower one
+ * since. */
 static __always_inline bool is_full(struct backend_load *load)
 {
 	return load->upper && reaches_bound(load);

@@ -162,7 +162,7 @@ static __always_inline int take_over_port(struct scratch *scratch, __u32 protoco
 	return try_port(protocol);
 }
 
-/* tried_enough says whether a new flow stops trying ports. */
+/* tried_enough reports whether a new flow stops trying ports. */
 static __always_inline bool tried_enough(const struct scratch *scratch, __u32 tried)
 {
 	__u32 enough = scratch->victim.idle ? PORT_ATTEMPTS_CROWDED : PORT_ATTEMPTS_CROWDED_NOW;
@@ -216,7 +216,7 @@ static __always_inline bool keep_one_entry(struct tracking *tracking, __u32 stat
 	return false;
 }
 
-/* lacks_address says whether there is no address of ours towards the backend of a hairpin's new flow. */
+/* lacks_address reports whether there is no address of ours towards the backend of a hairpin's new flow. */
 static __always_inline bool lacks_address(void *generation, const struct service *service,
 					  const struct flow *flow)
 {

@@ -5,7 +5,7 @@
 #include "poolport.h"
 #include "track.h"
 
-/* is_unproven says whether a flow in this state can be proven: else it was proven, or has ended, on another CPU. */
+/* is_unproven reports whether a flow in this state can be proven: else it was proven, or has ended, on another CPU. */
 static __always_inline bool is_unproven(__u32 state)
 {
 	return (state >= FLOW_OPENING && state <= FLOW_FIRST) || state == FLOW_AFFINITY_NEW;

@@ -47,7 +47,7 @@ static __always_inline struct flow *flow_at(__u32 place)
 	return bucket && state_of(bucket, at) != FLOW_FREE ? &bucket->flows[at] : NULL;
 }
 
-/* is_reply_to says whether a packet with this 5-tuple belongs to the flow. */
+/* is_reply_to reports whether a packet with this 5-tuple belongs to the flow. */
 static __always_inline bool is_reply_to(void *generation, const struct flow *flow,
 					const struct packet *reply)
 {
@@ -108,8 +108,8 @@ __noinline __u32 find_return(const struct packet *reply, __u64 hash, __u32 excep
 	return reply ? find_return_inline(generation, reply, hash, except) : 0;
 }
 
-/* is_stale says whether the flow at an entry's place is another than the entry's by now. The entry of a flow that moves
- * gets the new place before the old one is free: so the place is read again. */
+/* is_stale reports whether the flow at an entry's place is another than the entry's by now. The entry of a flow that
+ * moves gets the new place before the old one is free: so the place is read again. */
 static __always_inline bool is_stale(const struct return_bucket *bucket, __u32 at)
 {
 	__u32 place = *(volatile __u32 *)&bucket->places[at];

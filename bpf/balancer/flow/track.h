@@ -9,7 +9,7 @@
 #include "../trace.h"
 #include "../parse.h"
 
-/* is_live says whether neither end has closed a flow. */
+/* is_live reports whether neither end has closed a flow. */
 static __always_inline bool is_live(__u32 state)
 {
 	return state >= FLOW_OPENING && state <= FLOW_UDP;
@@ -20,7 +20,7 @@ static __always_inline bool is_ended(__u32 state)
 	return state >= FLOW_CLIENT_FIN && state <= FLOW_TIME_WAIT;
 }
 
-/* flows_are_moving says whether flows are being copied into the tables that are in use since just now. A flow that
+/* flows_are_moving reports whether flows are being copied into the tables that are in use since just now. A flow that
  * began in the old tables since the last copy has no entry yet, or that of an earlier flow with its key: if its packets
  * were forwarded meanwhile, another backend would reset it. */
 static __always_inline bool flows_are_moving(void *generation)
@@ -30,7 +30,7 @@ static __always_inline bool flows_are_moving(void *generation)
 	return __builtin_expect(until != 0, 0) && bpf_ktime_get_ns() < until;
 }
 
-/* is_midstream says whether a packet is in the middle of a TCP connection: its sender retransmits it. */
+/* is_midstream reports whether a packet is in the middle of a TCP connection: its sender retransmits it. */
 static __always_inline bool is_midstream(const struct packet *packet)
 {
 	return packet->protocol != IPPROTO_UDP && !opens_connection(packet);
@@ -60,8 +60,8 @@ __noinline __u32 after_packet(__u32 state, const struct packet *packet)
 	return state;
 }
 
-/* is_refusal_of_syn says whether a backend's packet refuses a SYN: RST with ACK says that no
- * program listens there (RFC 9293 section 3.10.7.1). */
+/* is_refusal_of_syn reports whether a backend's packet refuses a SYN: RST with ACK says that no program listens there
+ * (RFC 9293 section 3.10.7.1). */
 static __always_inline bool is_refusal_of_syn(const struct packet *packet)
 {
 	return (packet->tcp_flags & (TCP_RST | TCP_ACK)) == (TCP_RST | TCP_ACK);
@@ -82,23 +82,23 @@ static __always_inline __u32 after_reply(__u32 state, const struct packet *packe
 	return is_live(state) ? FLOW_BACKEND_FIN : state;
 }
 
-/* is_fullnat says whether a service's flows need an entry for their replies. */
+/* is_fullnat reports whether a service's flows need an entry for their replies. */
 static __always_inline bool is_fullnat(const struct service *service)
 {
 	return has_mode(MODE_FULLNAT) && service->mode == MODE_FULLNAT;
 }
 
-/* is_stray_reset says whether a packet is a RST of a client that has not answered its backend yet,
- * in full NAT. The backend may have acknowledged the last connection of the port there, held in
- * TIME-WAIT; the client resets that and goes on in SYN-SENT (RFC 9293 section 3.10.7.3). If that
- * ended the flow, the next one would take the port from a connection that is about to open. */
+/* is_stray_reset reports whether a packet is a RST of a client that has not answered its backend yet, in full NAT. The
+ * backend may have acknowledged the last connection of the port there, held in TIME-WAIT; the client resets that and
+ * goes on in SYN-SENT (RFC 9293 section 3.10.7.3). If that ended the flow, the next one would take the port from a
+ * connection that is about to open. */
 static __always_inline bool is_stray_reset(const struct service *service, __u32 state,
 					   const struct packet *packet)
 {
 	return state == FLOW_OPENING && (packet->tcp_flags & TCP_RST) && is_fullnat(service);
 }
 
-/* is_reset says whether a packet resets a flow whose 5-tuple a pending connection reuses: the flow is deleted then,
+/* is_reset reports whether a packet resets a flow whose 5-tuple a pending connection reuses: the flow is deleted then,
  * since an ended entry would hide the pending one. */
 static __always_inline bool is_reset(__u32 state, const struct packet *packet)
 {
@@ -109,7 +109,7 @@ static __always_inline bool is_reset(__u32 state, const struct packet *packet)
  * a SYN can bear, and so many that some may be lost. */
 #define SEQUENCE_WINDOW 65536
 
-/* follows_syn says whether a segment's sequence number is shortly after that of a connection's SYN. */
+/* follows_syn reports whether a segment's sequence number is shortly after that of a connection's SYN. */
 static __always_inline bool follows_syn(__be32 sequence, __be32 syn)
 {
 	return bpf_ntohl(sequence) - bpf_ntohl(syn) - 1 < SEQUENCE_WINDOW;
@@ -289,8 +289,8 @@ static __always_inline void note_end(struct flow_bucket *bucket, __u32 at,
 		note_refusal(bucket->flows[at].service, bucket->flows[at].backend);
 }
 
-/* note_reply updates a flow by a FIN or RST of its backend (mode nat), `packet`. It says whether there is such a flow.
- * Scratch: tracking.flow is its own. */
+/* note_reply updates a flow by a FIN or RST of its backend (mode nat), `packet`. It reports whether there is such a
+ * flow. Scratch: tracking.flow is its own. */
 __noinline int note_reply(const struct packet *packet, __u32 service, __u32 backend)
 {
 	struct scratch *scratch = get_scratch();

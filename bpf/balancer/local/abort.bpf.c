@@ -29,7 +29,7 @@ typedef struct bpf_iter__udp ctx_t;
 
 extern int bpf_sock_destroy(struct sock_common *sk) __attribute__((section(".ksyms")));
 
-/* is_stranded says whether a UDP socket is connected to a backend that is down. */
+/* is_stranded reports whether a UDP socket is connected to a backend that is down. */
 static __always_inline bool is_stranded(const struct local_peer *peer)
 {
 	return (peer_state(peer) & PEER_STATE) == PEER_CONNECTED && peer->protocol == IPPROTO_UDP &&

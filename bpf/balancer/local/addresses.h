@@ -10,8 +10,7 @@
 /* An IPv6 socket names an IPv4 address so (RFC 4291 section 2.5.5.2). */
 #define MAPPED bpf_htonl(0xffff)
 
-/* is_ours says whether a socket is one of this network namespace, and of a protocol that services
- * have. */
+/* is_ours reports whether a socket is one of this network namespace, and of a protocol that services have. */
 static __always_inline bool is_ours(struct bpf_sock_addr *ctx)
 {
 	if (ctx->protocol != IPPROTO_TCP && ctx->protocol != IPPROTO_UDP)

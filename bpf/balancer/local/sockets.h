@@ -123,7 +123,7 @@ static __always_inline struct local_peer *claim_peer(struct local_socket *socket
 	return peer;
 }
 
-/* is_for says whether a peer was selected for a packet's destination. */
+/* is_for reports whether a peer was selected for a packet's destination. */
 static __always_inline bool is_for(const struct local_peer *peer, const struct packet *packet)
 {
 	return peer->vip_port == packet->destination_port && peer->ipv6 == packet->ipv6 &&
@@ -182,7 +182,7 @@ static __always_inline bool find_vip(struct local_socket *socket, struct packet 
 	return false;
 }
 
-/* is_backend_up says whether a peer's backend still exists and is up. */
+/* is_backend_up reports whether a peer's backend still exists and is up. */
 static __always_inline bool is_backend_up(void *generation, const struct local_peer *peer)
 {
 	struct backend *backend = backend_at(generation, peer->backend);

@@ -52,7 +52,7 @@ static __always_inline struct backend *affinity_backend(void *generation, const 
 	return index < PICK_NONE ? backend_at(generation, index) : NULL;
 }
 
-/* accepts_new_flows says whether a backend accepts new flows. */
+/* accepts_new_flows reports whether a backend accepts new flows. */
 static __always_inline bool accepts_new_flows(const struct backend *owner)
 {
 	struct backend_load *load;

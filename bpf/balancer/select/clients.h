@@ -6,13 +6,13 @@
 #include "../parse.h"
 #include "../scratch.h"
 
-/* checks_clients says whether a service treats clients differently by their address. */
+/* checks_clients reports whether a service treats clients differently by their address. */
 static __always_inline bool checks_clients(const struct service *service)
 {
 	return loaded.clients && (service->flags & (SERVICE_LISTED | SERVICE_HAIRPIN));
 }
 
-/* has_lists says whether a service allows or denies clients. */
+/* has_lists reports whether a service allows or denies clients. */
 static __always_inline bool has_lists(const struct service *service)
 {
 	return loaded.clients && (service->flags & SERVICE_LISTED);
@@ -45,7 +45,7 @@ static __always_inline __u32 clients_of(const struct service *service)
 	return service->clients[0] | service->clients[1] << 8 | service->clients[2] << 16;
 }
 
-/* is_denied says whether a service does not serve a packet's client. */
+/* is_denied reports whether a service does not serve a packet's client. */
 static __always_inline bool is_denied(const struct service *service, const struct packet *packet,
 				      bool ipv6)
 {

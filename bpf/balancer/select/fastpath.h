@@ -7,7 +7,7 @@
 #include "select.h"
 #include "lookup.h"
 
-/* changes_flow says whether a packet may begin or end a flow. */
+/* changes_flow reports whether a packet may begin or end a flow. */
 static __always_inline bool changes_flow(const struct packet *packet)
 {
 	return packet->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST);

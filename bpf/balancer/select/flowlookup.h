@@ -9,8 +9,8 @@
 #include "../flow/prove.h"
 #include "../scratch.h"
 
-/* accepts_reopened says whether a flow may be reopened with its backend: that accepts new flows, and the client has no
- * affinity to another. */
+/* accepts_reopened reports whether a flow may be reopened with its backend: that accepts new flows, and the client has
+ * no affinity to another. */
 static __always_inline bool accepts_reopened(const struct service *service, const struct backend *owner)
 {
 	__u64 attached;

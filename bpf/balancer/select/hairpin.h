@@ -35,7 +35,7 @@ static __always_inline bool is_near6(const struct packet *packet)
 	return false;
 }
 
-/* is_near says whether a service's packet is from a near client, which its hairpin serves. */
+/* is_near reports whether a service's packet is from a near client, which its hairpin serves. */
 static __always_inline bool is_near(const struct service *service, const struct packet *packet,
 				    bool ipv6)
 {
@@ -44,7 +44,7 @@ static __always_inline bool is_near(const struct service *service, const struct 
 	return ipv6 ? is_near6(packet) : is_near4(packet);
 }
 
-/* needs_client_check says whether a packet's client needs a check that the fast path does not make. */
+/* needs_client_check reports whether a packet's client needs a check that the fast path does not make. */
 static __always_inline bool needs_client_check(const struct service *service, const struct packet *packet,
 					       bool ipv6)
 {

@@ -6,7 +6,7 @@
 #include "../maps.h"
 #include "../trace.h"
 
-/* exceeds_rate says whether a new connection exceeds the rate, and accounts for it if not (ITU-T I.371, annex A,
+/* exceeds_rate reports whether a new connection exceeds the rate, and accounts for it if not (ITU-T I.371, annex A,
  * virtual scheduling). */
 static __always_inline bool exceeds_rate(struct turn *turn)
 {

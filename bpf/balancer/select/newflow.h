@@ -8,14 +8,14 @@
 /* The flags of services whose flows only the slow path may begin. */
 #define SERVICE_SLOW_PATH (SERVICE_PERSISTENT | SERVICE_RATE | SERVICE_LIMITED | SERVICE_BY_SOURCE)
 
-/* can_pick_fast says whether a service's scheduler needs no call. */
+/* can_pick_fast reports whether a service's scheduler needs no call. */
 static __always_inline bool can_pick_fast(const struct service *service)
 {
 	return schedules_by(service, SCHEDULER_ROUND_ROBIN) || schedules_by(service, SCHEDULER_LEAST_CONN) ||
 	       schedules_by(service, SCHEDULER_TWO_CHOICES);
 }
 
-/* can_begin_fast says whether a packet may be the first of a flow that begin_fast() can begin. */
+/* can_begin_fast reports whether a packet may be the first of a flow that begin_fast() can begin. */
 static __always_inline bool can_begin_fast(const struct service *service,
 					   const struct packet *packet)
 {

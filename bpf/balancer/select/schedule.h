@@ -286,8 +286,8 @@ static __always_inline __u32 pick_first(const struct pick *pick)
 	return NO_MEMBER;
 }
 
-/* schedules_by says whether a service has this scheduler: code for one that no service has is not
- * in the loaded program. */
+/* schedules_by reports whether a service has this scheduler: code for one that no service has is not in the loaded
+ * program. */
 static __always_inline bool schedules_by(const struct service *service, enum scheduler scheduler)
 {
 	return has_scheduler(scheduler) && service->scheduler == scheduler;

@@ -28,7 +28,7 @@ static __always_inline __u64 pick_for_new_flow(const struct service *service, __
 	return index == PICK_NONE ? SELECTION_NONE : index;
 }
 
-/* requires_entry says whether each flow of a service needs an entry. */
+/* requires_entry reports whether each flow of a service needs an entry. */
 static __always_inline bool requires_entry(const struct service *service)
 {
 	return (service->flags & SERVICE_LIMITED) || is_fullnat(service);

@@ -82,11 +82,11 @@ static __always_inline __u64 select_slot_backend(const struct tracking *tracking
 }
 
 /* select_between_owners is the selection for a moved slot, where the packet's flow has no entry: a SYN goes to the
- * slot's current backend, any other packet to the previous one. Both get an entry, for the base table is dropped later.
- * Where the previous backend was removed, new flows get one, too, and so does a flow whose first packet seen here is in
- * midstream: it may have begun at another balancer, and would go to the previous backend once that is back. New flows
- * also get one where the slot has its previous backend again: another balancer may have an entry of an earlier
- * connection from the same port, which the new entry replaces by synchronisation. */
+ * slot's current backend, any other packet to the previous one. Both get an entry, because the base table is dropped
+ * later. Where the previous backend was removed, new flows get one, too, and so does a flow whose first packet seen
+ * here is in midstream: it may have begun at another balancer, and would go to the previous backend once that is back.
+ * New flows also get one where the slot has its previous backend again: another balancer may have an entry of an
+ * earlier connection from the same port, which the new entry replaces by synchronisation. */
 static __always_inline __u64 select_between_owners(const struct service *service,
 						   const struct packet *packet,
 						   const struct tracking *tracking)

@@ -6,7 +6,7 @@
 #include "forward.h"
 #include "../count.h"
 
-/* can_send_fast says whether a service's packets need nothing but the address of a backend, and do not grow. */
+/* can_send_fast reports whether a service's packets need nothing but the address of a backend, and do not grow. */
 static __always_inline bool can_send_fast(const struct service *service)
 {
 	if (service->mss)

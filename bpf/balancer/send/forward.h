@@ -33,8 +33,8 @@ static __always_inline __u32 overhead(const struct decision *decision)
 	return 0;
 }
 
-/* too_big says whether a packet exceeds the path MTU to its backend. The kernel makes the segments of a GSO packet of
- * TCP as small as the tunnel needs. */
+/* too_big reports whether a packet exceeds the path MTU to its backend. The kernel makes the segments of a GSO packet
+ * of TCP as small as the tunnel needs. */
 static __always_inline bool too_big(ctx_t *ctx, const struct packet *packet,
 				    const struct decision *decision, __u32 grows)
 {
@@ -133,7 +133,7 @@ static __always_inline enum outcome non_reply_outcome(enum route_result result, 
 		       OUTCOME_PASSED_NOT_FORWARDED : OUTCOME_NONE;
 }
 
-/* is_non_reply says whether an outcome is one of non_reply_outcome(). */
+/* is_non_reply reports whether an outcome is one of non_reply_outcome(). */
 static __always_inline bool is_non_reply(enum outcome outcome)
 {
 	return outcome == OUTCOME_PASSED_NOT_FORWARDED ||

@@ -30,7 +30,7 @@ static __always_inline bool parse_midstream(ctx_t *ctx, __u32 network, bool ipv6
 	       parse_plain4(packet, header, data_end) == OUTCOME_NONE;
 }
 
-/* sends_midstream says whether a packet is in midstream of a full-NAT flow, to a backend on the link that it came in
+/* sends_midstream reports whether a packet is in midstream of a full-NAT flow, to a backend on the link that it came in
  * on. */
 static __always_inline bool sends_midstream(const struct decision *decision,
 					    const struct flow *flow)

@@ -15,7 +15,7 @@ static __always_inline struct mirror *reply_routes_of(void)
 	return bpf_map_lookup_elem(&reply_routes, &zero);
 }
 
-/* has_lease says whether the control plane still updates the mirror: its clock, struct head, has moved within
+/* has_lease reports whether the control plane still updates the mirror: its clock, struct head, has moved within
  * MIRROR_LEASE jiffies. That takes two readings of the clock that are no further apart; so after a while without
  * replies, bpf_fib_lookup is used until the clock moves once more. Otherwise the routes of a control plane that was
  * killed long ago would be used for the first reply. */
@@ -47,7 +47,7 @@ static __always_inline __u32 hop_number6(struct mirror *routes, __u64 network, _
 
 /* mirrored_hop returns the next hop to a destination, which is given by its mirrored_key(), or NULL where
  * bpf_fib_lookup is needed: also once in each tick of the clock for each next hop, so that its use is recorded
- * (note_reply_hop()). It is not inlined, for it would leave too little of the stack. */
+ * (note_reply_hop()). It is not inlined, because it would leave too little of the stack. */
 static __noinline struct mirror_hop *mirrored_hop(__u64 key, __u32 now, bool ipv6)
 {
 	struct mirror *routes = reply_routes_of();

@@ -7,8 +7,8 @@
 #include "../select/lookup.h"
 #include "../select/slot.h"
 
-/* has_flow says whether the entry of a key, in one of the tables, is the backend's. With `refresh` the entry's time is
- * refreshed, unless the flow is half open: the backend's packets do not prolong that. */
+/* has_flow reports whether the entry of a key, in one of the tables, is the backend's. With `refresh` the entry's time
+ * is refreshed, unless the flow is half open: the backend's packets do not prolong that. */
 static __always_inline bool has_flow(const struct flow *key, __u64 hash, bool proven,
 				     const struct backend *owner, bool refresh)
 {
@@ -33,7 +33,7 @@ static __always_inline bool has_flow(const struct flow *key, __u64 hash, bool pr
 	return true;
 }
 
-/* slot_leads_to says whether a slot of a table has this backend. */
+/* slot_leads_to reports whether a slot of a table has this backend. */
 static __always_inline bool slot_leads_to(void *generation, __u64 block, __u32 slot,
 					  const struct backend *owner)
 {
@@ -42,7 +42,7 @@ static __always_inline bool slot_leads_to(void *generation, __u64 block, __u32 s
 	return member && member->index == owner->index && member->generation == owner->generation;
 }
 
-/* hash_leads_to says whether the hash alone selects this backend for a client's packets, or did so before the last
+/* hash_leads_to reports whether the hash alone selects this backend for a client's packets, or did so before the last
  * changes. */
 static __always_inline bool hash_leads_to(void *generation, const struct service *service,
 					  const struct flow *client, bool ipv6,
@@ -64,7 +64,7 @@ static __always_inline bool hash_leads_to(void *generation, const struct service
 	return slot_leads_to(generation, read_block(&service->base), hash_scale(hash, service->base_size), owner);
 }
 
-/* may_lack_entry says whether a packet may be part of a flow of its endpoint that has no entry, though its service
+/* may_lack_entry reports whether a packet may be part of a flow of its endpoint that has no entry, though its service
  * tracks all flows: one from before the service tracked them, one for which there was no room, or one that has expired.
  * Such flows are selected by the hash; but not those from before their backend was removed and added again, or that are
  * being moved, of which nothing is known. A reply of theirs that reached its client untranslated would be answered by a
@@ -88,7 +88,7 @@ static __always_inline bool may_lack_entry(void *generation, const struct packet
 	return service && hash_leads_to(generation, service, client, reply->ipv6, owner);
 }
 
-/* is_reply says whether a packet from an endpoint is part of a flow of the endpoint's service; of one without flow
+/* is_reply reports whether a packet from an endpoint is part of a flow of the endpoint's service; of one without flow
  * entries, each counts as that. `refresh`: the packet refreshes the flow's expiry. Scratch: reads closes; tracking.flow
  * is its own. */
 __noinline int is_reply(const struct packet *reply, __u32 refresh)

@@ -67,7 +67,7 @@ static __always_inline void note_fullnat(void *generation, __u32 place, const st
 	note_end(bucket, at, packet);
 }
 
-/* has_pool_port says whether a packet's destination port is one of full NAT's pool. */
+/* has_pool_port reports whether a packet's destination port is one of full NAT's pool. */
 static __always_inline bool has_pool_port(const struct packet *packet)
 {
 	__u16 port = bpf_ntohs(packet->destination_port);
@@ -75,7 +75,7 @@ static __always_inline bool has_pool_port(const struct packet *packet)
 	return port >= loaded.first_port && port <= loaded.last_port;
 }
 
-/* is_pool says whether a packet is for an address and port of the pool. */
+/* is_pool reports whether a packet is for an address and port of the pool. */
 static __always_inline bool is_pool(void *generation, const struct packet *packet)
 {
 	struct service *found;
@@ -86,7 +86,7 @@ static __always_inline bool is_pool(void *generation, const struct packet *packe
 	return found && found->kind == KIND_POOL;
 }
 
-/* has_hairpin_port says whether a packet's destination port is one of the hairpins'. */
+/* has_hairpin_port reports whether a packet's destination port is one of the hairpins'. */
 static __always_inline bool has_hairpin_port(const struct packet *packet)
 {
 	__u16 port = bpf_ntohs(packet->destination_port);
@@ -94,8 +94,8 @@ static __always_inline bool has_hairpin_port(const struct packet *packet)
 	return port >= loaded.hairpin_first_port && port <= loaded.hairpin_last_port;
 }
 
-/* is_to_us says whether a packet from a backend's endpoint is to our address towards that backend, which is this host's
- * own. */
+/* is_to_us reports whether a packet from a backend's endpoint is to our address towards that backend, which is this
+ * host's own. */
 static __always_inline bool is_to_us(void *generation, const struct endpoint *endpoint,
 				     const struct packet *packet)
 {
@@ -104,7 +104,7 @@ static __always_inline bool is_to_us(void *generation, const struct endpoint *en
 	return backend && same_address(backend->local, packet->destination);
 }
 
-/* answers_host says whether a packet from a backend's endpoint is for an application of this host, whose socket is
+/* answers_host reports whether a packet from a backend's endpoint is for an application of this host, whose socket is
  * connected to the backend itself: the packet has no flow entry to look up, and is not forwarded. */
 static __always_inline bool answers_host(void *generation, const struct endpoint *endpoint,
 					 const struct packet *packet)
@@ -112,8 +112,8 @@ static __always_inline bool answers_host(void *generation, const struct endpoint
 	return loaded.local && !has_hairpin_port(packet) && is_to_us(generation, endpoint, packet);
 }
 
-/* is_from_hairpin says whether a packet from a backend's endpoint may be a reply to a flow of a hairpin: to our address
- * towards that backend, and a port of the hairpins. */
+/* is_from_hairpin reports whether a packet from a backend's endpoint may be a reply to a flow of a hairpin: to our
+ * address towards that backend, and a port of the hairpins. */
 static __always_inline bool is_from_hairpin(void *generation, const struct endpoint *endpoint,
 					    const struct packet *packet)
 {
@@ -121,7 +121,7 @@ static __always_inline bool is_from_hairpin(void *generation, const struct endpo
 }
 
 /* return_hairpin translates a reply of a hairpin flow. Where no flow has the 5-tuple, the packet is passed to this
- * host, for the address is its own. */
+ * host, because the address is its own. */
 static __always_inline bool return_hairpin(void *generation, const struct packet *packet,
 					   const struct endpoint *endpoint,
 					   struct decision *decision, struct translation *to,
@@ -172,8 +172,8 @@ static __always_inline enum outcome select_return(void *generation, const struct
 	return OUTCOME_PASSED_NO_SERVICE;
 }
 
-/* is_ours says whether a packet's destination is a VIP or the pool's, or its source a backend's: such a packet is not
- * passed to the kernel where the rest of it cannot be parsed. */
+/* is_ours reports whether a packet's destination is a VIP or the pool's, or its source a backend's: such a packet is
+ * not passed to the kernel where the rest of it cannot be parsed. */
 static __always_inline bool is_ours(void *generation, const struct packet *packet)
 {
 	return kind_of(packet) != KIND_NONE ||

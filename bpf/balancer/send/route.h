@@ -49,8 +49,8 @@ static __always_inline long fib_lookup(ctx_t *ctx, const struct packet *packet, 
 	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
 }
 
-/* accepts_frames says whether frames can be redirected to an interface. An XDP frame for one without an XDP program may
- * be lost silently. */
+/* accepts_frames reports whether frames can be redirected to an interface. An XDP frame for one without an XDP program
+ * may be lost silently. */
 static __always_inline bool accepts_frames(__u32 interface)
 {
 	if (!CTX_ONLY_OURS || !loaded.interfaces_count)
@@ -106,9 +106,9 @@ static __always_inline __u32 route_kind(const struct packet *packet, const struc
 	return to->exceptions << 8 | !!to->verify_backend << 1 | packet->ipv6;
 }
 
-/* is_route_valid says whether a cache entry matches a packet, is still valid, and has an MTU that is large enough. One
- * from another tick of the clock is not valid. If the clock stops with the control plane, the number of packets bounds
- * its use: routes and neighbours may change at any time. A change of a route or neighbour changes the stamp. */
+/* is_route_valid reports whether a cache entry matches a packet, is still valid, and has an MTU that is large enough.
+ * One from another tick of the clock is not valid. If the clock stops with the control plane, the number of packets
+ * bounds its use: routes and neighbours may change at any time. A change of a route or neighbour changes the stamp. */
 static __always_inline bool is_route_valid(ctx_t *ctx, const struct route_entry *entry,
 					   const struct packet *packet, const struct translation *to,
 					   __u32 stamp)
@@ -148,8 +148,8 @@ static __always_inline void cache_route(ctx_t *ctx, struct route_entry *entry,
 	__builtin_memcpy(entry->macs, route->macs, MACS_LENGTH);
 }
 
-/* is_exception says whether a packet's destination is one of its endpoint's exceptions. Scratch:
- * prefix_key is its own. */
+/* is_exception reports whether a packet's destination is one of its endpoint's exceptions. Scratch: prefix_key is its
+ * own. */
 static __always_inline bool is_exception(const struct translation *to, struct scratch *scratch)
 {
 	struct prefix_key *key = &scratch->prefix_key;

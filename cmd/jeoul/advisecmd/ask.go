@@ -22,7 +22,7 @@ var errUnanswered = errors.New("answers are missing, and there is no terminal to
 // question is a question that is asked where no flag answers it.
 type question struct {
 	flag, text string
-	// answered says whether a flag has answered, take takes an answer.
+	// answered reports whether a flag has answered, take takes an answer.
 	answered bool
 	take     func(string) error
 }

@@ -26,8 +26,7 @@ type DaemonFlags struct {
 	Key         string `name:"key" group:"connection" env:"JEOUL_KEY" type:"path" placeholder:"FILE" help:"With --server: the key of the client certificate, as PEM."`
 }
 
-// Remote says whether the balancer is reached over TCP: a socket that is named goes before the
-// environment.
+// Remote reports whether the balancer is reached over TCP: a socket that is named goes before the environment.
 func (f DaemonFlags) Remote() bool { return f.Server != "" && f.Socket == "" }
 
 // NewClient returns a client of the balancer's API.

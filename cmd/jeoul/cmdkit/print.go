@@ -17,7 +17,7 @@ type OutputFlag struct {
 	Output string `name:"output" short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"Output format: text or json (${default})."`
 }
 
-// JSON says whether the output is for a program.
+// JSON reports whether the output is for a program.
 func (o OutputFlag) JSON() bool { return o.Output == "json" }
 
 // NewTable returns a table without lines, which a terminal and grep both like.

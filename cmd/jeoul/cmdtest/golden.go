@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Update has golden files, and the files that scripts compare with, written anew.
+// Update has golden files, and the files that scripts compare with, written again.
 var Update = flag.Bool("update", false, "write what tests compare with anew")
 
 // WantGolden compares with a file of testdata, or rewrites it.

@@ -147,7 +147,7 @@ func (c *Capture) Stop(tb testing.TB) {
 	<-c.ended
 }
 
-// waiting says whether packets wait to be read.
+// waiting reports whether packets wait to be read.
 func (c *Capture) waiting(tb testing.TB) bool {
 	tb.Helper()
 	poll := []unix.PollFd{{Fd: int32(c.raw), Events: unix.POLLIN}}

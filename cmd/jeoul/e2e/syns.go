@@ -163,7 +163,7 @@ func (a *Arrivals) read() {
 	}
 }
 
-// wanted says whether a packet of IPv4 is a SYN from the client.
+// wanted reports whether a packet of IPv4 is a SYN from the client.
 func (a *Arrivals) wanted(packet []byte) bool {
 	const header, flags, syn, ack = 20, 13, 0x02, 0x10
 	if len(packet) <= header+flags || packet[0] != 0x45 || packet[9] != unix.IPPROTO_TCP ||

@@ -126,7 +126,7 @@ type undoCmd struct {
 	cmdkit.DaemonFlags
 }
 
-// Run takes back.
+// Run undoes.
 func (c *undoCmd) Run(ctx context.Context) error {
 	return operate(ctx, c.DaemonFlags, ops.Order{Verb: ops.Undo})
 }
@@ -233,7 +233,7 @@ func writeOperations(w io.Writer, operations *ops.Operations, now time.Time) {
 	writeHistory(w, operations.History)
 }
 
-// writeHistory lists the operations that can be taken back, the next first.
+// writeHistory lists the operations that can be undone, the next first.
 func writeHistory(w io.Writer, history []ops.Operation) {
 	for i, o := range history {
 		if i == 0 {

@@ -136,7 +136,7 @@ func untilFrom(at, deadline, began time.Time) time.Time {
 	return began.Add(deadline.Sub(at))
 }
 
-// isDone says whether the wait is over.
+// isDone reports whether the wait is over.
 func (d *drainWait) isDone(now time.Time) bool {
 	left := d.overlay.Left
 	switch quiet := now.Sub(d.quiet); {

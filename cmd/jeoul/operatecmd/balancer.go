@@ -58,7 +58,7 @@ func (c *balancerDrainCmd) Run(ctx context.Context) error {
 	return awaitWithdrawn(ctx, client)
 }
 
-// errUndrained ends waiting for a drain that was taken back.
+// errUndrained ends waiting for a drain that was undone.
 var errUndrained = errors.New("the balancer is drained no more")
 
 // awaitWithdrawn returns when no VIP is announced.

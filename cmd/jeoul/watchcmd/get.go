@@ -125,7 +125,7 @@ type kind[T any] struct {
 	noun string
 	// list asks for things of the kind, of these services or of all.
 	list func(client *api.Client, ctx context.Context, services ...string) ([]T, error)
-	// name is the name that a person calls one by, and matches says whether an argument means it.
+	// name is the name that a person calls one by, and matches reports whether an argument means it.
 	name    func(T) string
 	matches func(one T, argument string) bool
 	columns []getColumn[T]
@@ -149,11 +149,11 @@ type getColumn[T any] struct {
 // query says which things of a kind are meant.
 type query[T any] struct {
 	names []string
-	// fits says whether a thing is shown whose name is right.
+	// fits reports whether a thing is shown whose name is right.
 	fits func(T) bool
 }
 
-// matches says whether the query selects a thing of a kind.
+// matches reports whether the query selects a thing of a kind.
 func (q query[T]) matches(k kind[T], one T) bool {
 	return q.fits(one) && (len(q.names) == 0 || slices.ContainsFunc(q.names, func(name string) bool {
 		return k.matches(one, name)

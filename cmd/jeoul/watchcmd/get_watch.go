@@ -73,8 +73,8 @@ func (w *follower[T]) begin(found []T) error {
 	return w.out.begin(found)
 }
 
-// follow reads anew after events, until their stream breaks off; it returns why. All events that are kept come
-// first, so that none is missed of those since the last reading.
+// follow reads again after events, until their stream breaks off; it returns why. All events that are kept come first,
+// so that none is missed of those since the last reading.
 func (w *follower[T]) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -164,7 +164,7 @@ func (w *getWriter[T]) begin(found []T) error {
 	return nil
 }
 
-// removed is how a program is told that a thing is not there any more.
+// removed is how a program is notified that a thing is not there any more.
 type removed[T any] struct {
 	Removed T `json:"removed"`
 }

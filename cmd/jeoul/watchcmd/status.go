@@ -431,7 +431,7 @@ func endpointOf(s ops.Service, b ops.Backend) string {
 	return netip.AddrPortFrom(b.Address, b.Port).String()
 }
 
-// routed says whether packets to a backend go to a router.
+// routed reports whether packets to a backend go to a router.
 func routed(b ops.Backend) bool { return b.NextHop.IsValid() && b.NextHop != b.Address }
 
 func writeOutcomes(w io.Writer, outcomes []ops.Outcome, verbose bool) {

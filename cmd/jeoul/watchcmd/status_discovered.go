@@ -44,7 +44,7 @@ func discoveredText(d ops.Discovered, now time.Time) string {
 	return text
 }
 
-// isDiscovered says whether any backend of a service was found.
+// isDiscovered reports whether any backend of a service was found.
 func isDiscovered(s ops.Service) bool {
 	return slices.ContainsFunc(s.Backends, func(b ops.Backend) bool { return b.Origin != "" })
 }

@@ -53,7 +53,7 @@ func writeBackends(w io.Writer, backends []ops.Backend, columns []column, wide b
 	}
 }
 
-// fitColumns returns the columns that are shown, and the names of those that are left out for want of room.
+// fitColumns returns the columns that are shown, and the names of those that are left out for lack of room.
 func fitColumns(backends []ops.Backend, columns []column) (shown []column, left []string) {
 	const padding = 2 // between columns
 	shown = slices.Clone(columns)

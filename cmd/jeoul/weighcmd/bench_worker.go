@@ -20,7 +20,7 @@ type benchWorkerCmd struct {
 
 // Run works until the connection is closed.
 func (c *benchWorkerCmd) Run(ctx context.Context) error {
-	// With the connection gone there is still everything to be taken back.
+	// With the connection gone there is still everything to be undone.
 	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
 	return remote.Serve(ctx, c.Dir, buildName(), os.Stdin, os.Stdout)
 }

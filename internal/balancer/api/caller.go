@@ -95,8 +95,8 @@ func authenticate(next http.Handler, guard *access.Guard, denied func(from strin
 	})
 }
 
-// asksForLogin says whether a request is the dashboard's, which asks whether the browser has a client certificate. That
-// is no attempt to get in.
+// asksForLogin reports whether a request is the dashboard's, which asks whether the browser has a client certificate.
+// That is no attempt to get in.
 func asksForLogin(r *http.Request) bool {
 	return r.URL.Path == sessionPath && r.Header.Get("Authorization") == "" && len(r.TLS.PeerCertificates) == 0
 }

@@ -163,7 +163,7 @@ func (b Balancer) reportChange(done sources.Change, by string, dry bool) *answer
 	return &answer[Change]{Change{done.Source, done.Generation, done.Changed, dry, done.Difference}}
 }
 
-// isYAML says whether a content type is that of YAML; others are taken for JSON.
+// isYAML reports whether a content type is that of YAML; others are taken for JSON.
 func isYAML(contentType string) bool {
 	kind, _, _ := mime.ParseMediaType(contentType)
 	return kind == "application/yaml" || kind == "application/x-yaml" || kind == "text/yaml"

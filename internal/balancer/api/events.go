@@ -113,7 +113,8 @@ func (b Balancer) handleWatches(a huma.API) {
 		func(ctx context.Context, _ *emptyRequest) (*answer[session], error) {
 			host, err := os.Hostname()
 			client := callerOf(ctx)
-			return &answer[session]{session{Client: client.name(), Role: client.client.Role, Host: host, Version: b.Version}},
+			return &answer[session]{session{Client: client.name(), Role: client.client.Role, Host: host,
+				Version: b.Version}},
 				err
 		})
 	stream := &huma.Schema{Type: huma.TypeString,

@@ -16,7 +16,7 @@ const (
 	niceValue = -15
 	// maxWait is how long the thread waits at most.
 	maxWait = time.Second
-	// adminDownRepeats is how often a neighbour is sent AdminDown, for a packet may be lost.
+	// adminDownRepeats is how often a neighbour is sent AdminDown, because a packet may be lost.
 	adminDownRepeats = 3
 	// maxBatch bounds the packets read at once: more than the kernel keeps for a socket.
 	maxBatch = 1 << 14

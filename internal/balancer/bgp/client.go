@@ -103,7 +103,7 @@ func (c *Client) State(ctx context.Context, after uint64) (State, error) {
 	return state, nil
 }
 
-// readState reads the speaker's identity first, for the other fields may be of another form.
+// readState reads the speaker's identity first, because the other fields may be of another form.
 func readState(text []byte) (state State, err error) {
 	var who struct {
 		Protocol int    `json:"protocol"`

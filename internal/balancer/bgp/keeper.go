@@ -216,8 +216,8 @@ func (k *Keeper) reconcile(ctx context.Context) error {
 	return nil
 }
 
-// isOutdated says whether a speaker runs another program than the installed one. Without an installed one, it goes on
-// speaking as long as it can be understood: the next one could not be started.
+// isOutdated reports whether a speaker runs another program than the installed one. Without an installed one, it goes
+// on speaking as long as it can be understood: the next one could not be started.
 func (k *Keeper) isOutdated(state State) (bool, error) {
 	build, err := k.opt.Program.Build()
 	if err != nil {
@@ -304,7 +304,7 @@ func (k *Keeper) checkProtocol(ctx context.Context, state State) error {
 	return errors.Join(err, k.end(ctx, state, Restart))
 }
 
-// socketExists says whether a speaker's socket is still there: one that has closed its sessions removes it.
+// socketExists reports whether a speaker's socket is still there: one that has closed its sessions removes it.
 func (k *Keeper) socketExists() bool {
 	_, err := os.Stat(k.opt.Socket)
 	return !errors.Is(err, fs.ErrNotExist)
@@ -385,7 +385,7 @@ func (k *Keeper) end(ctx context.Context, state State, how ShutdownMode) error {
 	return awaitEnd(ctx, state)
 }
 
-// hasExited says whether a speaker's process has ended; one that its parent has not reaped yet has, too.
+// hasExited reports whether a speaker's process has ended; one that its parent has not reaped yet has, too.
 func hasExited(state State) bool {
 	start, status, err := readProcess(state.PID)
 	return err != nil || start != state.Start || status == "Z"

@@ -212,8 +212,8 @@ func TestKeeper(t *testing.T) {
 	<-ended
 }
 
-// TestSpeakerWithoutFile: a speaker whose socket has no file, for there is no room or no directory, is found all the
-// same, and a second one is refused.
+// TestSpeakerWithoutFile: a speaker whose socket has no file, because there is no room or no directory, is found all
+// the same, and a second one is refused.
 func TestSpeakerWithoutFile(t *testing.T) {
 	socket, speaker := filepath.Join(t.TempDir(), "missing", "speaker"), newFakeSpeaker()
 	serve(t, socket, speaker)

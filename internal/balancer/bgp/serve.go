@@ -30,7 +30,7 @@ type Speaker interface {
 	Changed() <-chan struct{}
 	// Shutdown ends all sessions.
 	Shutdown(ShutdownMode)
-	// WithdrawAll withdraws all routes, for no balancer is left.
+	// WithdrawAll withdraws all routes, because no balancer is left.
 	WithdrawAll()
 }
 
@@ -50,7 +50,7 @@ func Listen(ctx context.Context, socket string) (net.Listener, error) {
 		return nil, fmt.Errorf("a speaker answers on %s already", socket)
 	}
 	listener, err := listenOnFile(ctx, socket)
-	if durable.Unwritable(err) { // routers are told of the VIPs all the same
+	if durable.Unwritable(err) { // the VIPs are announced all the same
 		return standin.Listen(ctx, socket)
 	}
 	return listener, err

@@ -183,7 +183,7 @@ type Counts struct {
 	Matched uint64 `json:"matched"`
 	// Matched is Captured + Limited + Lost + those beyond a bound.
 	Captured uint64 `json:"taken"`
-	// Limited are more than the rate allows, and Lost found no room, for the client reads too slowly.
+	// Limited are more than the rate allows, and Lost found no room, because the client reads too slowly.
 	Limited uint64 `json:"limited"`
 	Lost    uint64 `json:"lost"`
 	// Bytes of frames that were taken, as they were copied.

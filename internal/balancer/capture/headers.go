@@ -133,7 +133,7 @@ func afterTransport(protocol uint8, b []byte, depth int) []byte {
 	return b
 }
 
-// quotesPacket says whether an ICMP message of a type quotes a packet (RFC 792, RFC 4443 section 2.1).
+// quotesPacket reports whether an ICMP message of a type quotes a packet (RFC 792, RFC 4443 section 2.1).
 func quotesPacket(protocol, kind uint8) bool {
 	if protocol == unix.IPPROTO_ICMPV6 {
 		return kind < 128

@@ -246,7 +246,7 @@ func (a *amender) warnings(p *parser, list []lb.Service) yamlfile.Problems {
 	take := func(w yamlfile.Problem, services []lb.Service, old bool) {
 		i, rest, ok := yamlfile.ElementOf(w.Field, "services")
 		switch {
-		case !ok && old: // of the file as a whole: found anew
+		case !ok && old: // of the file as a whole: found again
 			return
 		case ok && w.File == a.name && i < len(services):
 			name := services[i].Name
@@ -323,7 +323,7 @@ func WriteServices(c *Config, services []lb.Service) ([][]byte, error) {
 }
 
 // itemsOf takes a list apart that encode has written: the lines of an item but for its first one are further in. Each
-// has memory of its own, for it may be kept for longer than the others.
+// has memory of its own, because it may be kept for longer than the others.
 func itemsOf(list []byte) (items [][]byte) {
 	begin, at := 0, 0
 	for line := range bytes.Lines(list) {

@@ -58,7 +58,7 @@ func execOf(c *lb.Check) *lb.ExecCheck {
 	return c.Exec
 }
 
-// writesTLS says whether a check has more to say of TLS than its type does.
+// writesTLS reports whether a check has more to say of TLS than its type does.
 func writesTLS(c *lb.Check) bool {
 	return c.TLS != nil && (c.Type != lb.CheckTLS || *c.TLS != lb.TLSCheck{})
 }

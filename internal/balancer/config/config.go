@@ -29,7 +29,7 @@ type Config struct {
 	Hook       lb.Hook
 	// Socket is the absolute path of the unix socket of the API.
 	Socket string
-	// Survive says whether the data plane outlives the daemon's process.
+	// Survive reports whether the data plane outlives the daemon's process.
 	Survive Survive
 	// Orphan is how long the data plane forwards without a process; 0 is for ever.
 	Orphan time.Duration
@@ -90,7 +90,7 @@ const DefaultOrphan = time.Hour
 // minOrphan is longer than a busy machine holds a daemon up.
 const minOrphan = 5 * time.Second
 
-// Survive says whether the data plane outlives the daemon's process.
+// Survive reports whether the data plane outlives the daemon's process.
 type Survive string
 
 // SurviveAuto is where that can be, SurviveAlways that nothing starts where it cannot.
@@ -222,7 +222,7 @@ func (c *Config) At(field, format string, args ...any) yamlfile.Problem {
 	return c.file.At(field, format, args...)
 }
 
-// Written says whether the file has a field.
+// Written reports whether the file has a field.
 func (c *Config) Written(field string) bool { return c.file.Written(field) }
 
 // Leaves returns the fields that the file has and that hold no other, in the order of their lines.
@@ -250,8 +250,8 @@ type parser struct {
 	oldVIPs map[netip.Addr]bool
 }
 
-// hasProblem says whether a problem was reported for a field of a backend. There may be a
-// hundred thousand: its path is made only where there are problems.
+// hasProblem reports whether a problem was reported for a field of a backend. There may be a hundred thousand: its path
+// is made only where there are problems.
 func (p *parser) hasProblem(i, j int, name string) bool {
 	return p.AnyBad() && p.Bad(BackendField(i, j, name))
 }

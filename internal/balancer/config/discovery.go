@@ -68,7 +68,7 @@ func (p *parser) checkDiscovery(i int) {
 	p.Fail(field, "names no place to look in; add file, dns or docker")
 }
 
-// hasProblemBelow says whether a problem was reported for a mapping, or a key of one of its mappings.
+// hasProblemBelow reports whether a problem was reported for a mapping, or a key of one of its mappings.
 func (p *parser) hasProblemBelow(field string) bool {
 	for _, origin := range []string{"", ".file", ".file.path", ".dns", ".dns.name", ".docker", ".docker.socket"} {
 		if p.Bad(field + origin) {

@@ -60,12 +60,12 @@ func (c *Config) Pool() lb.Pool {
 	return pool
 }
 
-// PoolIsDivided says whether members know each other's addresses.
+// PoolIsDivided reports whether members know each other's addresses.
 func (c *Config) PoolIsDivided() bool {
 	return slices.ContainsFunc(c.FullNAT.Addresses, func(a PoolAddress) bool { return a.Member.IsValid() })
 }
 
-// isOwn says whether this balancer gives out the ports of an address.
+// isOwn reports whether this balancer gives out the ports of an address.
 func (c *Config) isOwn(a PoolAddress) bool {
 	return !a.Member.IsValid() || a.Member == c.Members.Listen.Addr()
 }
@@ -174,8 +174,8 @@ func (p *parser) checkPoolFamilies() {
 	}
 }
 
-// poolHas says whether the pool has an address of a family that is this balancer's, and of other members. One that was
-// refused may have been meant for either.
+// poolHas reports whether the pool has an address of a family that is this balancer's, and of other members. One that
+// was refused may have been meant for either.
 func (p *parser) poolHas(four bool) (own, others bool) {
 	for i, a := range p.cfg.FullNAT.Addresses {
 		refused := p.Bad(poolField(i, "address")) || p.Bad(poolField(i, "member")) ||

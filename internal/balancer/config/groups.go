@@ -49,7 +49,7 @@ func (p *parser) checkMember(i, leader int) {
 	}
 }
 
-// badPersistence says whether something about it was refused already.
+// badPersistence reports whether something about it was refused already.
 func (p *parser) badPersistence(i int) bool {
 	return p.Bad(ServiceField(i, "persistence.timeout")) || p.Bad(ServiceField(i, "persistence.prefix")) ||
 		p.cfg.Services[i].Persistence == lb.Persistence{}

@@ -135,7 +135,7 @@ func (p *parser) add(source Source) {
 	p.cfg.Services = append(p.cfg.Services, read.Services...)
 }
 
-// blank says whether a text has nothing but comments.
+// blank reports whether a text has nothing but comments.
 func blank(text []byte) bool {
 	for line := range bytes.Lines(text) {
 		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
@@ -210,8 +210,8 @@ func checkList(f *yamlfile.File, list []lb.Backend) {
 	}
 }
 
-// noBackends says whether a document is just the list of none: a program says so, and no file that is
-// half written does.
+// noBackends reports whether a document is just the list of none: a program says so, and no file that is half written
+// does.
 func noBackends(root *yaml.Node) bool {
 	return root.Kind == yaml.MappingNode && len(root.Content) == 2 && root.Content[0].Value == "backends" &&
 		root.Content[1].Kind == yaml.SequenceNode && len(root.Content[1].Content) == 0

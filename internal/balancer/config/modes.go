@@ -178,7 +178,8 @@ func (p *parser) checkEndpoints() {
 			}
 			e := endpoint{netip.AddrPortFrom(b.Address, b.Port), s.Protocol}
 			// Twice in one service is another mistake, reported before.
-			if first, duplicate := claim(seen, e, place{i, j}); duplicate && first.service != i && !p.hasProblem(i, j, "address") {
+			if first, duplicate := claim(seen, e, place{i, j}); duplicate && first.service != i &&
+				!p.hasProblem(i, j, "address") {
 				p.Fail(BackendField(i, j, "address"),
 					"%s %s is already %s, and with %s its replies could not be told apart; use %s for one of the services, or another port",
 					s.Protocol, e.address, p.Place(BackendField(first.service, first.backend, "address")), s.Mode,

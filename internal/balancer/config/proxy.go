@@ -186,7 +186,7 @@ func (p *parser) checkReached(at string, before []lb.Route, r lb.Route, place fu
 	}
 }
 
-// covers says whether every request that fits the other fits this one.
+// covers reports whether every request that fits the other fits this one.
 func (h pair) covers(o pair) bool { return coversHost(h.host, o.host) && coversPath(h.path, o.path) }
 
 func coversHost(have, want string) bool {

@@ -148,7 +148,7 @@ func lostBy(verb ops.Verb, was lb.Backend, is *view.Found, now time.Time) string
 	return ""
 }
 
-// whereFrom says whether a backend is configured or discovered.
+// whereFrom reports whether a backend is configured or discovered.
 func whereFrom(b lb.Backend) string {
 	if b.Origin == "" {
 		return "in the configuration"

@@ -65,7 +65,7 @@ func TestStart(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		w.expect() // taking back is for those who own the parts
+		w.expect() // undoing is for those who own the parts
 	})
 }
 

@@ -217,7 +217,7 @@ func TestDiscoveredUnsupported(t *testing.T) {
 	})
 }
 
-// TestDiscoveredFails: a change that the data plane refuses leaves the former backends, is shown, and is tried again.
+// TestDiscoveredFails: a change that the data plane refuses leaves the previous backends, is shown, and is tried again.
 func TestDiscoveredFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFinds()

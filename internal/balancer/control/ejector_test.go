@@ -227,8 +227,8 @@ func TestOutliersAndBackups(t *testing.T) {
 	})
 }
 
-// TestOperationsOutrankOutliers: a drained backend is not ejected besides; one that is enabled is let
-// back at once; the last that serves cannot be drained but where the ejected one then serves.
+// TestOperationsOutrankOutliers: a drained backend is not ejected besides; one that is enabled is readmitted at once;
+// the last that serves cannot be drained but where the ejected one then serves.
 func TestOperationsOutrankOutliers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, _, _, stop := judged(t, natWeb)

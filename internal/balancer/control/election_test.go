@@ -78,7 +78,7 @@ func (w *world) renewals(of string) (n int) {
 }
 
 // TestSharedAddressesAreRenewed: addresses that are shared stay without the process for a while only, and are renewed
-// for as long as they are held; a configuration that shares them no more leaves them there for good.
+// for as long as they are held; a configuration that shares them no more leaves them there permanently.
 func TestSharedAddressesAreRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

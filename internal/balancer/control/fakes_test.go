@@ -125,7 +125,7 @@ func (w *world) expect(want ...string) {
 	}
 }
 
-// logged says whether a line of the log holds all of the words.
+// logged reports whether a line of the log holds all of the words.
 func (w *world) logged(words ...string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

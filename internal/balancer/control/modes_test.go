@@ -264,7 +264,7 @@ func TestReloadWithoutARoute(t *testing.T) {
 		w.found("198.51.100.3", 3)
 		time.Sleep(settleDelay)
 		w.expect("apply web: web01=1 web02=- web03=3 dns: dns01=4")
-		// A backend that has left the configuration is not taken out any more: it begins anew if it comes back.
+		// A backend that has left the configuration is not taken out any more: it begins again if it comes back.
 		w.mustReload(c, strings.Replace(web, "      - {name: web02, address: 192.0.2.2}\n", "", 1))
 		time.Sleep(time.Hour)
 		again := time.Now()

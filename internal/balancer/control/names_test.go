@@ -185,7 +185,7 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
-// TestUndoOfAbsent: an operation that ended another is taken back while the backend is absent.
+// TestUndoOfAbsent: an operation that ended another is undone while the backend is absent.
 func TestUndoOfAbsent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFinds()

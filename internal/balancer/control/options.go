@@ -109,7 +109,7 @@ type Options struct {
 	Discovery Discovery
 	// Routes announces VIPs to routers; nil: no VIP is announced, whatever the configuration says.
 	Routes Routes
-	// Role says whether this balancer holds its VIPs; nil: it always does.
+	// Role reports whether this balancer holds its VIPs; nil: it always does.
 	Role Role
 	// Election takes the place of Role, and shares the VIPs by VRRP where the configuration says so; nil: there is no
 	// election, and Role decides.

@@ -132,7 +132,7 @@ func TestVIPsAreAnnounced(t *testing.T) {
 		asked.say(t, c, failing("refuses connections"), "web02")
 		time.Sleep(settleDelay)
 		told.expect(t, "with one of two services that has its minimum", "192.0.2.100")
-		// Failing backends are used for want of others, and count for nothing.
+		// Failing backends are used for lack of others, and count for nothing.
 		asked.say(t, c, failing("refuses connections"), "tls03")
 		time.Sleep(settleDelay)
 		told.expect(t, "with none", "")
@@ -237,8 +237,8 @@ func TestRoutesAreTakenOver(t *testing.T) {
 
 // TestRoutesWaitForFlows: a balancer that starts is announced once it knows which flows others remember; one that goes
 // on with the data plane of the previous process at once, if routers send to it. If none knows of it, because the
-// speaker has ended, too, others had its packets meanwhile; then its routers are sent nothing before, for they may have
-// kept its routes.
+// speaker has ended, too, others had its packets meanwhile; then its routers are sent nothing before, because they may
+// have kept its routes.
 func TestRoutesWaitForFlows(t *testing.T) {
 	for name, test := range map[string]struct{ takesOver, found bool }{
 		"a start": {}, "it goes on": {true, true}, "it goes on without a speaker": {true, false},

@@ -73,8 +73,8 @@ func TestSlowStart(t *testing.T) {
 	})
 }
 
-// TestSlowStartBeside: an operator's weight and an agent's share are of the share, and a backend
-// that falls and rises begins anew.
+// TestSlowStartBeside: an operator's weight and an agent's share are of the share, and a backend that falls and rises
+// begins again.
 func TestSlowStartBeside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, asked, stop := runningChecked(t, slowWeb)

@@ -32,7 +32,7 @@ func TestUnwritableOperations(t *testing.T) {
 			files := durable.New(durable.Options{FileSystem: disk})
 			c.opt.Memory = onDisk{files.Content("the drains", path, "operations", 0o600)}
 			c.opt.Files = files
-			c.loop.OnSignal(files.Changes(), c.storage.logFaults) // as New does where it is told of files
+			c.loop.OnSignal(files.Changes(), c.storage.logFaults) // as New does where it is notified of files
 			stop := w.run(c)
 			w.quiet()
 			disk.Fail(&trouble, 0)
@@ -68,8 +68,8 @@ func TestUnwritableOperations(t *testing.T) {
 	}
 }
 
-// TestUnwritableEjections: a backend is ejected, and let back, though that cannot be written; the status says so until
-// the next attempt, and the file has the ejections in force then.
+// TestUnwritableEjections: a backend is ejected, and readmitted, though that cannot be written; the status says so
+// until the next attempt, and the file has the ejections in force then.
 func TestUnwritableEjections(t *testing.T) {
 	for _, trouble := range testdisk.Troubles {
 		synctest.Test(t, func(t *testing.T) {

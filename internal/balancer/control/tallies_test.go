@@ -82,7 +82,7 @@ func TestCountersFollowNames(t *testing.T) {
 		w.mustReload(c, strings.ReplaceAll(web, "web01", "new"))
 		w.count("192.0.2.1", 3)
 		expect("new=3 web02=57")
-		// A backend that is taken out has no counters, and the data plane begins anew when it is back.
+		// A backend that is taken out has no counters, and the data plane begins again when it is back.
 		must(t, c, "disable web/new")
 		w.count("192.0.2.2", 0) // forgets the other
 		must(t, c, "enable web/new")
@@ -106,7 +106,7 @@ func TestCountersUnread(t *testing.T) {
 	})
 }
 
-// TestSlowStartOfAnotherName: a name that takes the address of another begins slowly, for it is another process; a
+// TestSlowStartOfAnotherName: a name that takes the address of another begins slowly, because it is another process; a
 // change that leaves name and address does not.
 func TestSlowStartOfAnotherName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 const reopenAfter = time.Minute
 
 // checksVIP takes health checks through the data plane. Its sockets are made when the first check asks for them, since
-// the programs are then loaded anew; until they are there, checks are no evidence.
+// the programs are then loaded again; until they are there, checks are no evidence.
 type checksVIP struct {
 	open func() (*checkpath.Checks, error)
 	log  *slog.Logger

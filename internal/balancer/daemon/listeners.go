@@ -71,8 +71,8 @@ func listenForMetrics(ctx context.Context, cfg *config.Config) (net.Listener, er
 // socketRetryEvery is the interval at which a socket that could not be made is tried again.
 const socketRetryEvery = 2 * time.Second
 
-// serveSocket serves the API at the unix socket. Where that could not be made, for its directory cannot be written to,
-// another stands in for it, and it is made later.
+// serveSocket serves the API at the unix socket. Where that could not be made, because its directory cannot be written
+// to, another stands in for it, and it is made later.
 func serveSocket(ctx context.Context, listener net.Listener, unheard error, path string, b api.Balancer,
 	files *durable.Files, log *slog.Logger) error {
 	const what = "the unix socket of the API"

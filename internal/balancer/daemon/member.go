@@ -69,7 +69,7 @@ func newMember(ctx context.Context, cfg *config.Config, configured func() *confi
 	return m, m.startHandover(ctx, cfg, settings.Name, plane, log)
 }
 
-// run is a member until the context ends; drained says whether the balancer is taken out of every anycast.
+// run is a member until the context ends; drained reports whether the balancer is taken out of every anycast.
 func (m *member) run(ctx context.Context, drained func() bool) error {
 	if m != nil {
 		m.drained.Store(&drained)
@@ -134,7 +134,7 @@ func (m *member) FillStatus(to *ops.Status) {
 	to.Problems = append(to.Problems, members.Problems(all)...)
 }
 
-// configurationDigests are the digests of the services as they are configured, made anew when the configuration
+// configurationDigests are the digests of the services as they are configured, recreated when the configuration
 // changes.
 type configurationDigests struct {
 	last   *config.Config

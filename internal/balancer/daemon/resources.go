@@ -148,8 +148,8 @@ func (r *resources) close(log *slog.Logger, leave bool) error {
 	return errors.Join(errs...)
 }
 
-// leave lets go of everything that another process is to go on with. Where nothing outlives
-// the process, it takes everything back.
+// leave releases everything that another process is to go on with. Where nothing outlives the process, it takes
+// everything back.
 func (r *resources) leave() error {
 	if r.store == nil {
 		return r.revert()

@@ -68,7 +68,7 @@ func (d *Datapath) removeLeftovers(ports []attach.Port) error {
 	return attach.RemoveFilters(ports)
 }
 
-// canUpdateInPlace says whether the loaded programs and maps can serve the state after a change.
+// canUpdateInPlace reports whether the loaded programs and maps can serve the state after a change.
 func (d *Datapath) canUpdateInPlace(c *generation.Revision, ports []attach.Port) bool {
 	if d.current == nil || d.current.Adopted || d.current.Tracing != d.tracing.Maps() ||
 		d.current.Answers != d.checks.Answers() || d.sockets.Cgroup() != c.State.Local ||
@@ -231,7 +231,7 @@ func (d *Datapath) growShared(c *generation.Revision) (*sharedmaps.Maps, error) 
 	return made, nil
 }
 
-// unused says whether no packet of a service was sent to a backend yet. The caller holds the lock.
+// unused reports whether no packet of a service was sent to a backend yet. The caller holds the lock.
 func (d *Datapath) unused(r *generation.Record) bool {
 	if d.shared == nil {
 		return false

@@ -46,7 +46,7 @@ func withWeight(s lb.State, service, backend int, weight uint16) lb.State {
 }
 
 // BenchmarkApply measures the time until packets go by a change of one backend, and that of the first configuration. A
-// backend gets another weight, for which a table is filled anew, or is removed and added again, for which a large one
+// backend gets another weight, for which a table is filled again, or is removed and added again, for which a large one
 // is not.
 func BenchmarkApply(b *testing.B) {
 	testenv.Root(b)
@@ -175,8 +175,7 @@ func TestApplyInPlace(t *testing.T) {
 	}
 }
 
-// TestTransitionSurvivesReload begins a transition and loads the program anew: its flows
-// go on where they were.
+// TestTransitionSurvivesReload begins a transition and loads the program again: its flows go on where they were.
 func TestTransitionSurvivesReload(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
 	r := newRig(t, lb.HookXDP, lb.State{Services: []lb.RoutedService{s}})
@@ -205,8 +204,8 @@ func TestTransitionSurvivesReload(t *testing.T) {
 	}
 }
 
-// TestDatapathFlaps loses a backend from sight and finds it again 100 times. Packets in the
-// middle of flows go where they went before, and nothing is loaded anew.
+// TestDatapathFlaps loses a backend from sight and finds it again 100 times. Packets in the middle of flows go where
+// they went before, and nothing is loaded again.
 func TestDatapathFlaps(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
 	r := newRig(t, lb.HookXDP, lb.State{Services: []lb.RoutedService{s}})

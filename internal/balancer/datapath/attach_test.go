@@ -358,7 +358,7 @@ func attachForeign(name string) (link.Link, error) {
 	return link.AttachXDP(link.XDPOptions{Program: program, Interface: nic.Attrs().Index})
 }
 
-// lacksTCX says whether the error of a query is that of a kernel without TCX.
+// lacksTCX reports whether the error of a query is that of a kernel without TCX.
 func lacksTCX(err error) bool { return errors.Is(err, unix.EINVAL) }
 
 // ofThisKernel drops TCX from the ways to attach where the kernel has none.

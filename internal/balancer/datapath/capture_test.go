@@ -103,7 +103,7 @@ func (r *rig) sendRandom(t *testing.T, packets int) (sent []sentFrame) {
 	return sent
 }
 
-// isOf says whether a captured packet is one that a client of a prefix sent or gets.
+// isOf reports whether a captured packet is one that a client of a prefix sent or gets.
 func isOf(p *capture.Packet, clients netip.Prefix) bool {
 	if p.Came == nil {
 		return false

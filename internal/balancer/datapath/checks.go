@@ -10,7 +10,7 @@ import (
 )
 
 // OpenChecks sets up the path for health checks, which lasts as long as the datapath; nothing of it outlives the
-// process. Where packets are balanced already, their programs are loaded anew, so that they recognise answers to
+// process. Where packets are balanced already, their programs are loaded again, so that they recognise answers to
 // checks. Errors: checknet.ErrNoRights, ErrUnsupported, ErrClosed, lb.ErrTooLarge.
 func (d *Datapath) OpenChecks() (*checkpath.Checks, error) {
 	d.mu.Lock()

@@ -208,7 +208,7 @@ func TestChangesMeanwhile(t *testing.T) {
 	t.Logf("%d packets, %d revisions", sent.Load(), revisions)
 }
 
-// mostRevised has more than there will ever be, so that no memory is made anew.
+// mostRevised has more than there will ever be, so that no memory is recreated.
 func mostRevised(rng *rand.Rand) lb.State {
 	state := revised(rng, 0)
 	for i := range uint16(changingPorts) {

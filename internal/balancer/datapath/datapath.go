@@ -79,7 +79,7 @@ type Datapath struct {
 	*flowsync.Exchange
 
 	options Options
-	// findPorts looks the interfaces up anew: a MAC address may have changed.
+	// findPorts looks the interfaces up again: a MAC address may have changed.
 	findPorts func(names []string) ([]attach.Port, error)
 	// attempts lists the ways to attach; tests have others than attempts.
 	attempts func(lb.Hook, []attach.Port) []attach.Attempt
@@ -136,7 +136,7 @@ type Datapath struct {
 	// notes are messages about the data plane that was taken over, and absent how long it had been without a process.
 	notes  []string
 	absent time.Duration
-	// flowsCounted signals that flows of full NAT have been counted anew.
+	// flowsCounted signals that flows of full NAT have been counted again.
 	flowsCounted chan struct{}
 	// stop ends the goroutine that expires flows; expiring says that it runs.
 	stop     chan struct{}

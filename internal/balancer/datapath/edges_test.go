@@ -59,7 +59,7 @@ type edgeWalk struct {
 	target []int
 	// followed are the edges of each instruction that were taken: to the next one, and to its target.
 	followed [][2]bool
-	// open: the walk has come to it, and has not left it for good.
+	// open: the walk has come to it, and has not left it permanently.
 	seen, open []bool
 	stack      []int
 }
@@ -119,7 +119,7 @@ const (
 	toTarget
 )
 
-// visit takes the next edge of an instruction, and says whether it leads somewhere new.
+// visit takes the next edge of an instruction, and reports whether it leads somewhere new.
 func (w *edgeWalk) visit(from int) (deeper bool, err error) {
 	ins := &w.program[from]
 	op := ins.OpCode

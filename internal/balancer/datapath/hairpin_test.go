@@ -202,8 +202,8 @@ func TestHairpinWithoutPorts(t *testing.T) {
 	})
 }
 
-// TestHairpinFollowsTheAddress: with another address of ours on the way to a backend, the flows from the
-// previous one end, and new ones are from the new one.
+// TestHairpinFollowsTheAddress: with another address of ours on the path to a backend, the flows from the previous one
+// end, and new ones are from the new one.
 func TestHairpinFollowsTheAddress(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		state := hairpinState()

@@ -780,8 +780,8 @@ func TestChangeThatWasTakenBackElsewhere(t *testing.T) {
 	}
 }
 
-// TestFlowsOfALaterChange: a balancer is told of flows whose backend, or transition, is yet to come there. Once it has
-// come, the balancer asks for them, and once only.
+// TestFlowsOfALaterChange: a balancer is notified of flows whose backend, or transition, is yet to come there. Once it
+// has come, the balancer asks for them, and once only.
 func TestFlowsOfALaterChange(t *testing.T) {
 	s, computing := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), testService(vip4, 80, lb.TCP, lb.Maglev, 3)
 	a := newPeer(t, s)
@@ -939,7 +939,7 @@ func TestFullNATPortOfBeforeIsKept(t *testing.T) {
 }
 
 // TestFullNATPortIsGivenMeanwhile: while a flow is taken, a packet begins another one that gets its port. That one has
-// to begin anew, and two flows have one port at no time after that.
+// to begin again, and two flows have one port at no time after that.
 func TestFullNATPortIsGivenMeanwhile(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1)
 	s.Mode = lb.FullNAT
@@ -1019,7 +1019,8 @@ func TestEndIsKnownBeforeItsBeginning(t *testing.T) {
 }
 
 // TestFullNATConnectionOfBeforeHasEnded: while a balancer's process was dead, its client had a connection from the same
-// port elsewhere, which has ended. The client's next one here is not taken for that of before: others are told of it.
+// port elsewhere, which has ended. The client's next one here is not taken for that of before: others are notified of
+// it.
 func TestFullNATConnectionOfBeforeHasEnded(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 1)
 	s.Mode = lb.FullNAT

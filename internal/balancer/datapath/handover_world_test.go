@@ -70,7 +70,7 @@ type sentBase struct {
 	at, until time.Duration
 }
 
-// isDue says whether a base is to be sent, as internal/balancer/handover does: it differs and the last was not sent
+// isDue reports whether a base is to be sent, as internal/balancer/handover does: it differs and the last was not sent
 // just now, or it is valid for longer.
 func (t *sentBase) isDue(b lb.Base, now, pause time.Duration) bool {
 	was := t.Base
@@ -233,7 +233,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// canSend says whether one member can send to another one.
+// canSend reports whether one member can send to another one.
 func (w *world) canSend(from, to *worldMember) bool {
 	return from.alive && to.alive && from.reached && to.reached
 }

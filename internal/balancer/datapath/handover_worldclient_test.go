@@ -74,7 +74,7 @@ func (w *world) sendPacket(c *worldConn, flags string) (m *worldMember, backend 
 	return m, backend, source
 }
 
-// converged says whether all members that are routed know the backends' true state.
+// converged reports whether all members that are routed know the backends' true state.
 func (w *world) converged() bool {
 	for _, m := range w.members {
 		if m.routed && m.view != w.truth {
@@ -91,7 +91,7 @@ func (c *worldConn) note(w *world, format string, args ...any) {
 	}
 }
 
-// serves says whether a backend runs.
+// serves reports whether a backend runs.
 func (w *world) serves(b int) bool { return w.truth[b] == serverUp || w.truth[b] == serverDrained }
 
 func (w *world) act(c *worldConn) {

@@ -234,7 +234,7 @@ func TestBackendOutOfSight(t *testing.T) {
 	})
 }
 
-// TestFlowsOfABackendThatLeft begin anew with another, or go by the hash.
+// TestFlowsOfABackendThatLeft begin again with another, or go by the hash.
 func TestFlowsOfABackendThatLeft(t *testing.T) {
 	runScenario(t, testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), func(y *scenario) {
 		y.play(1, "S A")

@@ -42,7 +42,7 @@ type model struct {
 	state    lb.State
 	services map[lb.ServiceKey]*lb.RoutedService
 	vips     map[netip.Addr]bool
-	// endpoints are those of the backends of NAT, and of those that have left of late.
+	// endpoints are those of the backends of NAT, and of those that have left recently.
 	endpoints map[endpoint]origin
 	// hosts are the addresses of endpoints.
 	hosts map[netip.Addr]bool
@@ -61,8 +61,8 @@ type model struct {
 	returns   map[returnKey]*remembered
 	fragments map[fragmentKey]disposition
 
-	// stale: the next hop that a CPU has stored for replies may be invalid, for their flow is another one now, or gone;
-	// the CPU may use it until the clock moves.
+	// stale: the next hop that a CPU has stored for replies may be invalid, because their flow is another one now, or
+	// gone; the CPU may use it until the clock moves.
 	stale bool
 	// failOpen is the outcome of packets for VIPs while the control plane has been away for too long, or another
 	// balancer holds the VIPs.
@@ -165,8 +165,8 @@ type programInputs struct {
 	groupID      func(name string) uint32
 	backendIndex func(lb.BackendKey) uint32
 	sequenceOf   func(lb.ServiceKey) []int
-	// marks says whether the slot of a hash is marked as one that has changed hands: marks of previous
-	// transitions go when no flow is remembered any more.
+	// marks reports whether the slot of a hash is marked as one that has changed hands: marks of previous transitions
+	// go when no flow is remembered any more.
 	marks func(key lb.ServiceKey, hash uint32) bool
 }
 
@@ -328,7 +328,7 @@ func (m *model) stays(t *disposition) bool {
 	return known && o.backend == t.backend
 }
 
-// ours says whether the destination is a VIP or the pool's, or the source the address of an endpoint.
+// ours reports whether the destination is a VIP or the pool's, or the source the address of an endpoint.
 func (m *model) ours(p *packet) bool {
 	return m.vips[p.destination] || slices.Contains(m.state.Pool.All(), p.destination) || m.hosts[p.source]
 }
@@ -375,7 +375,7 @@ const unknown = "passed_no_flow"
 // denied is the outcome of a packet from a client that its service does not serve.
 const denied = "dropped_denied"
 
-// denies says whether a service does not serve a client.
+// denies reports whether a service does not serve a client.
 func denies(s *lb.RoutedService, client netip.Addr) bool {
 	longest := func(list []netip.Prefix) int {
 		bits := -1
@@ -390,7 +390,7 @@ func denies(s *lb.RoutedService, client netip.Addr) bool {
 	return denied > allowed || allowed < 0 && len(s.Allow) > 0
 }
 
-// excepts says whether packets of an endpoint to a destination are no replies.
+// excepts reports whether packets of an endpoint to a destination are no replies.
 func (o origin) excepts(destination netip.Addr) bool {
 	return slices.ContainsFunc(o.untranslated, func(p netip.Prefix) bool { return p.Contains(destination) })
 }
@@ -432,7 +432,7 @@ func (m *model) classify(p *packet, seen seen) verdict {
 	return p.untouched(unserved)
 }
 
-// isReply says whether a packet from an endpoint to a client is part of a flow of the service, as far as that can be
+// isReply reports whether a packet from an endpoint to a client is part of a flow of the service, as far as that can be
 // known. alive: it shows that the flow lives.
 func (m *model) isReply(o origin, client netip.AddrPort, alive bool) bool {
 	s, i := m.find(o.backend)
@@ -500,7 +500,7 @@ func (a clientPacket) opens() bool {
 	return a.protocol == protoTCP && a.flags&(flagSYN|flagACK) == flagSYN
 }
 
-// isMidConnection says whether the packet is one in the middle of a TCP connection.
+// isMidConnection reports whether the packet is one in the middle of a TCP connection.
 func (a clientPacket) isMidConnection() bool { return a.protocol == protoTCP && !a.opens() && !a.quiet }
 
 // toBackend sends a client's packet on.
@@ -561,7 +561,7 @@ func (m *model) poolAnswers() bool {
 	})
 }
 
-// mtu is the largest IP packet on the way to backend i.
+// mtu is the largest IP packet on the path to backend i.
 func mtuTo(s *lb.RoutedService, i int) int {
 	if mtu := int(s.Paths[i].MTU); mtu != 0 {
 		return mtu

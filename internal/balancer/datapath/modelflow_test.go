@@ -321,7 +321,7 @@ func (m *model) setState(e *remembered, state flowState) {
 	e.at.touched[e.bucket] = true
 }
 
-// noteEvery is how old a time is before it is written anew, in milliseconds.
+// noteEvery is how old a time is before it is written again, in milliseconds.
 const noteEvery = 1000
 
 // refreshBy notes that an entry was used by a packet: at once, where that begins or ends a connection.
@@ -393,7 +393,7 @@ func (m *model) prove(e *remembered) {
 	}
 }
 
-// noteReply keeps the effect of a backend's packet on a flow, and says whether it ends one.
+// noteReply keeps the effect of a backend's packet on a flow, and reports whether it ends one.
 func (m *model) noteReply(p *packet, backend lb.BackendKey) (ends bool) {
 	s, _ := m.find(backend)
 	if p.protocol != protoTCP || p.flags&(flagFIN|flagRST) == 0 || s == nil || s.Mode != lb.NAT || !isTracked(s) {
@@ -433,7 +433,7 @@ func (m *model) flowOf(s *lb.RoutedService, a clientPacket) flowName {
 	return flowName{client: a.client.Addr(), port: a.client.Port(), service: m.standings[s.Key()].id}
 }
 
-// sharesNow says whether a service can use its group's affinities: without a table, it does not know its group.
+// sharesNow reports whether a service can use its group's affinities: without a table, it does not know its group.
 func (m *model) sharesNow(s *lb.RoutedService) bool {
 	return s.Persistence.Group == "" || len(m.standings[s.Key()].owners) > 0
 }
@@ -459,8 +459,8 @@ func (e *remembered) returnKey() returnKey {
 	return returnKey{netip.AddrPortFrom(e.backend.Address, e.backend.Port), e.pool, byte(e.backend.Service.Protocol)}
 }
 
-// takePort takes note of the pool's address and port of a new flow, or returns the fault in them. Where the program had
-// none, which may be, the flow is taken back.
+// takePort records the pool's address and port of a new flow, or returns the fault in them. Where the program had none,
+// which may be, the flow is undone.
 func (m *model) takePort(c *choice, e *remembered, seen seen) (outcome string) {
 	free, elders := m.tryPorts(e)
 	if slices.Contains(m.mayExhaust, seen.dropped) {
@@ -537,13 +537,13 @@ func (m *model) tryPorts(e *remembered) (free netip.AddrPort, elders []*remember
 	return free, elders
 }
 
-// canEvict says whether a flow may be forgotten for another one that needs its place.
+// canEvict reports whether a flow may be forgotten for another one that needs its place.
 func (m *model) canEvict(e *remembered) bool {
 	return e.at == m.newcomers && (e.state == stateOpening || e.state == stateFirst || e.state.closed())
 }
 
-// canReusePort says whether a flow may be forgotten for another one that needs its port: those
-// that neither end uses any more may, though they are proven.
+// canReusePort reports whether a flow may be forgotten for another one that needs its port: those that neither end uses
+// any more may, though they are proven.
 func (m *model) canReusePort(e *remembered) bool { return m.canEvict(e) || e.state.closed() }
 
 // closed says that neither end uses the flow any more.

@@ -262,7 +262,7 @@ func (m *model) staysWith(c *choice, s *lb.RoutedService) (outcome string) {
 	return ""
 }
 
-// reopens says whether a packet begins a flow of full NAT again that has ended.
+// reopens reports whether a packet begins a flow of full NAT again that has ended.
 func (m *model) reopens(s *lb.RoutedService, e *remembered, a clientPacket) bool {
 	if s.Mode != lb.FullNAT || a.quiet || !a.opens() || !m.valid(e) || !e.state.over() || e.state == stateRefused {
 		return false
@@ -380,8 +380,8 @@ func (m *model) withoutTable(c *choice, s *lb.RoutedService, a clientPacket) (ou
 	return ""
 }
 
-// candidates are the backend that the table names, and the one that it named before
-// the changes of late; apart says that they differ and both can be used.
+// candidates are the backend that the table names, and the one that it named before the changes recently; apart says
+// that they differ and both can be used.
 func (m *model) candidates(s *lb.RoutedService, hash uint32) (now, before int, apart bool) {
 	at := m.standings[s.Key()]
 	now = indexOfBackend(s, at.owners[scale(hash, len(at.owners))])

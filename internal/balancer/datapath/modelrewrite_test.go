@@ -133,8 +133,7 @@ func (r *rewritten) resumQuoted(p *packet, q *quote) {
 // zero says that a checksum field is 0.
 func zero(field []byte) bool { return field[0] == 0 && field[1] == 0 }
 
-// edit writes addresses, ports, code point and MSS; the checksums are wrong
-// until they are made anew.
+// edit writes addresses, ports, code point and MSS; the checksums are wrong until they are recomputed.
 func (r *rewritten) edit(p *packet, c *change) {
 	ip := r.frame[p.ip:]
 	putAddresses(ip, p.six, c.source.Addr(), c.destination.Addr())

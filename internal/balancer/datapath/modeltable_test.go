@@ -40,7 +40,7 @@ type serviceState struct {
 	// unremembered is when there was the last sign of a flow without an entry though the service tracks all, in
 	// milliseconds; 0 where that is too long ago.
 	unremembered uint32
-	// cameBack is the same of a backend that left of late and is there again.
+	// cameBack is the same of a backend that left recently and is there again.
 	cameBack uint32
 }
 
@@ -65,8 +65,7 @@ func (m *model) endUnrememberedWindows() {
 	}
 }
 
-// returned says whether a service has a backend that left of late, by the endpoints of
-// before, and is there again.
+// returned reports whether a service has a backend that left recently, by the endpoints of before, and is there again.
 func (m *model) returned(s *lb.RoutedService, before map[endpoint]origin) bool {
 	return slices.ContainsFunc(s.Backends, func(b lb.Backend) bool {
 		o := before[endpoint{netip.AddrPortFrom(b.Address, b.Port), byte(s.Protocol)}]
@@ -187,7 +186,7 @@ func transitionWindow(s *lb.RoutedService) time.Duration {
 	return windowTCP
 }
 
-// takes says whether a backend takes new flows.
+// takes reports whether a backend takes new flows.
 func takesFlows(s *lb.RoutedService, i int) bool {
 	return s.Up(i) && s.Backends[i].Weight > 0 && !s.Backends[i].Draining && s.Observed.Of(i).Unhealthy == ""
 }

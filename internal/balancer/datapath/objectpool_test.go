@@ -78,7 +78,7 @@ func (l *objectPool) keep(d *Datapath) {
 	d.kernel = loader.ThisKernel
 }
 
-// over says whether the data plane has ended.
+// over reports whether the data plane has ended.
 func (d *Datapath) over() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -116,7 +116,7 @@ func (s *poolSlot) newMap(spec *ebpf.MapSpec) (*ebpf.Map, error) {
 	return handle, nil
 }
 
-// owns says whether a data plane has the map from here.
+// owns reports whether a data plane has the map from here.
 func (s *poolSlot) owns(handle *ebpf.Map) bool {
 	for _, of := range s.maps {
 		if slices.ContainsFunc(of, func(m *pooledMap) bool { return m.handle == handle }) {

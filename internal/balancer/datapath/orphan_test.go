@@ -47,7 +47,7 @@ func TestFailsOpen(t *testing.T) {
 	})
 }
 
-// TestStandbyOutlivesGenerations: a program that is loaded anew for a backup leaves packets for VIPs to the kernel as
+// TestStandbyOutlivesGenerations: a program that is loaded again for a backup leaves packets for VIPs to the kernel as
 // well, and one for the balancer that holds them does not.
 func TestStandbyOutlivesGenerations(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {

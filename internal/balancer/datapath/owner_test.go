@@ -105,7 +105,7 @@ func TestSYNs(t *testing.T) {
 	}
 }
 
-// expectSYN sends a SYN of a flow that is known, and says whether it goes where it is to.
+// expectSYN sends a SYN of a flow that is known, and reports whether it goes where it is to.
 func (y *scenario) expectSYN(what string, port int, flags string, owner int, want synDestination) {
 	y.t.Helper()
 	old := *y.entry(port)
@@ -200,7 +200,7 @@ func (y *scenario) contests(plight backendFault) {
 	}
 	expect("what comes later", at(1, "PA", other+1<<30), next)
 
-	// A flow that has been contested in vain is as it was.
+	// A flow that has been contested without success is as it was.
 	y.change(func(s *lb.RoutedService) { *s = undo })
 	owner = begin(2)
 	plight.strike(y, owner)
@@ -233,7 +233,7 @@ func TestDeadHost(t *testing.T) {
 	}
 }
 
-// killBackend lets a backend go out of sight for good, whatever has become of its slots before.
+// killBackend lets a backend go out of sight permanently, whatever has become of its slots before.
 func (y *scenario) killBackend() {
 	const ports = 40
 	for port := 1; port <= ports; port++ {

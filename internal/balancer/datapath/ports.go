@@ -4,9 +4,8 @@ package datapath
 
 import "github.com/jeoul/jeoul/internal/balancer/lb"
 
-// FlowsCounted returns a channel that has something to receive after flows have been counted anew,
-// which takes some seconds, while a service is of full NAT. There is one channel, for one
-// receiver.
+// FlowsCounted returns a channel that has something to receive after flows have been counted again, which takes some
+// seconds, while a service is of full NAT. There is one channel, for one receiver.
 func (d *Datapath) FlowsCounted() <-chan struct{} { return d.flowsCounted }
 
 // PortsHeld returns how many ports of full NAT's pool the flows of each of these backends keep, as BackendCount has it;

@@ -21,7 +21,7 @@ import (
 // our TC programs are attached while XDP is attached or detached, and XDP is attached and detached with a program that
 // passes everything: on every interface, for a frame that XDP redirects to one without XDP may be lost there. The
 // deciding program is exchanged in one step per interface, and a packet meets the old program or the new one. A packet
-// that XDP leaves to the kernel while both decide is left to it by TC, too, for it has no address by which TC would
+// that XDP leaves to the kernel while both decide is left to it by TC, too, because it has no address by which TC would
 // decide otherwise; it is counted twice.
 
 // queueDrainTime is how long packets that XDP has passed may be on their way to TC, in a queue of

@@ -48,8 +48,7 @@ func openOn(hook lb.Hook, changes *hostnet.Changes, ways func(lb.Hook, []attach.
 	return d, nil
 }
 
-// onNICs runs a test with a datapath on interfaces of nics. Its changes to them are taken back when the test has closed
-// it.
+// onNICs runs a test with a datapath on interfaces of nics. Its changes to them are undone when the test has closed it.
 func onNICs(t *testing.T, hook lb.Hook, ways func(lb.Hook, []attach.Port) []attach.Attempt, names []string,
 	test func(*Datapath) error) {
 	t.Helper()

@@ -8,7 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 )
 
-// reload loads the programs anew, traced or plain as d.tracing is now, and puts them in the place of the present ones.
+// reload loads the programs again, traced or plain as d.tracing is now, and puts them in the place of the present ones.
 // The memory stays. On an error, the present ones go on.
 func (d *Datapath) reload() error {
 	last := d.current

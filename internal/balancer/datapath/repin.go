@@ -10,9 +10,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 )
 
-// Repin checks whether the pins are still where the next process looks for them: they are not once a bpf file
-// system was unmounted, or another one mounted over it. Then everything is pinned anew, without a packet noticing, and
-// the note says so; or the note says how many flows the last move of flows had no room for, or that the program was put
+// Repin checks whether the pins are still where the next process looks for them: they are not once a bpf file system
+// was unmounted, or another one mounted over it. Then everything is pinned again, without a packet noticing, and the
+// note says so; or the note says how many flows the last move of flows had no room for, or that the program was put
 // back into libxdp's dispatcher. After an error the data plane ends with this process unless a later call succeeds,
 // which every change begins with. Writes and pins that failed are tried again.
 func (d *Datapath) Repin() (note string, err error) {

@@ -45,7 +45,7 @@ func onOwnBPF(t *testing.T, w attach.Method, test func(*restartRig) error) {
 }
 
 // TestKeptAgain unmounts the bpf file system under a process, or mounts another one over it: the data plane is pinned
-// anew, and the next process takes it over. A closed one is off the interface, though it has pins that cannot be
+// again, and the next process takes it over. A closed one is off the interface, though it has pins that cannot be
 // reached any more.
 func TestKeptAgain(t *testing.T) {
 	testenv.Root(t)

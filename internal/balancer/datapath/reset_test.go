@@ -203,7 +203,7 @@ func addClientHost(t *testing.T, name string, mac net.HardwareAddr) error {
 	return err
 }
 
-// checksumOffload says whether a device of this namespace completes the checksums of outgoing packets.
+// checksumOffload reports whether a device of this namespace completes the checksums of outgoing packets.
 func checksumOffload(name string, on bool) error {
 	handle, err := ethtool.NewEthtool()
 	if err != nil {

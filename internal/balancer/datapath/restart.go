@@ -238,8 +238,7 @@ func (d *Datapath) end(release func() error) error {
 	return err
 }
 
-// Adopted says whether the datapath goes on with a data plane that another process has left:
-// it forwards already.
+// Adopted reports whether the datapath goes on with a data plane that another process has left: it forwards already.
 func (d *Datapath) Adopted() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -166,7 +166,7 @@ func (r *rig) apply(tb testing.TB, state lb.State) {
 	}
 }
 
-// testable says whether BPF_PROG_TEST_RUN takes the frame.
+// testable reports whether BPF_PROG_TEST_RUN takes the frame.
 func testable(hook lb.Hook, frame []byte) bool {
 	if hook != lb.HookTC {
 		return len(frame) >= 14

@@ -288,7 +288,7 @@ func (r *rig) programInputs() programInputs {
 	}
 }
 
-// marks says whether the slot of a hash is marked as one that has changed hands.
+// marks reports whether the slot of a hash is marked as one that has changed hands.
 func (r *rig) marks(key lb.ServiceKey, hash uint32) bool {
 	moved := r.datapath.register.ByKey[key].View.Moved
 	return !moved.Empty() && moved.Has(int(scale(hash, int(moved.Size))))

@@ -190,7 +190,7 @@ func (y *scenario) drain(backend int) {
 	y.change(func(s *lb.RoutedService) { s.Backends[backend].Draining = true })
 }
 
-// losePath makes the way to a backend unknown; find makes it known again.
+// losePath makes the path to a backend unknown; find makes it known again.
 func (y *scenario) losePath(backend int) {
 	y.t.Helper()
 	y.change(func(s *lb.RoutedService) { s.Paths[backend].MAC = nil })

@@ -80,7 +80,7 @@ func framesOf(program asm.Instructions) map[string]*frame {
 	return frames
 }
 
-// isFunction says whether a symbol is called, and not only jumped to.
+// isFunction reports whether a symbol is called, and not only jumped to.
 func isFunction(program asm.Instructions, name string) bool {
 	for _, ins := range program {
 		if ins.IsFunctionCall() && ins.Reference() == name {

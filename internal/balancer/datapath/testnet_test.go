@@ -244,7 +244,7 @@ func hopTo(destination netip.Addr) (best hop) {
 
 var routesOfTestNet = testRoutes()
 
-// TestGround asks the kernel for the way to every client of the tests: the model's assumptions must hold.
+// TestGround asks the kernel for the path to every client of the tests: the model's assumptions must hold.
 func TestGround(t *testing.T) {
 	enterTestNet(t)
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "lookup", Type: ebpf.XDP, License: "GPL",

@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// TestTooBig sends packets of sizes around the largest that fits the way to each backend of each service.
+// TestTooBig sends packets of sizes around the largest that fits the path to each backend of each service.
 func TestTooBig(t *testing.T) {
 	eachMode(t, func(t *testing.T, r *rig, s *lb.RoutedService) {
 		base := modePacket(s.VIP, s.Port, s.Protocol == lb.UDP)
@@ -152,8 +152,7 @@ func TestTooBigRate(t *testing.T) {
 	})
 }
 
-// TestGSO gives TC a packet that the kernel will cut: its size does not matter,
-// for it is the segments that travel.
+// TestGSO gives TC a packet that the kernel will cut: its size does not matter, because it is the segments that travel.
 func TestGSO(t *testing.T) {
 	r := newRig(t, lb.HookTC, allModes())
 	r.model.gso = true

@@ -319,7 +319,7 @@ type live struct {
 	result chan error
 }
 
-// startLive starts a trace and returns when packets are told of.
+// startLive starts a trace and returns when packets are reported.
 func startLive(t *testing.T, r *rig, filter trace.Filter) *live {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -356,7 +356,7 @@ func (l *live) finish(t *testing.T) (packets []*trace.Packet, lost uint64) {
 	return packets, lost
 }
 
-// traces says whether the program that forwards is the traced one.
+// traces reports whether the program that forwards is the traced one.
 func (r *rig) traces(t *testing.T) bool {
 	t.Helper()
 	info, err := r.datapath.Program().Info()

@@ -219,7 +219,7 @@ func (q query) services(ctx context.Context) (got records, err error) {
 	return got, nil
 }
 
-// shareEndpoint says whether two backends have the same address and port.
+// shareEndpoint reports whether two backends have the same address and port.
 func shareEndpoint(found []Found) bool {
 	taken := map[netip.AddrPort]bool{}
 	for _, f := range found {
@@ -232,7 +232,7 @@ func shareEndpoint(found []Found) bool {
 	return false
 }
 
-// sameFound says whether two readings have found the same backend under a name.
+// sameFound reports whether two readings have found the same backend under a name.
 func sameFound(a, b Found) bool {
 	return a.Name == b.Name && a.Address == b.Address && a.Port == b.Port
 }

@@ -180,7 +180,7 @@ func (e *Engine) Run(ctx context.Context) {
 func (e *Engine) storeAnswer(ctx context.Context, o *origin, a Answer) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if ctx.Err() != nil { // it is watched no more
+	if ctx.Err() != nil { // it is no longer watched
 		return
 	}
 	before, now := o.originState, time.Now()
@@ -211,7 +211,7 @@ func (k *originState) setProblem(why string, now time.Time) {
 	}
 }
 
-// sameAs says whether another says the same, whenever it did.
+// sameAs reports whether another says the same, whenever it did.
 func (k *originState) sameAs(o *originState) bool {
 	return k.awaited == o.awaited && k.problem == o.problem && k.empty == o.empty &&
 		k.taken.IsZero() == o.taken.IsZero() &&

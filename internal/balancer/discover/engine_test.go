@@ -108,7 +108,7 @@ func (s *engineTest) expect(want string) {
 	}
 }
 
-// signalled says whether there may be something else since the last call.
+// signalled reports whether there may be something else since the last call.
 func (s *engineTest) signalled() bool {
 	synctest.Wait()
 	select {

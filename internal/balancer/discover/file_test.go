@@ -91,7 +91,7 @@ func TestFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, path, listOf("a"))
-	expect(t, answers, "a") // found by looking, for the folder was not there to be watched
+	expect(t, answers, "a") // found by looking, because the folder was not there to be watched
 	write(t, path, listOf("a", "b"))
 	expect(t, answers, "a b")
 	write(t, path+".new", listOf("c"))

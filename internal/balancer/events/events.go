@@ -29,7 +29,7 @@ const (
 	KindHealth Kind = "health"
 	// KindPath: a backend was found on the network, has moved, or was lost.
 	KindPath Kind = "path"
-	// KindOperation: a backend was drained, enabled or weighed, or that was taken back.
+	// KindOperation: a backend was drained, enabled or weighed, or that was undone.
 	KindOperation Kind = "operation"
 	// KindReload: the configuration file was read again, and is in force or refused.
 	KindReload Kind = "reload"

@@ -44,7 +44,7 @@ func (e *Exchange) sendBases(now time.Time, pause time.Duration) error {
 	return nil
 }
 
-// isSame says whether two bases of a service are the same but for their times. Backends are mostly the same memory:
+// isSame reports whether two bases of a service are the same but for their times. Backends are mostly the same memory:
 // there may be many.
 func isSame(a, b *lb.Base) bool {
 	return a.BySource == b.BySource && a.Scheduler == b.Scheduler && a.Size == b.Size && a.Beyond == b.Beyond &&

@@ -32,7 +32,7 @@ func TestBasesSentAgain(t *testing.T) {
 		what   string
 		at     time.Duration
 		change func()
-		// rests: it is no change of the table, so that the window does not begin anew.
+		// rests: it is no change of the table, so that the window does not begin again.
 		rests, told bool
 	}{
 		{"it is new", 0, func() {}, false, true},

@@ -135,7 +135,7 @@ const (
 	// kindFlows4 and kindFlows6 are flows of one family.
 	kindFlows4
 	kindFlows6
-	// kindAllSent: all flows from when the connection was made, or from when they were sent anew, have been sent.
+	// kindAllSent: all flows from when the connection was made, or from when they were sent again, have been sent.
 	kindAllSent
 	// kindAck answers: so many flows of this connection have been handled, in 8 bytes.
 	kindAck

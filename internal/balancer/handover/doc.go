@@ -6,5 +6,5 @@
 //
 // Each member connects to each other one over TLS 1.3, by an identity that all of them derive from the members' key,
 // and sends it all of these flows, and from then on changes. Where a peer is too slow for the changes, they are
-// dropped, and all flows are sent anew.
+// dropped, and all flows are sent again.
 package handover

@@ -58,8 +58,8 @@ type Options struct {
 	Group     Group
 	DataPlane DataPlane
 	Log       *slog.Logger
-	// IsPeer says whether connections from an address are listened to; nil: from all. Others are closed before anything
-	// is read, so that a flood of theirs leaves peers their places.
+	// IsPeer reports whether connections from an address are listened to; nil: from all. Others are closed before
+	// anything is read, so that a flood of theirs leaves peers their places.
 	IsPeer func(from netip.Addr) bool
 	// Refused is called for each refused connection or message, with the reason; nil: it is not. It may be called
 	// often.
@@ -67,7 +67,7 @@ type Options struct {
 	// ScanInterval is how often a part of the flows is scanned, and ScanPeriod how long it takes to scan all; 0
 	// means DefaultScanInterval and DefaultScanPeriod.
 	ScanInterval, ScanPeriod time.Duration
-	// Queue bounds the bytes that wait for a peer; beyond it, the peer is sent all flows anew. 0 means DefaultQueue.
+	// Queue bounds the bytes that wait for a peer; beyond it, the peer is sent all flows again. 0 means DefaultQueue.
 	Queue int
 	// SnapshotRate bounds the flows a second in which a peer is sent all; 0 means DefaultSnapshotRate.
 	SnapshotRate int

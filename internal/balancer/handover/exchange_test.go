@@ -47,7 +47,7 @@ func (m *fakeDataPlane) has(n int) bool {
 	return len(m.flows) == n
 }
 
-// hasFlows says whether it has n flows that provenFlows made.
+// hasFlows reports whether it has n flows that provenFlows made.
 func (m *fakeDataPlane) hasFlows(from, n int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -524,7 +524,7 @@ func TestPeerThatComesBack(t *testing.T) {
 }
 
 // TestKeysRotate: two get another key by the steps of members, with flows sent all the while; connections end when the
-// key that they were made by is accepted no more, and are made anew.
+// key that they were made by is no longer accepted, and are recreated.
 func TestKeysRotate(t *testing.T) {
 	old, fresh := testKey, bytes.Repeat([]byte{9}, 32)
 	a, b := start(t, "a", nil), start(t, "b", nil)

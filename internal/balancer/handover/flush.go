@@ -41,7 +41,7 @@ func (e *Exchange) Flush(ctx context.Context) error {
 	return nil
 }
 
-// caughtUp says whether no peer that is connected is behind.
+// caughtUp reports whether no peer that is connected is behind.
 func (e *Exchange) caughtUp() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -36,7 +36,7 @@ func (r *refusals) record(from netip.Addr, why error) {
 	r.from[from] = append(r.from[from], why)
 }
 
-// has says whether something was refused for that reason.
+// has reports whether something was refused for that reason.
 func (r *refusals) has(from netip.Addr, why error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,7 +150,8 @@ func TestNamesOfNoMember(t *testing.T) {
 	}
 }
 
-// TestPeerThatStopsReading: it is given up after a while and sent all flows anew, and others are sent theirs meanwhile.
+// TestPeerThatStopsReading: it is given up after a while and sent all flows again, and others are sent theirs
+// meanwhile.
 func TestPeerThatStopsReading(t *testing.T) {
 	a, c := start(t, "a", func(o *Options) { o.stallTimeout = 100 * time.Millisecond; o.Queue = 1 << 20 }),
 		start(t, "c", nil)

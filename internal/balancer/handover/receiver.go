@@ -71,7 +71,7 @@ func addressOf(end net.Addr) netip.Addr {
 	return at.Addr().Unmap().WithZone("")
 }
 
-// isClosed says whether a connection has only ended, or broken.
+// isClosed reports whether a connection has only ended, or broken.
 func isClosed(err error) bool {
 	var broken *net.OpError
 	// A refusal by either end is such an error of TLS, too.
@@ -145,7 +145,7 @@ func (e *Exchange) peerConnected(name string) *ReceiverStatus {
 }
 
 // peerDisconnected records that a peer's connection has ended. The state of one that is no member is forgotten with it,
-// for it can have another name each time.
+// because it can have another name each time.
 func (e *Exchange) peerDisconnected(h *ReceiverStatus) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

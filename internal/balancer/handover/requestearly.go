@@ -5,8 +5,8 @@ package handover
 import "time"
 
 // A balancer that begins to announce VIPs gets packets of connections that others have begun just before. Those that it
-// does not know break, and peers report new flows only within half a second, for a walk over all flows takes that long.
-// So it asks them to walk over all flows at once, and then every few milliseconds for a while, until routers have
+// does not know break, and peers report new flows only within half a second, because a walk over all flows takes that
+// long. So it asks them to walk over all flows at once, and then every few milliseconds for a while, until routers have
 // changed their routes.
 
 const (

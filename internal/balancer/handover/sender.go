@@ -254,7 +254,7 @@ func (s *sender) unacknowledged() uint64 {
 	return s.queuedFlows + s.state.Flows - min(s.state.acked, s.state.Flows)
 }
 
-// isBehind says whether a peer that is connected has yet to be sent flows, or to take them.
+// isBehind reports whether a peer that is connected has yet to be sent flows, or to take them.
 func (s *sender) isBehind() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,7 +26,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// asServer says to the test's own program, started anew, that it is to serve.
+// asServer says to the test's own program, started again, that it is to serve.
 const asServer = "JEOUL_TEST_SERVE"
 
 func TestMain(m *testing.M) {

@@ -46,7 +46,7 @@ type Outcome uint8
 
 // The outcomes.
 const (
-	// NoEvidence: nothing of the endpoint, for this host's own trouble was in the way.
+	// NoEvidence: nothing of the endpoint, because this host's own trouble was in the way.
 	NoEvidence Outcome = iota
 	Passed
 	Failed
@@ -55,8 +55,8 @@ const (
 // Answer is the answer to a check, judged.
 type Answer struct {
 	Outcome Outcome
-	// Silent says of a failed check that it only waited in vain: a host that was too busy to read the answer would have
-	// seen the same.
+	// Silent says of a failed check that it only waited without success: a host that was too busy to read the answer
+	// would have seen the same.
 	Silent bool
 	// Passing says of NoEvidence that a start or an operation brings it, and that it is no trouble.
 	Passing bool

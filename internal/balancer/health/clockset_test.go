@@ -93,7 +93,7 @@ type clockedWeb struct {
 
 func (w *clockedWeb) ServeHTTP(http.ResponseWriter, *http.Request) { w.asked.Add(1) }
 
-// open has the server listen, at the former port.
+// open has the server listen, at the previous port.
 func (w *clockedWeb) open(t *testing.T) {
 	t.Helper()
 	listener, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", w.port))
@@ -145,7 +145,7 @@ func (w *clockedWeb) watched(t *testing.T) *health.Engine {
 	return e
 }
 
-// all says whether all backends are in a state.
+// all reports whether all backends are in a state.
 func (w *clockedWeb) all(e *health.Engine, state lb.Health) bool {
 	for _, wanted := range w.wanted() {
 		if v, ok := e.Verdict(wanted.Backend); !ok || v.State != state {

@@ -25,7 +25,7 @@ const (
 // time only.
 func confirmChecksFor(t *target) uint32 { return t.rise() + t.fall() + spareConfirmChecks }
 
-// needsConfirmation says whether the target's verdict is to be confirmed soon.
+// needsConfirmation reports whether the target's verdict is to be confirmed soon.
 func (t *target) needsConfirmation() bool { return t.uncheckedFor > 0 && t.confirmChecksLeft > 0 }
 
 // start returns when a target is asked first: at the next of its own times from the one given, or within a moment,
@@ -37,7 +37,8 @@ func (t *target) start(now, from time.Duration) time.Duration {
 	return t.slot(from)
 }
 
-// markConfirmed notes that answers have borne the state out, or changed it, if they have, and says whether that is new.
+// markConfirmed notes that answers have borne the state out, or changed it, if they have, and reports whether that is
+// new.
 func (t *target) markConfirmed() bool {
 	if t.uncheckedFor == 0 || t.state == Unknown || t.doubtful() {
 		return false

@@ -30,8 +30,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// asEngine says to the test's own program, started anew, that it is to check: how many endpoints,
-// how often, at which port, from which address on.
+// asEngine says to the test's own program, started again, that it is to check: how many endpoints, how often, at which
+// port, from which address on.
 const asEngine = "JEOUL_TEST_CHECK"
 
 // The endpoints that are checked have addresses that follow each other, from these on.

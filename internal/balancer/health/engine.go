@@ -49,7 +49,7 @@ type Engine struct {
 
 	mu       sync.Mutex
 	ctx      context.Context // Run's; nil: it does not run
-	beats    bool            // the pulse runs, for there was a check
+	beats    bool            // the pulse runs, because there was a check
 	targets  map[targetKey]*target
 	watches  map[lb.BackendKey]*watch
 	queue    queue

@@ -19,7 +19,7 @@ import (
 // felt no earlier.
 func (e *Engine) late(by time.Duration) { e.stallMonitor.late.Add(int64(by)) }
 
-// lateChecker is late itself while it waits in vain, or is answered.
+// lateChecker is late itself while it waits without success, or is answered.
 type lateChecker struct {
 	*fake
 	engine *Engine
@@ -31,8 +31,8 @@ func (l *lateChecker) Check(ctx context.Context, e Endpoint, c *lb.Check, report
 	return l.fake.Check(ctx, e, c, report)
 }
 
-// TestLateIsNoEvidence: a check that waited in vain while the process was late by more than a quarter of the timeout
-// shows nothing, and the next one waits longer; an answer shows something, however late.
+// TestLateIsNoEvidence: a check that waited without success while the process was late by more than a quarter of the
+// timeout shows nothing, and the next one waits longer; an answer shows something, however late.
 func TestLateIsNoEvidence(t *testing.T) {
 	silence := Silence(500 * time.Millisecond)
 	for _, c := range []struct {

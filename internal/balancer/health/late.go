@@ -12,9 +12,10 @@ const (
 )
 
 // evaluateSilence evaluates a check that had no answer within a time, for part of which (late) the process did not run.
-// It is no evidence if the process ran for less than three quarters of the timeout, for an answer may be there that it
-// has not read. From then on, until the target answers, checks are given longer, so that a process which is late for a
-// share of its time is on time for the whole timeout: else a backend that hangs would never be found on a busy machine.
+// It is no evidence if the process ran for less than three quarters of the timeout, because an answer may be there that
+// it has not read. From then on, until the target answers, checks are given longer, so that a process which is late for
+// a share of its time is on time for the whole timeout: else a backend that hangs would never be found on a busy
+// machine.
 func (t *target) evaluateSilence(silence Answer, within, late time.Duration) Answer {
 	timeout := t.key.spec.check.Timeout
 	onTime := within - late

@@ -8,7 +8,7 @@ type machine struct {
 	passed, failed uint32
 }
 
-// count counts an answer, and says whether it has changed the state.
+// count counts an answer, and reports whether it has changed the state.
 func (m *machine) count(passed, final bool, rise, fall uint32) bool {
 	before := m.state
 	if passed {
@@ -25,8 +25,8 @@ func (m *machine) count(passed, final bool, rise, fall uint32) bool {
 	return m.state != before
 }
 
-// doubtful says whether the last answers speak against the state. (An endpoint that is new is
-// not doubted as long as it passes: all of them are new when a balancer starts.)
+// doubtful reports whether the last answers speak against the state. (An endpoint that is new is not doubted as long as
+// it passes: all of them are new when a balancer starts.)
 func (m *machine) doubtful() bool {
 	if m.state == Failing {
 		return m.passed > 0

@@ -8,7 +8,7 @@ func TestMachine(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		rise, fall uint32
-		answers    string // + passed, - failed, * passed for good, / failed for good
+		answers    string // + passed, - failed, * passed permanently, / failed permanently
 		states     string // after each: u h f
 		doubt      string // after each: . or ?
 	}{

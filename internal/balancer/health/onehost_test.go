@@ -30,7 +30,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// asOneHost tells the test's own program, started anew, which ports of one host it is to check, and asListener that it
+// asOneHost tells the test's own program, started again, which ports of one host it is to check, and asListener that it
 // is to listen on all those ports.
 const (
 	asOneHost  = "JEOUL_TEST_CHECK_ONE_HOST"
@@ -108,7 +108,7 @@ func silence(t *testing.T, ns *namespace.Namespace, address string) {
 	})
 }
 
-// again starts the test's own program anew in a namespace, in the role in that variable, and returns its output until
+// again starts the test's own program again in a namespace, in the role in that variable, and returns its output until
 // the test ends.
 func again(t *testing.T, ns *namespace.Namespace, as, value string) io.Reader {
 	t.Helper()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// granule is the schedule's shortest wait: of thousands of checks a second, those due within it start together, for a
-// wake-up costs as much as a check.
+// granule is the schedule's shortest wait: of thousands of checks a second, those due within it start together, because
+// a wake-up costs as much as a check.
 const granule = 4 * time.Millisecond
 
 // queue has the targets that wait, the next one first (container/heap).
@@ -50,7 +50,7 @@ func (b *bucket) depth() float64 { return max(minBurst, b.rate/25) }
 // minBurst is how many checks may always start at once: of a slow schedule, too, none is to wait for others.
 const minBurst = 16
 
-// take says whether a check may start now.
+// take reports whether a check may start now.
 func (b *bucket) take(now time.Duration) bool {
 	b.tokens = min(b.depth(), b.tokens+catchUp*b.rate*(now-b.filled).Seconds())
 	b.filled = now

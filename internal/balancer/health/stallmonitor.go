@@ -15,8 +15,8 @@ const (
 	slack = 5 * time.Millisecond
 )
 
-// stallMonitor measures by how much this process comes too late: because it was suspended, the machine
-// was, or others have the CPU. A check that waited in vain meanwhile shows nothing.
+// stallMonitor measures by how much this process comes too late: because it was suspended, the machine was, or others
+// have the CPU. A check that waited without success meanwhile shows nothing.
 type stallMonitor struct {
 	start time.Time
 	late  atomic.Int64 // nanoseconds, ever
@@ -39,7 +39,7 @@ func (p *stallMonitor) run(ctx context.Context) {
 	}
 }
 
-// sample takes note of a beat at that time.
+// sample records a beat at that time.
 func (p *stallMonitor) sample(now time.Duration) {
 	last := p.last.Swap(int64(now))
 	if late := int64(now) - last - int64(beat+slack); late > 0 {

@@ -119,7 +119,7 @@ type targetKey struct {
 	by *way
 }
 
-// way is the way to a backend by the VIP: that of a mode, or, where it is not known, of a service.
+// way is the path to a backend by the VIP: that of a mode, or, where it is not known, of a service.
 type way struct {
 	service lb.ServiceKey
 	mode    lb.Mode

@@ -12,13 +12,13 @@ import (
 type troubles map[string]time.Time
 
 const (
-	// relogAfter is how long a trouble is not met until it is logged anew.
+	// relogAfter is how long a trouble is not met until it is logged again.
 	relogAfter = 10 * time.Minute
 	// maxKinds is how many are kept apart.
 	maxKinds = 64
 )
 
-// shouldLog notes that a trouble was met, and says whether it is to be logged.
+// shouldLog notes that a trouble was met, and reports whether it is to be logged.
 func (n troubles) shouldLog(kind string, now time.Time) bool {
 	last, known := n[kind]
 	if !known && len(n) >= maxKinds {

@@ -61,7 +61,7 @@ func (e *Engine) Verdict(backend lb.BackendKey) (Verdict, bool) {
 }
 
 // updateVerdict makes the backend's verdict of its targets' states, and signals if it has changed. Targets that are
-// new, for the configuration has another check, overturn no verdict before they have answers enough for one: a dead
+// new, because the configuration has another check, overturn no verdict before they have answers enough for one: a dead
 // backend would get traffic by a reload. e.mu is held.
 func (e *Engine) updateVerdict(w *watch) {
 	state, weight, drain := w.combine()

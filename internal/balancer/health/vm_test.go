@@ -15,8 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/vm"
 )
 
-// startsVM says whether this program is the first process of a virtual machine. Then it makes that ready, runs
-// as the test in it, and switches it off.
+// startsVM reports whether this program is the first process of a virtual machine. Then it makes that ready, runs as
+// the test in it, and switches it off.
 func startsVM() bool {
 	if os.Getpid() != 1 {
 		return false

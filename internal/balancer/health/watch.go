@@ -184,7 +184,7 @@ func (c *changes) findLeft() {
 	}
 }
 
-// isWanted says whether a backend has a target after the changes: one that was named, or one that stays as it is.
+// isWanted reports whether a backend has a target after the changes: one that was named, or one that stays as it is.
 func (c *changes) isWanted(t *target) bool {
 	return t.seen == c.engine.call ||
 		slices.ContainsFunc(t.watches, func(w *watch) bool { return w.other != c.engine.call })

@@ -43,7 +43,7 @@ func (s *Speaker) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// On says whether VIPs are announced at all.
+// On reports whether VIPs are announced at all.
 func (b BGP) On() bool { return b.ASN != 0 || b.Speaker == SpeakerLocal }
 
 // BGPPeer is a router that VIPs are announced to.
@@ -62,7 +62,7 @@ type BGPPeer struct {
 	TTLSecurity bool `json:"ttl_security,omitempty"`
 	// Multihop is how many hops away the router may be; 0: it is a neighbour, if it is of another AS.
 	Multihop uint8 `json:"multihop,omitempty"`
-	// BFD is how the way to the router is watched.
+	// BFD is how the path to the router is watched.
 	BFD BFD `json:"bfd,omitzero"`
 	// HoldTime is the time of silence after which the session ends.
 	HoldTime time.Duration `json:"hold_time"`
@@ -85,7 +85,7 @@ type BGPPeer struct {
 	AddPath bool `json:"add_path,omitempty"`
 }
 
-// BFD is how the way to a router is watched (RFC 5880, RFC 5881).
+// BFD is how the path to a router is watched (RFC 5880, RFC 5881).
 type BFD struct {
 	On bool `json:"on"`
 	// Interval is how often packets are sent and taken, in microseconds on the wire, and Multiplier how many may be

@@ -84,7 +84,7 @@ type Checks struct {
 	OnDown OnDown `json:"on_down,omitempty"`
 }
 
-// On says whether anything is asked.
+// On reports whether anything is asked.
 func (c Checks) On() bool { return len(c.List) > 0 }
 
 // ViaIn is the way that the check takes in a service of a mode.
@@ -103,7 +103,7 @@ func (c Check) ViaIn(m Mode) Via {
 // Check is a health check of a service's backends.
 type Check struct {
 	Type CheckType `json:"type"`
-	// Via is the way to the backend; empty stands for the usual one of the service's mode.
+	// Via is the path to the backend; empty stands for the usual one of the service's mode.
 	Via Via `json:"via,omitempty"`
 	// Port is asked in place of the port that the service's packets arrive on at the backend; 0: that.
 	Port uint16 `json:"port,omitempty"`
@@ -221,7 +221,7 @@ func (m Mode) DefaultVia() Via {
 	return ViaAddress
 }
 
-// Datagram says whether the check's packets are UDP datagrams.
+// Datagram reports whether the check's packets are UDP datagrams.
 func (c Check) Datagram() bool {
 	return c.Type == CheckUDP || c.Type == CheckDNS && (c.DNS == nil || !c.DNS.TCP)
 }

@@ -4,7 +4,7 @@ package lb
 
 import "slices"
 
-// BackendState says whether a backend takes new flows, and if not, for which reason.
+// BackendState reports whether a backend takes new flows, and if not, for which reason.
 type BackendState string
 
 // The states of a backend. Where several things keep one from its part, the state is the first of them in this order,
@@ -70,7 +70,7 @@ type Observed struct {
 // ObservedOf returns the observed state of a backend that only its origin has reported on.
 func ObservedOf(b Backend) Observed { return Observed{Unhealthy: b.NotReady} }
 
-// TakesFlows says whether the backend may take new flows by its observed state.
+// TakesFlows reports whether the backend may take new flows by its observed state.
 func (o Observed) TakesFlows() bool { return o.Unhealthy == "" && !o.Standby }
 
 // Observations are the observed states of the backends of a service, in their order. Those that are beyond the end are
@@ -116,7 +116,7 @@ func (all Observations) Without(i int) Observations {
 	return slices.Delete(slices.Clone(all), i, i+1)
 }
 
-// Equal says whether the same was observed of all backends.
+// Equal reports whether the same was observed of all backends.
 func (all Observations) Equal(others Observations) bool {
 	if len(all) == len(others) {
 		return len(all) == 0 || &all[0] == &others[0] || slices.Equal(all, others)
@@ -130,7 +130,7 @@ func (all Observations) Equal(others Observations) bool {
 }
 
 // ConditionOf judges a backend by all that bears on it: how it is configured and operated, its observed state, whether
-// it was taken out at a deadline, and the way to it.
+// it was taken out at a deadline, and the path to it.
 func ConditionOf(b Backend, o Observed, out bool, reach Reachability) Condition {
 	c := Condition{State: Up, Reason: reach.Reason}
 	if c.Reason == "" {

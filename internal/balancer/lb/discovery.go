@@ -74,7 +74,7 @@ type DockerOrigin struct {
 	OriginLimits
 }
 
-// On says whether backends are found at all.
+// On reports whether backends are found at all.
 func (d Discovery) On() bool { return len(d.Origins()) > 0 }
 
 // Origins returns the origins of the service, in the order of their backends.

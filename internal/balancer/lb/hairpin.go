@@ -35,10 +35,10 @@ type Near struct {
 // two differ).
 const MaxNear = 16
 
-// On says whether there are such clients.
+// On reports whether there are such clients.
 func (h Hairpin) On() bool { return len(h.Near) > 0 }
 
-// Equal says whether two are the same.
+// Equal reports whether two are the same.
 func (h Hairpin) Equal(o Hairpin) bool {
 	return h.FirstPort == o.FirstPort && h.LastPort == o.LastPort &&
 		slices.EqualFunc(h.Near, o.Near, func(a, b Near) bool {

@@ -4,7 +4,7 @@ package lb
 
 // FlowWalk goes over flows, a part at a time.
 type FlowWalk interface {
-	// Next calls visit for flows of the next so many places at least, and says whether those were the last ones.
+	// Next calls visit for flows of the next so many places at least, and reports whether those were the last ones.
 	Next(places int, visit func(*Flow)) (whole bool, err error)
 }
 

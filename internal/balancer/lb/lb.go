@@ -72,7 +72,7 @@ type Backend struct {
 	Origin Origin `json:"origin,omitempty"`
 }
 
-// TakesFlows says whether the backend takes new flows, as it is configured, operated and found.
+// TakesFlows reports whether the backend takes new flows, as it is configured, operated and found.
 func (b Backend) TakesFlows() bool { return b.Weight > 0 && !b.Draining && b.NotReady == "" }
 
 // ServiceKey is the unique key of a service: no two services share it.
@@ -115,8 +115,8 @@ type Service struct {
 	// Untranslated are, in mode NAT, destinations whose packets from the backends' ports
 	// are no replies to clients of the service. They are of the VIP's family, and masked.
 	Untranslated []netip.Prefix `json:"untranslated,omitempty"`
-	// NoHairpin: in mode NAT, clients on the backends' links are served as all others are, for the backends
-	// are set up to answer them through the balancer; see Hairpin.
+	// NoHairpin: in mode NAT, clients on the backends' links are served as all others are, because the backends are set
+	// up to answer them through the balancer; see Hairpin.
 	NoHairpin bool `json:"no_hairpin,omitempty"`
 	// IsHairpin: the service serves the near clients of another; see Hairpin. None of a configuration is.
 	IsHairpin bool `json:"is_hairpin,omitempty"`
@@ -144,14 +144,13 @@ type Service struct {
 	Backends   []Backend `json:"backends"`
 }
 
-// MayBeEmpty says whether the configuration of the service may have no backend that takes new flows: it says so, or
+// MayBeEmpty reports whether the configuration of the service may have no backend that takes new flows: it says so, or
 // others may be found.
 func (s Service) MayBeEmpty() bool { return s.AllowEmpty || s.Discovery.On() }
 
-// Tracked says whether every flow of the service is remembered: because of its
-// scheduler or persistence, or because flows are counted for a cap or a
-// threshold, or because nothing but memory tells a first UDP packet from the next,
-// or the client of a reply in mode FullNAT. A proxy knows its connections.
+// Tracked reports whether every flow of the service is remembered: because of its scheduler or persistence, or because
+// flows are counted for a cap or a threshold, or because nothing but memory tells a first UDP packet from the next, or
+// the client of a reply in mode FullNAT. A proxy knows its connections.
 func (s Service) Tracked() bool {
 	return s.Mode.Remembers() || s.Scheduler.Remembers() || s.Persistence.On() ||
 		s.Limits.Connections > 0 ||
@@ -159,13 +158,13 @@ func (s Service) Tracked() bool {
 		slices.ContainsFunc(s.Backends, func(b Backend) bool { return b.Upper > 0 })
 }
 
-// BySource says whether the service's hash is of the client's address alone.
+// BySource reports whether the service's hash is of the client's address alone.
 func (s Service) BySource() bool { return s.Scheduler == SourceHash || s.Hash == HashSource }
 
-// RestrictsClients says whether the service has a list of clients that it allows or denies.
+// RestrictsClients reports whether the service has a list of clients that it allows or denies.
 func (s Service) RestrictsClients() bool { return len(s.Allow) > 0 || len(s.Deny) > 0 }
 
-// SameClients says whether two services allow and deny the same clients.
+// SameClients reports whether two services allow and deny the same clients.
 func (s *Service) SameClients(o *Service) bool {
 	return slices.Equal(s.Allow, o.Allow) && slices.Equal(s.Deny, o.Deny)
 }
@@ -239,5 +238,5 @@ func (s Service) ResolvedChecks() []Check {
 	return list
 }
 
-// IsMonitored says whether the service has health checks or detection of outliers.
+// IsMonitored reports whether the service has health checks or detection of outliers.
 func (s Service) IsMonitored() bool { return s.Checks.On() || s.Outliers.On() }

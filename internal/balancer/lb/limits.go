@@ -20,7 +20,7 @@ type Persistence struct {
 	Group string `json:"group,omitempty"`
 }
 
-// On says whether the service has persistence.
+// On reports whether the service has persistence.
 func (p Persistence) On() bool { return p.Timeout > 0 }
 
 // Refusal is the treatment of packets that cannot be sent on: a limit refuses them, or there is no backend, flow, port

@@ -69,8 +69,8 @@ type modeProperties struct {
 	translates, repliesByEndpoint, pooled bool
 }
 
-// properties is the table of the modes. A mode that does not exist has no property. It is a switch and not a map, for
-// it is asked for each backend of each state.
+// properties is the table of the modes. A mode that does not exist has no property. It is a switch and not a map,
+// because it is asked for each backend of each state.
 func (m Mode) properties() modeProperties {
 	switch m {
 	case L2DSR:
@@ -91,40 +91,40 @@ func (m Mode) properties() modeProperties {
 	return modeProperties{}
 }
 
-// Proxied says whether the proxy engine ends the clients' connections and opens its own to backends, so that the data
-// plane has nothing to do with the service, and the kernel's own routing leads to backends.
+// Proxied reports whether the proxy engine ends the clients' connections and opens its own to backends, so that the
+// data plane has nothing to do with the service, and the kernel's own routing leads to backends.
 func (m Mode) Proxied() bool { return m.properties().proxied }
 
-// Tunnels says whether packets travel inside others, whatever the families.
+// Tunnels reports whether packets travel inside others, whatever the families.
 func (m Mode) Tunnels() bool { return m.properties().tunnels }
 
-// Marks says whether packets show the backend by a mark, the DSCP field, which VIP they were sent to.
+// Marks reports whether packets show the backend by a mark, the DSCP field, which VIP they were sent to.
 func (m Mode) Marks() bool { return m.properties().marks }
 
-// NeedsNeighbours says whether backends must be neighbours: no router may stand between.
+// NeedsNeighbours reports whether backends must be neighbours: no router may stand between.
 func (m Mode) NeedsNeighbours() bool { return m.properties().neighbours }
 
-// Translates says whether addresses and ports of packets are rewritten in both directions.
+// Translates reports whether addresses and ports of packets are rewritten in both directions.
 func (m Mode) Translates() bool { return m.properties().translates }
 
-// RepliesByEndpoint says whether a reply is recognised by the address and port of the backend that sent it, so that
+// RepliesByEndpoint reports whether a reply is recognised by the address and port of the backend that sent it, so that
 // no other service may translate to the same endpoint, and backends must route their replies through the balancer.
 func (m Mode) RepliesByEndpoint() bool { return m.properties().repliesByEndpoint }
 
-// UsesPool says whether flows get source addresses and ports of the balancer's pool.
+// UsesPool reports whether flows get source addresses and ports of the balancer's pool.
 func (m Mode) UsesPool() bool { return m.properties().pooled }
 
-// SeesReplies says whether backends' replies come back through the balancer. In the other modes they go straight to
+// SeesReplies reports whether backends' replies come back through the balancer. In the other modes they go straight to
 // the client.
 func (m Mode) SeesReplies() bool { return m.Translates() || m.Proxied() }
 
-// Remembers says whether every flow is remembered whatever the scheduler: for the way back to the client, or because
+// Remembers reports whether every flow is remembered whatever the scheduler: for the way back to the client, or because
 // the proxy engine has a connection of its own for each.
 func (m Mode) Remembers() bool { return m.UsesPool() || m.Proxied() }
 
-// KeepsPort says whether packets reach a backend with the address and port that the client
-// wrote: the backend has the VIP, and its port is the service's.
+// KeepsPort reports whether packets reach a backend with the address and port that the client wrote: the backend has
+// the VIP, and its port is the service's.
 func (m Mode) KeepsPort() bool { return !m.SeesReplies() }
 
-// CrossesFamilies says whether a backend may be of another family than the VIP.
+// CrossesFamilies reports whether a backend may be of another family than the VIP.
 func (m Mode) CrossesFamilies() bool { return m.Tunnels() || m.Proxied() }

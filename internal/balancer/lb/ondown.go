@@ -28,6 +28,5 @@ func (d *OnDown) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%w %q: use %s, %s or %s", ErrUnknownOnDown, text, KeepFlows, ResetFlows, MoveFlows)
 }
 
-// Keeps says whether a backend whose checks fail goes on with the flows that it has. Empty
-// stands for KeepFlows.
+// Keeps reports whether a backend whose checks fail goes on with the flows that it has. Empty stands for KeepFlows.
 func (d OnDown) Keeps() bool { return d == "" || d == KeepFlows }

@@ -38,7 +38,7 @@ const (
 	DefaultOutlierEjected      = 50
 )
 
-// On says whether the service ejects backends.
+// On reports whether the service ejects backends.
 func (o Outliers) On() bool { return o.Failures > 0 }
 
 // MaxEjected returns how many of so many backends may be ejected at a time.

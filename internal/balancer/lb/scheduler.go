@@ -83,21 +83,20 @@ func (s Scheduler) properties() schedulerProperties {
 	return schedulerProperties{}
 }
 
-// Weighted says whether backends get new flows in proportion to their weights. To
-// the others a weight is 0 or not.
+// Weighted reports whether backends get new flows in proportion to their weights. To the others a weight is 0 or not.
 func (s Scheduler) Weighted() bool { return s.properties().weighted }
 
-// Remembers says whether the scheduler's choice cannot be derived from the packet again, so that every flow must be
+// Remembers reports whether the scheduler's choice cannot be derived from the packet again, so that every flow must be
 // remembered.
 func (s Scheduler) Remembers() bool { return s.properties().remembers }
 
-// ByLoad says whether the scheduler compares how many flows backends have.
+// ByLoad reports whether the scheduler compares how many flows backends have.
 func (s Scheduler) ByLoad() bool { return s.properties().byLoad }
 
-// Hashes says whether a hash of the packet chooses the backend from a table.
+// Hashes reports whether a hash of the packet chooses the backend from a table.
 func (s Scheduler) Hashes() bool { return s.properties().hashes }
 
-// InOrder says whether the first backend in the configuration's order that is up takes all new flows, so that each
+// InOrder reports whether the first backend in the configuration's order that is up takes all new flows, so that each
 // backend waits for those before it, and the service needs no table.
 func (s Scheduler) InOrder() bool { return s.properties().inOrder }
 

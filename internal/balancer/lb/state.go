@@ -33,7 +33,7 @@ type State struct {
 	// Local is the directory of the control group (cgroup v2) whose sockets get their backends when they
 	// connect or send; empty: no sockets do.
 	Local string
-	// Fresh: no packet has come for the tables of before, for the VIPs are not announced yet. So a change of them
+	// Fresh: no packet has come for the tables of before, because the VIPs are not announced yet. So a change of them
 	// begins no transition: flows that come later were begun at other balancers.
 	Fresh bool
 }
@@ -53,13 +53,13 @@ type Pool struct {
 // All are the balancer's addresses, and then those of others.
 func (p Pool) All() []netip.Addr { return slices.Concat(p.Addresses, p.Others) }
 
-// Equal says whether two pools have the same addresses, in the same order, and ports.
+// Equal reports whether two pools have the same addresses, in the same order, and ports.
 func (p Pool) Equal(o Pool) bool {
 	return p.FirstPort == o.FirstPort && p.LastPort == o.LastPort && slices.Equal(p.Addresses, o.Addresses) &&
 		slices.Equal(p.Others, o.Others)
 }
 
-// Has says whether the address is one of the pool's, the balancer's or another's.
+// Has reports whether the address is one of the pool's, the balancer's or another's.
 func (p Pool) Has(address netip.Addr) bool {
 	return slices.Contains(p.Addresses, address) || slices.Contains(p.Others, address)
 }
@@ -76,21 +76,21 @@ type RoutedService struct {
 	HasHairpin bool
 }
 
-// Reachable says whether packets can be sent to backend i. In mode ModeProxy the kernel sends them, and health checks
-// find the faults of its paths.
+// Reachable reports whether packets can be sent to backend i. In mode ModeProxy the kernel sends them, and health
+// checks find the faults of its paths.
 func (s RoutedService) Reachable(i int) bool {
 	return s.Mode.Proxied() || i < len(s.Paths) && s.Paths[i].Usable()
 }
 
-// Up says whether packets of the service's flows may be sent to backend i: it is reachable, and
-// goes on with its flows if it is unhealthy.
+// Up reports whether packets of the service's flows may be sent to backend i: it is reachable, and goes on with its
+// flows if it is unhealthy.
 func (s RoutedService) Up(i int) bool {
 	o := s.Observed.Of(i)
 	return s.Reachable(i) && (o.Unhealthy == "" || s.Checks.OnDown.Keeps() || o.Ejected && s.Protocol == TCP)
 }
 
-// Serves says whether a backend of the service can be reached and is healthy. One that takes no new
-// flow serves those that it has.
+// Serves reports whether a backend of the service can be reached and is healthy. One that takes no new flow serves
+// those that it has.
 func (s RoutedService) Serves() bool {
 	for i := range s.Backends {
 		if s.Observed.Of(i).Unhealthy == "" && s.Reachable(i) {
@@ -100,16 +100,16 @@ func (s RoutedService) Serves() bool {
 	return false
 }
 
-// Admits says whether backend i takes new flows while it is up.
+// Admits reports whether backend i takes new flows while it is up.
 func (s *RoutedService) Admits(i int) bool {
 	return s.Backends[i].TakesFlows() && s.Observed.Of(i).TakesFlows()
 }
 
-// TakesFlows says whether backend i takes new flows.
+// TakesFlows reports whether backend i takes new flows.
 func (s RoutedService) TakesFlows(i int) bool { return s.Up(i) && s.Admits(i) }
 
-// Same says whether two services are the same in all that a data plane knows of
-// them. Slices that are the same memory are the same: see State.
+// Same reports whether two services are the same in all that a data plane knows of them. Slices that are the same
+// memory are the same: see State.
 func (s *RoutedService) Same(o *RoutedService) bool {
 	a, b := &s.Service, &o.Service
 	return a.Name == b.Name && a.VIP == b.VIP && a.Port == b.Port && a.Protocol == b.Protocol &&
@@ -122,13 +122,13 @@ func (s *RoutedService) Same(o *RoutedService) bool {
 		s.Observed.Equal(o.Observed) && sameSlice(s.Paths, o.Paths, Path.Equal)
 }
 
-// SameBackends says whether two lists have the same backends. Where they are the same memory, it looks at none.
+// SameBackends reports whether two lists have the same backends. Where they are the same memory, it looks at none.
 func SameBackends(a, b []Backend) bool {
 	return sameSlice(a, b, func(x, y Backend) bool { return x == y })
 }
 
-// Identical says whether two services are copies of one, with the same memory in their slices. Others may be equal all
-// the same.
+// Identical reports whether two services are copies of one, with the same memory in their slices. Others may be equal
+// all the same.
 func Identical(a, b *Service) bool {
 	const size = unsafe.Sizeof(Service{})
 	return *(*[size]byte)(unsafe.Pointer(a)) == *(*[size]byte)(unsafe.Pointer(b))
@@ -160,7 +160,7 @@ type Path struct {
 // MACLength is the length of an Ethernet address in bytes.
 const MACLength = 6
 
-// Usable says whether packets can be sent along the path.
+// Usable reports whether packets can be sent along the path.
 func (p Path) Usable() bool { return len(p.MAC) == MACLength }
 
 // LargestPacket is the size of the largest IP packet that fits, in bytes.
@@ -171,7 +171,7 @@ func (p Path) LargestPacket() uint16 {
 	return p.MTU
 }
 
-// Equal says whether two paths are the same.
+// Equal reports whether two paths are the same.
 func (p Path) Equal(o Path) bool {
 	return p.Interface == o.Interface && p.MTU == o.MTU && p.Local == o.Local &&
 		bytes.Equal(p.MAC, o.MAC) && bytes.Equal(p.Source, o.Source)

@@ -44,7 +44,7 @@ func Cgroup(path string) (string, error) {
 	return path, checkCgroup(path)
 }
 
-// checkCgroup says whether a path is of a control group.
+// checkCgroup reports whether a path is of a control group.
 func checkCgroup(path string) error {
 	var file unix.Stat_t
 	if err := unix.Stat(path, &file); err != nil {

@@ -107,7 +107,7 @@ func (c *client) askAll(asking *sync.WaitGroup, seed uint64, byVIP *atomic.Uint6
 
 // TestSocketsMeanwhile: threads send to more services on one socket than are remembered of it, while backends come and
 // go. Each datagram gets to its service, each answer comes from the address that was asked, and the counts of the
-// socket are taken back when it is closed.
+// socket are undone when it is closed.
 func TestSocketsMeanwhile(t *testing.T) {
 	r := newTestBalancer(t)
 	var services []lb.RoutedService

@@ -160,7 +160,7 @@ func TestLeftAlone(t *testing.T) {
 }
 
 // TestMoves: the datagrams of an unconnected socket go to one backend, and to another when that is gone, is unhealthy,
-// or comes back under another address; late answers of the former come from the VIP.
+// or comes back under another address; late answers of the previous come from the VIP.
 func TestMoves(t *testing.T) {
 	r := newTestBalancer(t) // verified once, for all of them
 	for _, f := range families {
@@ -346,8 +346,8 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// TestStranded: a UDP socket that is connected to a backend which is gone is ended, at once: its program
-// gets an error, connects anew, and is served by another. Others stay.
+// TestStranded: a UDP socket that is connected to a backend which is gone is ended, at once: its program gets an error,
+// connects again, and is served by another. Others stay.
 func TestStranded(t *testing.T) {
 	r := newTestBalancer(t) // verified once, for all of them
 	for _, f := range families {

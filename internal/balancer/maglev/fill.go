@@ -184,8 +184,8 @@ func (f *filling) nextCandidate(n uint32) turn {
 func (f *filling) takeNext(p *path) uint32 {
 	slot, skip, size, taken := p.next, p.skip, f.size, f.taken
 	for {
-		// Without a branch, which no CPU could predict: all are far below 2^31, so the
-		// sign says whether a size too many was taken off.
+		// Without a branch, which no CPU could predict: all are far below 2^31, so the sign reports whether a size too
+		// many was taken off.
 		next := slot + skip - size
 		next += size & uint32(int32(next)>>31)
 		if word := &taken[slot/64]; *word>>(slot%64)&1 == 0 {

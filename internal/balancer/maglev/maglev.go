@@ -148,7 +148,7 @@ func New(weights []uint32, names []string, size uint32) (*Table, error) {
 
 // Without returns the slots of a table that lacks the backends of which absent, by their indices, says so. All others
 // keep every slot that they have, and go on taking turns for those that are free again. So only the flows of the absent
-// move, where to fill a table without them anew would move some of all (the paper's section 5.3 has 2 % and less); and
+// move, where to fill a table without them again would move some of all (the paper's section 5.3 has 2 % and less); and
 // the work grows with the slots that are free again. Shares are as by New, to within one slot more and twice the
 // N/size. Which slots the absent have left to whom depends on which others are absent, and not on which was so first.
 //

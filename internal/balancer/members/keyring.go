@@ -35,9 +35,9 @@ func replaceKeys(ring *memberlist.Keyring, keys Keys) error {
 	return err
 }
 
-// CheckKeys says whether the members that are reached now, and are to be peers further on, would still be reached with
-// other keys: each must accept the first one, and send by one of them. Of a version that does not say, it is not known.
-// Error: ErrDisconnects.
+// CheckKeys reports whether the members that are reached now, and are to be peers further on, would still be reached
+// with other keys: each must accept the first one, and send by one of them. Of a version that does not say, it is not
+// known. Error: ErrDisconnects.
 func (m *Membership) CheckKeys(keys Keys, peers []netip.Addr) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

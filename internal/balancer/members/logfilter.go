@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// logFilter reduces memberlist's log to lines for a person: each of them once in a while, for an untrusted host on
+// logFilter reduces memberlist's log to lines for a person: each of them once in a while, because an untrusted host on
 // the port can cause any number of them.
 type logFilter struct {
 	log *slog.Logger

@@ -22,7 +22,7 @@ import (
 const (
 	// pollInterval is the interval between two checks of whether there is a state to send, or something to warn of.
 	pollInterval = time.Second
-	// resendInterval is how often a member's state is sent again, for a message may be lost.
+	// resendInterval is how often a member's state is sent again, because a message may be lost.
 	resendInterval = 5 * time.Second
 	// rejoinInterval is how often members that are not reached are contacted: that heals a partition.
 	rejoinInterval = 5 * time.Second
@@ -124,7 +124,7 @@ type unreachedPeer struct {
 	sameName string
 }
 
-// updateState reads this balancer's state, and says whether it has changed.
+// updateState reads this balancer's state, and reports whether it has changed.
 func (m *Membership) updateState() bool {
 	local := m.opt.Local()
 	next := state{Format: messageFormat, Name: m.opt.Name, Instance: m.instance, Configuration: local.Configuration,

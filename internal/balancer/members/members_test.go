@@ -145,7 +145,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// hasMember says whether a member has another in a state.
+// hasMember reports whether a member has another in a state.
 func (m *testMember) hasMember(name string, state ops.MemberState) bool {
 	return slices.ContainsFunc(m.Status().Members, func(one ops.Member) bool {
 		return one.Name == name && one.State == state

@@ -14,11 +14,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// IsPeer says whether an address is one of the configured peers. It is cheap enough for each packet, and safe for
+// IsPeer reports whether an address is one of the configured peers. It is cheap enough for each packet, and safe for
 // concurrent use.
 func (m *Membership) IsPeer(from netip.Addr) bool { return (*m.allowed.Load())[from] }
 
-// isPeer says whether a node is a peer.
+// isPeer reports whether a node is a peer.
 func (m *Membership) isPeer(n *node) bool { return m.IsPeer(n.address.Addr()) }
 
 // SetPeers puts other addresses in the place of the peers'. New ones are asked for at once. Those that are missing are
@@ -94,8 +94,8 @@ func addressStrings(addresses []netip.Addr) string {
 	return strings.Join(list, ", ")
 }
 
-// NotifyAlive refuses news of balancers that are no peers here, for each has its own list; and of processes that have
-// ended, for none of them comes back: it is a recording, which memberlist would believe once it has forgotten the
+// NotifyAlive refuses news of balancers that are no peers here, because each has its own list; and of processes that
+// have ended, for none of them comes back: it is a recording, which memberlist would believe once it has forgotten the
 // process.
 func (l *listener) NotifyAlive(of *memberlist.Node) error {
 	m, at := (*Membership)(l), addressOf(of).Addr()

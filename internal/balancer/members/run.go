@@ -64,7 +64,7 @@ func (m *Membership) Run(ctx context.Context) {
 	}
 }
 
-// Close ends the member: with leave, the others are told that it goes for good, and else they find it again when
+// Close ends the member: with leave, the others are notified that it goes permanently, and else they find it again when
 // another process has its place.
 func (m *Membership) Close(leave bool) error {
 	m.mu.Lock()

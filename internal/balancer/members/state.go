@@ -46,7 +46,7 @@ type state struct {
 	Configuration string `json:"configuration"`
 	Ready         bool   `json:"ready"`
 	Drained       bool   `json:"drained"`
-	// Leaving: it goes for good.
+	// Leaving: it goes permanently.
 	Leaving bool `json:"leaving,omitempty"`
 	// Keys are names of those that it accepts; it sends by the first.
 	Keys   []string     `json:"keys,omitempty"`
@@ -133,7 +133,7 @@ func decodeState(text []byte) (*state, error) {
 	return &s, nil
 }
 
-// isPrintable says whether a text can be shown to a person.
+// isPrintable reports whether a text can be shown to a person.
 func isPrintable(text string) bool {
 	if len(text) > maxText {
 		return false

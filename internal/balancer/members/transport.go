@@ -118,7 +118,7 @@ func (g *peerTransport) WriteToAddress(packet []byte, to memberlist.Address) (ti
 	return g.NodeAwareTransport.WriteToAddress(packet, to)
 }
 
-// isPeerAddress says whether an address with its port is a peer's.
+// isPeerAddress reports whether an address with its port is a peer's.
 func (g *peerTransport) isPeerAddress(to string) bool {
 	at, err := netip.ParseAddrPort(to)
 	return err == nil && g.allowed(at.Addr().Unmap().WithZone(""))

@@ -26,7 +26,7 @@ func newDenials() *prometheus.CounterVec {
 	return total
 }
 
-// Denied counts a request to the API over TCP that was refused: access.ErrNoRole, or for want of credentials.
+// Denied counts a request to the API over TCP that was refused: access.ErrNoRole, or for lack of credentials.
 func (m *Metrics) Denied(why error) {
 	lacking := lackingCredentials
 	if errors.Is(why, access.ErrNoRole) {

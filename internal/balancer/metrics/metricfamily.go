@@ -79,7 +79,7 @@ func (m *metricFamily) proto(n int) *dto.MetricFamily {
 	return f
 }
 
-// single says whether its samples have its name in each format.
+// single reports whether its samples have its name in each format.
 func (m *metricFamily) single() bool { return m.kind == gauge || strings.HasSuffix(m.name, "_total") }
 
 // appendSamples appends the lines of its series from the second one on.

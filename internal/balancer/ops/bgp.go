@@ -72,11 +72,11 @@ type BGPPeer struct {
 	Restarts    bool    `json:"restarts"`
 	// Received are the routes that the router announces; none is used.
 	Received uint64 `json:"received"`
-	// BFD is how the way to the router is; absent where it is not watched.
+	// BFD is how the path to the router is; absent where it is not watched.
 	BFD *BFD `json:"bfd,omitempty"`
 }
 
-// BFD is how the way to a router is (RFC 5880).
+// BFD is how the path to a router is (RFC 5880).
 type BFD struct {
 	// State is "up", "init", "down" or "admin-down", since Since; RemoteState is the router's.
 	State       string    `json:"state"`
@@ -102,13 +102,13 @@ type BFD struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// Up says whether the router is heard.
+// Up reports whether the router is heard.
 func (b BFD) Up() bool { return b.State == "up" }
 
 // BGPEstablished is the state of a session over which routes are announced (RFC 4271 section 8.2.2).
 const BGPEstablished = "established"
 
-// Established says whether the session over which VIPs are announced to the router is established.
+// Established reports whether the session over which VIPs are announced to the router is established.
 func (p BGPPeer) Established() bool { return p.State == BGPEstablished }
 
 // Routes are the routes to announce.

@@ -117,7 +117,7 @@ func sinceText(now, since time.Time) string {
 
 func ageText(age time.Duration) string { return max(age, 0).Truncate(time.Second).String() }
 
-// IsOfCluster says whether the backends of a service are nodes or pods of a cluster.
+// IsOfCluster reports whether the backends of a service are nodes or pods of a cluster.
 func (s *Status) IsOfCluster(service *Service) bool {
 	return slices.ContainsFunc(s.Feeds, func(f Feed) bool {
 		return f.Source == service.Owner && f.Platform == Kubernetes

@@ -103,7 +103,7 @@ type Difference struct {
 	Lasting bool `json:"lasting"`
 }
 
-// Matches says whether a text names the member: its name, its address, or that with its port.
+// Matches reports whether a text names the member: its name, its address, or that with its port.
 func (m Member) Matches(text string) bool {
 	return text != "" && (text == m.Name || text == m.Address || text == hostOf(m.Address))
 }

@@ -43,7 +43,7 @@ const (
 	Enable Verb = "enable"
 	// Weight gives a backend another share of new flows.
 	Weight Verb = "weight"
-	// Undo takes the latest operation back that was not taken back yet.
+	// Undo undoes the latest operation that was not undone yet.
 	Undo Verb = "undo"
 )
 
@@ -90,7 +90,7 @@ type Operation struct {
 	Forced bool `json:"forced,omitempty"`
 	// Notes are remarks on the operation, a line each.
 	Notes []string `json:"notes,omitempty"`
-	// Lost says why it cannot be taken back any more; empty if it can.
+	// Lost says why it cannot be undone any more; empty if it can.
 	Lost string `json:"lost,omitempty"`
 	// Undone is the operation that Undo took back.
 	Undone *Operation `json:"undone,omitempty"`
@@ -100,7 +100,7 @@ type Operation struct {
 type Operations struct {
 	// InForce are the backends that differ from the configuration, in its order, and then those that are absent.
 	InForce []Overlay `json:"in_force"`
-	// History are operations that can be taken back, the latest first.
+	// History are operations that can be undone, the latest first.
 	History []Operation `json:"history"`
 }
 

@@ -23,7 +23,7 @@ const (
 // Roles are all of them, from the least to the most.
 var Roles = []Role{RoleRead, RoleOperate, RoleConfigure}
 
-// Includes says whether the role includes another.
+// Includes reports whether the role includes another.
 func (r Role) Includes(needed Role) bool {
 	return slices.Contains(Roles, r) && slices.Index(Roles, r) >= slices.Index(Roles, needed)
 }

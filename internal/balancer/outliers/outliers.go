@@ -116,7 +116,7 @@ func (e *Engine) Spared() map[lb.BackendKey]string {
 	return all
 }
 
-// Return ends the ejection of a backend, and says whether there was one.
+// Return ends the ejection of a backend, and reports whether there was one.
 func (e *Engine) Return(key lb.BackendKey, now time.Time) bool {
 	b := e.backends[key]
 	if b == nil || b.ejection == nil {
@@ -145,7 +145,7 @@ func (e *Engine) serviceOf(s *Service) service {
 	return members
 }
 
-// serves says whether backend j takes new flows as far as the service's outliers are concerned.
+// serves reports whether backend j takes new flows as far as the service's outliers are concerned.
 func (s service) serves(j int) bool { return s.Backends[j].Eligible && s.backends[j].ejection == nil }
 
 // countEjected returns how many backends are wanted, and how many of them are ejected.

@@ -198,7 +198,7 @@ func TestBlip(t *testing.T) {
 	})
 }
 
-// TestCountersBegin: counters that begin anew, and those of the previous process, say nothing.
+// TestCountersBegin: counters that begin again, and those of the previous process, say nothing.
 func TestCountersBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newEngineTest(t, lb.TCP, 2, usual)
@@ -211,7 +211,7 @@ func TestCountersBegin(t *testing.T) {
 		r.expect(r.advance(20, well, well))
 		r.service.Backends[0].Count = lb.BackendCount{}
 		r.expect(r.advance(20, well, well))
-		// A look that comes late, for the process was suspended.
+		// A look that comes late, because the process was suspended.
 		time.Sleep(time.Hour)
 		r.count(0, answers{36000, 35990, 0})
 		r.expect(r.advance(20, well, well))
@@ -229,7 +229,7 @@ func TestFlood(t *testing.T) {
 }
 
 // TestOutranked: a backend that operations or checks keep from new flows is not ejected besides, and one that is needed
-// is let back.
+// is readmitted.
 func TestOutranked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newEngineTest(t, lb.TCP, 3, usual)

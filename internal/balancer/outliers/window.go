@@ -16,8 +16,8 @@ type backend struct {
 	samples      []sample
 	last, before sample
 	ejection     *Ejection
-	// times is how often it was ejected, less one for each interval served well, and since is when
-	// that was the case last, or it was let back.
+	// times is how often it was ejected, less one for each interval served well, and since is when that was the case
+	// last, or it was readmitted.
 	times uint32
 	since time.Time
 	// spared is the reason for which it is not ejected though it fails, and failed the time when it did last.
@@ -40,7 +40,7 @@ func sampleOf(now time.Time, p lb.Protocol, c lb.BackendCount) sample {
 	return sample{now, c.Connections, c.Answered, c.Refused}
 }
 
-// reset begins anew, when a backend begins to take new flows.
+// reset begins again, when a backend begins to take new flows.
 func (b *backend) reset(now time.Time) { b.ejection, b.samples, b.since = nil, nil, now }
 
 // maxSamples is into how many parts an interval is divided, so that a long one takes no more
@@ -105,9 +105,9 @@ func (b *backend) evaluate(s *Service) (j evaluation) {
 	return j
 }
 
-// isSteady says whether there were errors in at least half of the interval's parts. A host sends few
-// ICMP errors a second, however many datagrams it rejects, so that their number alone does not
-// tell a program that is gone from one that was for a moment.
+// isSteady reports whether there were errors in at least half of the interval's parts. A host sends few ICMP errors a
+// second, however many datagrams it rejects, so that their number alone does not tell a program that is gone from one
+// that was for a moment.
 func (b *backend) isSteady() bool {
 	parts, with := 0, 0
 	for i, s := range b.samples {

@@ -241,7 +241,7 @@ func (p *Paths) SetAddresses(addrs []netip.Addr) error {
 	return p.failed()
 }
 
-// isWatching says whether these addresses are watched, and nothing has failed or is to be read anew: then their
+// isWatching reports whether these addresses are watched, and nothing has failed or is to be read again: then their
 // changes suffice. The caller holds lookupMu.
 func (p *Paths) isWatching(addrs []netip.Addr) bool {
 	p.mu.Lock()
@@ -528,7 +528,7 @@ func (p *Paths) follow(ctx context.Context) {
 	}
 }
 
-// routesLearned says whether the path to an address behind a router, or to one that is bounded for a while, has
+// routesLearned reports whether the path to an address behind a router, or to one that is bounded for a while, has
 // changed, or could not be looked up. To look up all addresses each time would be most of the work of an idle balancer
 // of many backends.
 func (p *Paths) routesLearned() bool {

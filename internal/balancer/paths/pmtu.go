@@ -199,7 +199,7 @@ func readQuoted6(b []byte, q quoted) (quoted, bool) {
 	return q, b[0]>>4 == 6 && isTunnel(b[6], b[40:])
 }
 
-// isTunnel says whether that protocol and the bytes behind the header are those of a tunnel.
+// isTunnel reports whether that protocol and the bytes behind the header are those of a tunnel.
 func isTunnel(protocol byte, b []byte) bool {
 	switch protocol {
 	case unix.IPPROTO_IPIP, unix.IPPROTO_IPV6:

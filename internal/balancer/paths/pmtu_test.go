@@ -104,7 +104,7 @@ func (b *testNetwork) send(message []byte) {
 	})
 }
 
-// TestPathMTU: an error about a tunnel packet bounds the way to its backend, in each kind of tunnel and family; one
+// TestPathMTU: an error about a tunnel packet bounds the path to its backend, in each kind of tunnel and family; one
 // about a packet that was not sent changes nothing.
 func TestPathMTU(t *testing.T) {
 	b := newTestNetwork(t, "eth0")

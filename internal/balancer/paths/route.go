@@ -37,7 +37,7 @@ const (
 	OtherInterface Fault = "other interface"
 )
 
-// IsTransient says whether the fault may pass without another address for the backend: routes, addresses and
+// IsTransient reports whether the fault may pass without another address for the backend: routes, addresses and
 // interfaces come and go.
 func (f Fault) IsTransient() bool { return f == NoRoute || f == OtherInterface }
 
@@ -64,7 +64,7 @@ type Route struct {
 	Reason, Advice string
 }
 
-// OnLink says whether the address is a neighbour on one of our interfaces.
+// OnLink reports whether the address is a neighbour on one of our interfaces.
 func (r Route) OnLink() bool { return r.Fault == None && !r.Gateway.IsValid() }
 
 func (r Route) nextHop(addr netip.Addr) netip.Addr {

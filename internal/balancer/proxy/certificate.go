@@ -105,7 +105,7 @@ func (c *certificate) addBlock(block *pem.Block, key *any) (err error) {
 	return nil
 }
 
-// matches says whether a key is the certificate's.
+// matches reports whether a key is the certificate's.
 func matches(leaf *x509.Certificate, key any) bool {
 	signer, ok := key.(crypto.Signer)
 	if !ok {

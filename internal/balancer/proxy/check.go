@@ -89,7 +89,7 @@ func (e *engine) findProgram(ctx context.Context, configured string) (program, e
 	return p, nil
 }
 
-// checkUser says whether the host has the user that HAProxy is to become.
+// checkUser reports whether the host has the user that HAProxy is to become.
 func (e *engine) checkUser(engine lb.ProxyEngine) error {
 	name := cmp.Or(engine.User, lb.DefaultProxyUser)
 	if !e.host.Root {

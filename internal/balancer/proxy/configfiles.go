@@ -79,7 +79,7 @@ func (e *engine) writeFile(r *Rendering) error {
 	return nil
 }
 
-// isFile says whether the file at a path has these contents.
+// isFile reports whether the file at a path has these contents.
 func isFile(path string, contents []byte) bool {
 	there, err := os.ReadFile(path)
 	return err == nil && bytes.Equal(there, contents)

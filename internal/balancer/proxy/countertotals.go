@@ -28,7 +28,7 @@ type counterTotals struct {
 	live map[int]master.Statistics
 }
 
-// update stores the workers' counters; those that are not among them have ended. It says whether HAProxy itself has
+// update stores the workers' counters; those that are not among them have ended. It reports whether HAProxy itself has
 // forgotten some of the counts.
 func (t *counterTotals) update(workers map[int]master.Statistics) (settled bool) {
 	t.mu.Lock()
@@ -63,7 +63,7 @@ func (t *counterTotals) worker(pid int) master.Statistics {
 	return t.live[pid]
 }
 
-// keepReset keeps the previous count of an object that has begun anew, and says whether it has.
+// keepReset keeps the previous count of an object that has begun again, and reports whether it has.
 func (t *counterTotals) keepReset(object master.Object, was, now numbers) bool {
 	restarted := now == nil
 	for name, n := range now {

@@ -19,7 +19,7 @@ func (e *engine) readAllCounts(ctx context.Context) {
 	e.saveCounts()
 }
 
-// askWorkers asks all workers for their counters, and says whether one has ended since the last time.
+// askWorkers asks all workers for their counters, and reports whether one has ended since the last time.
 func (e *engine) askWorkers(ctx context.Context) (ended bool) {
 	all, err := e.socket.Processes(ctx)
 	if err != nil {

@@ -123,7 +123,7 @@ func (e *engine) problems() string {
 	return strings.Join(all, "; ")
 }
 
-// isServed says whether a certificate is served.
+// isServed reports whether a certificate is served.
 func (e *engine) isServed(path string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -95,7 +95,7 @@ func (s *steps) comparePool(old, next *Block) bool {
 	return true
 }
 
-// changesLive says whether only commands are between two servers.
+// changesLive reports whether only commands are between two servers.
 func (s Server) changesLive(o Server) bool {
 	return s.Name == o.Name && s.Address == o.Address && s.ID == o.ID && slices.Equal(s.Fixed, o.Fixed)
 }

@@ -156,7 +156,7 @@ func dialName(t *testing.T, s lb.Service) *nameConn {
 	return k
 }
 
-// isAlive says whether the other end still answers.
+// isAlive reports whether the other end still answers.
 func (k *nameConn) isAlive() bool {
 	fmt.Fprintln(k.conn, "there?")
 	answer, err := k.in.ReadString('\n')

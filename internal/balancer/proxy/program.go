@@ -86,7 +86,7 @@ func readVersion(output []byte) (string, error) {
 	return version, nil
 }
 
-// isCurrent says whether the program's file is the one that was asked for its version.
+// isCurrent reports whether the program's file is the one that was asked for its version.
 func (p program) isCurrent() bool {
 	info, err := os.Stat(p.path)
 	return err == nil && p.path != "" && info.ModTime().Equal(p.modified)

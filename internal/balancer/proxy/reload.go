@@ -47,7 +47,7 @@ func (e *engine) reload(ctx context.Context, c *candidate) error {
 		return errors.Join(err, e.writeFile(before))
 	}
 	if err := e.reloadAndWait(ctx, c.rendering); err != nil {
-		// If it has ended, the watch starts another, with the former configuration. If it does not answer, its
+		// If it has ended, the watch starts another, with the previous configuration. If it does not answer, its
 		// configuration is not known.
 		if errors.Is(err, errUnchanged) {
 			e.running.Complete, e.running.Next = whole, next
@@ -105,7 +105,7 @@ func (e *engine) reloadAndWait(ctx context.Context, r *Rendering) error {
 	}
 }
 
-// workerReady says whether there is a worker that is none of the previous ones, and whether it has begun to work.
+// workerReady reports whether there is a worker that is none of the previous ones, and whether it has begun to work.
 func (e *engine) workerReady(ctx context.Context, p master.Processes, previous []int) bool {
 	for _, pid := range p.Workers {
 		if slices.Contains(previous, pid) {
@@ -135,7 +135,7 @@ func (e *engine) awaitOldWorkers(ctx context.Context, old []int) {
 	}
 }
 
-// listens says whether a worker accepts connections: it has listening sockets besides that of its master, which it
+// listens reports whether a worker accepts connections: it has listening sockets besides that of its master, which it
 // keeps to its end.
 func (e *engine) listens(ctx context.Context, pid int) bool {
 	answer, err := e.socket.WorkerCommand(ctx, pid, "show info")

@@ -114,7 +114,7 @@ func renderGlobal(r *Rendering, e lb.ProxyEngine, h Host) error {
 	return t.err
 }
 
-// hasLog says whether the engine's lines name a log.
+// hasLog reports whether the engine's lines name a log.
 func hasLog(e lb.ProxyEngine) bool {
 	for text := range strings.Lines(e.Global) {
 		if strings.HasPrefix(snippet.TrimLine(text), "log ") {

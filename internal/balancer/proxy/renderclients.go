@@ -240,7 +240,7 @@ func alternatives(t *sectionWriter, field, name, fetch, match string, values []s
 	}
 }
 
-// isToken says whether a name is one by RFC 9110, section 5.6.2.
+// isToken reports whether a name is one by RFC 9110, section 5.6.2.
 func isToken(name string) bool {
 	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
 		letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'

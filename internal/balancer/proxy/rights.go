@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hasCapability says whether this process, and so HAProxy, has a capability (capabilities(7)): with CAP_NET_ADMIN,
+// hasCapability reports whether this process, and so HAProxy, has a capability (capabilities(7)): with CAP_NET_ADMIN,
 // sockets may have addresses that the host does not have (ip(7), IP_TRANSPARENT).
 func hasCapability(capability int) bool {
 	header, data := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}

@@ -95,10 +95,10 @@ func quote(word string) (string, error) {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'", nil
 }
 
-// isControl says whether a character could end a line or a word, whatever the quotation.
+// isControl reports whether a character could end a line or a word, whatever the quotation.
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
-// needsQuote says whether a character means something outside of quotes.
+// needsQuote reports whether a character means something outside of quotes.
 func needsQuote(r rune) bool {
 	switch {
 	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':

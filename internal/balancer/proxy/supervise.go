@@ -64,8 +64,8 @@ func (e *engine) start(ctx context.Context) error {
 	return e.save()
 }
 
-// catchUp brings a HAProxy that was started with an older file to the configuration wanted since, and says whether it
-// has it.
+// catchUp brings a HAProxy that was started with an older file to the configuration wanted since, and reports whether
+// it has it.
 func (e *engine) catchUp(ctx context.Context) bool {
 	return e.filed != nil && e.applyDifference(ctx, e.filed, e.running.Rendering, nil) == nil
 }
@@ -134,7 +134,7 @@ func (e *engine) restart(id process.ID) {
 	}
 }
 
-// startAgain starts HAProxy in the place of one that has ended, and says whether it need not be tried again.
+// startAgain starts HAProxy in the place of one that has ended, and reports whether it need not be tried again.
 func (e *engine) startAgain(id process.ID) bool {
 	back, err := e.lock(e.watch)
 	if err != nil {

@@ -222,7 +222,7 @@ func (c *Confirmer) addHops(ctx context.Context, index int, hops []lb.ReplyHop, 
 	return nil
 }
 
-// watchHops gives each interface's resolver its neighbours, and lets go of interfaces that have none any more.
+// watchHops gives each interface's resolver its neighbours, and releases interfaces that have none any more.
 func (c *Confirmer) watchHops() (err error) {
 	wanted := map[int][]netip.Addr{}
 	for k := range c.hops {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replyroutes mirrors the kernel's routes into the data plane, for replies (modes nat and fullnat), so that
-// it does not ask the kernel for the next hop of each.
+// Package replyroutes mirrors the kernel's routes into the data plane, for replies (modes nat and fullnat), so that it
+// does not ask the kernel for the next hop of each.
 //
 // A mirrored route gives exactly the answer of bpf_fib_lookup, and all else is left to the kernel: destinations on a
 // link, several next hops, tunnels, metrics that set an MTU, routes that expire, rules other than the kernel's own. Any
-// event that may change an answer takes the mirror back at once; it is read anew when the kernel has been quiet for a
+// event that may change an answer takes the mirror back at once; it is read again when the kernel has been quiet for a
 // while.
 package replyroutes
 
@@ -97,14 +97,14 @@ func New(mirror Mirror, ingress func() []string, log *slog.Logger) (*Follower, e
 	return f, nil
 }
 
-// Close lets go of a Follower that is not run.
+// Close releases a Follower that is not run.
 func (f *Follower) Close() {
 	f.events.Close()
 	_ = f.ns.Close()
 }
 
-// Run follows routes until the context ends. Then the mirror is taken back, for nobody follows them any more, and the
-// Follower is closed.
+// Run follows routes until the context ends. Then the mirror is disabled, because nobody follows routes any more, and
+// the Follower is closed.
 func (f *Follower) Run(ctx context.Context) {
 	var listening sync.WaitGroup
 	ctx, stop := context.WithCancel(ctx)
@@ -135,7 +135,7 @@ func (f *Follower) listen(ctx context.Context) {
 	}
 }
 
-// isRelevant says whether an event may change an answer.
+// isRelevant reports whether an event may change an answer.
 func (f *Follower) isRelevant(m *syscall.NetlinkMessage) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -156,7 +156,7 @@ func (f *Follower) isRelevant(m *syscall.NetlinkMessage) bool {
 	return is && (known != mac{}) != valid || is && valid && known != address
 }
 
-// retract takes the mirror back, and has the routes read anew.
+// retract takes the mirror back, and has the routes read again.
 func (f *Follower) retract() {
 	f.mu.Lock()
 	f.changes++

@@ -372,7 +372,7 @@ func (g *testNetwork) compare(table int, clients []netip.Addr, random *rand.Rand
 	}
 }
 
-// expectMirrored says whether replies to clients of each family go by the mirror now.
+// expectMirrored reports whether replies to clients of each family go by the mirror now.
 func (g *testNetwork) expectMirrored(what string, want bool) {
 	g.Helper()
 	clients := []netip.Addr{netip.MustParseAddr("100.64.1.1"), netip.MustParseAddr("2001:db8::1")}
@@ -514,7 +514,7 @@ func (g *testNetwork) expectNextHop(what string, family int, client netip.Addr, 
 	}
 }
 
-// TestFollows: routes and MAC addresses that change are followed, and no reply goes by the former ones after that.
+// TestFollows: routes and MAC addresses that change are followed, and no reply goes by the previous ones after that.
 func TestFollows(t *testing.T) {
 	newTestNetwork(t, lb.HookTC, func(g *testNetwork) {
 		defer g.run()()

@@ -133,13 +133,13 @@ func readUint32(value []byte) uint32 {
 	return binary.NativeEndian.Uint32(value)
 }
 
-// hasLifetime says whether a route has a lifetime, by its struct rta_cacheinfo.
+// hasLifetime reports whether a route has a lifetime, by its struct rta_cacheinfo.
 func hasLifetime(value []byte) bool {
 	const at = 8 // rta_expires, the third word
 	return len(value) < at+4 || readUint32(value[at:]) != 0
 }
 
-// setsMTU says whether a route's metrics set an MTU, or lock one.
+// setsMTU reports whether a route's metrics set an MTU, or lock one.
 func setsMTU(value []byte) bool {
 	metrics, err := nl.ParseRouteAttr(value)
 	if err != nil {

@@ -40,7 +40,7 @@ type entryBlock struct {
 	Text string `json:"text"`
 }
 
-// The first byte of a line says whether its difference was only written, or came to be in force.
+// The first byte of a line reports whether its difference was only written, or came to be in force.
 const (
 	entryWritten  = '?'
 	entryAccepted = '='

@@ -60,7 +60,7 @@ type Request struct {
 	Value *yaml.Node
 	// Text is the text of Value where its lines are to be named in problems; only of a whole source.
 	Text []byte
-	// If says whether the change may happen, by the present value; nil: always.
+	// If reports whether the change may happen, by the present value; nil: always.
 	If func(Part) error
 	By string
 	// Dry: return the result, and change nothing.
@@ -251,7 +251,7 @@ func (r *Request) editSource(part Part) (text []byte, composed bool, err error) 
 	return text, true, err
 }
 
-// empty says whether a source's value has no services and nothing else.
+// empty reports whether a source's value has no services and nothing else.
 func empty(value *yaml.Node) bool {
 	if value.Kind != yaml.MappingNode || len(value.Content) > 2 {
 		return false

@@ -12,8 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// where takes the lines out of the problems of a source whose text was composed here: who asked
-// has another text, and finds the place by its field.
+// where takes the lines out of the problems of a source whose text was composed here: the caller has another text, and
+// finds the place by its field.
 func where(err error, composed bool, name string) error {
 	var problems yamlfile.Problems
 	if !composed || !errors.As(err, &problems) {

@@ -62,7 +62,7 @@ func TestStoreOfAnother(t *testing.T) {
 	}
 }
 
-// TestMove: fragments of the former directory move to the present one, unless that has newer ones.
+// TestMove: fragments of the previous directory move to the present one, unless that has newer ones.
 func TestMove(t *testing.T) {
 	root := t.TempDir()
 	from, to := filepath.Join(root, "from"), filepath.Join(root, "below", "to")
@@ -101,8 +101,8 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// TestFullDisk: where there is no room, nothing changes, in force or stored, and the former text can be read; with room
-// the same request succeeds. Move leaves everything where it was.
+// TestFullDisk: where there is no room, nothing changes, in force or stored, and the previous text can be read; with
+// room the same request succeeds. Move leaves everything where it was.
 func TestFullDisk(t *testing.T) {
 	testenv.Root(t)
 	dir := t.TempDir()

@@ -15,7 +15,7 @@ import (
 type balancerRow struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"`
-	// State is a word of the kind's own, since Since; Tone says whether it is as it should be.
+	// State is a word of the kind's own, since Since; Tone reports whether it is as it should be.
 	State  string    `json:"state"`
 	Since  time.Time `json:"since,omitzero"`
 	Detail string    `json:"detail,omitempty"`

@@ -254,7 +254,7 @@ func TestRatesComeFromCounters(t *testing.T) {
 	}
 }
 
-// TestCountersBeginAnew: a daemon that is started anew may count from 0.
+// TestCountersBeginAnew: a daemon that is started again may count from 0.
 func TestCountersBeginAnew(t *testing.T) {
 	s := newScreen(t, 160, 24, nil)
 	s.read(0, sampled(100))

@@ -11,7 +11,7 @@ import (
 
 // rates are the traffic in a second.
 type rates struct {
-	// Known: there are two readings between which the counters have not begun anew. The others are 0 otherwise.
+	// Known: there are two readings between which the counters have not begun again. The others are 0 otherwise.
 	Known       bool    `json:"known"`
 	Connections float64 `json:"connections_per_second"`
 	Packets     float64 `json:"packets_per_second"`
@@ -29,7 +29,7 @@ func (r rates) add(other rates) rates {
 // counters are read at one moment.
 type counters struct{ connections, packets, bytes, returned uint64 }
 
-// ratesUntil returns the rates between two readings; unknown where a counter has begun anew.
+// ratesUntil returns the rates between two readings; unknown where a counter has begun again.
 func (c counters) ratesUntil(later counters, elapsed time.Duration) rates {
 	seconds := elapsed.Seconds()
 	if seconds <= 0 || later.connections < c.connections || later.packets < c.packets || later.bytes < c.bytes ||
@@ -121,7 +121,7 @@ func (h *history) rate(id string) rates {
 	if !there {
 		return rates{}
 	}
-	// A counter that has begun anew within the window has the rate since then.
+	// A counter that has begun again within the window has the rate since then.
 	for _, s := range h.samples[:len(h.samples)-1] {
 		before, there := s.counted[id]
 		if !there {

@@ -97,7 +97,7 @@ func newFigures(s *ops.Status, h *history, at time.Time) snapshotFigures {
 	return f
 }
 
-// isDelivered says whether an outcome is a packet's way to a backend, to a client, or to this host's own programs.
+// isDelivered reports whether an outcome is a packet's way to a backend, to a client, or to this host's own programs.
 func isDelivered(outcome string) bool {
 	return outcome == "forwarded" || outcome == "returned" || strings.HasPrefix(outcome, "passed_")
 }

@@ -31,7 +31,7 @@ func glyphsOf(ascii bool) glyphs {
 	return glyphs{false, []rune("▁▂▃▄▅▆▇█"), "▸", "…", "─"}
 }
 
-// namesUTF8 says whether a locale, such as en_US.UTF-8, encodes text in UTF-8.
+// namesUTF8 reports whether a locale, such as en_US.UTF-8, encodes text in UTF-8.
 func namesUTF8(locale string) bool {
 	locale = strings.ToLower(locale)
 	return strings.Contains(locale, "utf-8") || strings.Contains(locale, "utf8")

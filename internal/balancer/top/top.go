@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package top shows a running balancer live on a terminal: services, backends, drops and balancers as tables that are
-// read anew twice a second, with rates from the counters, and operations on the selected backend. The model does no I/O
-// and reads no clock: commands bring readings, and messages bring the time.
+// read again twice a second, with rates from the counters, and operations on the selected backend. The model does no
+// I/O and reads no clock: commands bring readings, and messages bring the time.
 package top
 
 import (
@@ -41,10 +41,10 @@ func Run(ctx context.Context, options Options, in io.Reader, out io.Writer, envi
 	return nil
 }
 
-// Dumb says whether a terminal cannot place text on its screen.
+// Dumb reports whether a terminal cannot place text on its screen.
 func Dumb() bool { term := os.Getenv("TERM"); return term == "" || term == "dumb" }
 
-// UTF8 says whether the terminal shows UTF-8, as the locale in the environment has it.
+// UTF8 reports whether the terminal shows UTF-8, as the locale in the environment has it.
 func UTF8() bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if value := os.Getenv(name); value != "" {

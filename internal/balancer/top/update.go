@@ -145,7 +145,7 @@ func (m Model) tickClock() tea.Cmd {
 	return tea.Tick(time.Second, func(time.Time) tea.Msg { return clockMsg{now()} })
 }
 
-// updateTable makes the table of the present view anew. The cursor stays on its row, wherever that has come to be;
+// updateTable makes the table of the present view again. The cursor stays on its row, wherever that has come to be;
 // where the row has gone, it stays in its place.
 func (m *Model) updateTable() {
 	m.table = m.figures.table(m.view, m.options.All, m.balancerTime())

@@ -85,7 +85,7 @@ type Packet struct {
 	Reasons []Reason `json:"reasons,omitempty"`
 	// Backend is the one that takes the packet, or that a reply came from.
 	Backend *Backend `json:"backend,omitempty"`
-	// Path is the way to the backend; nil for replies and where there is none.
+	// Path is the path to the backend; nil for replies and where there is none.
 	Path *Path `json:"path,omitempty"`
 	// Leaves is the frame as it leaves, header by header from the outermost on, as
 	// far as it was seen.
@@ -94,7 +94,7 @@ type Packet struct {
 	Changes []Change `json:"changes,omitempty"`
 }
 
-// Has says whether a reason is among the packet's.
+// Has reports whether a reason is among the packet's.
 func (p *Packet) Has(reason Reason) bool {
 	for _, r := range p.Reasons {
 		if r == reason {

@@ -154,7 +154,7 @@ func (e *Elector) SetDesired(w Desired) {
 	signal(e.desiredChanged)
 }
 
-// Holds says whether the VIPs are this balancer's.
+// Holds reports whether the VIPs are this balancer's.
 func (e *Elector) Holds() (bool, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -195,7 +195,7 @@ func signal(to chan struct{}) {
 }
 
 // Run takes part until the context ends. Then an active balancer says that it gives the VIPs up, and holds them until
-// another one is heard, or would have been; Run says whether one was. It announces the VIPs only after it was heard,
+// another one is heard, or would have been; Run reports whether one was. It announces the VIPs only after it was heard,
 // and neighbours send packets here until then.
 func (e *Elector) Run(ctx context.Context) (succeeded bool) {
 	timer := time.NewTimer(0)
@@ -631,7 +631,7 @@ func (e *Elector) publish() {
 	}
 }
 
-// shutDown gives the VIPs up, and says whether another balancer was heard that has taken them.
+// shutDown gives the VIPs up, and reports whether another balancer was heard that has taken them.
 func (e *Elector) shutDown() (succeeded bool) {
 	e.resign("the balancer ends")
 	if !e.releaseAt.IsZero() {

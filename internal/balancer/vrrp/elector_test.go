@@ -92,7 +92,7 @@ func (e *Elector) expect(t *testing.T, when string, holds bool, state State) {
 
 var shared = Desired{Settings: settings, Interface: "eth0", VIPs: []netip.Addr{vip4}}
 
-// TestInterfaceMadeAnew: sockets of an interface that has another number than before are opened anew, though its name
+// TestInterfaceMadeAnew: sockets of an interface that has another number than before are opened again, though its name
 // and its addresses are the same.
 func TestInterfaceMadeAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

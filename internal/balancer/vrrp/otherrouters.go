@@ -40,11 +40,11 @@ type sender struct {
 // senders are senders with other VIPs, by their addresses.
 type senders map[netip.Addr]sender
 
-// isOwnRouter says whether a sender announces this balancer's virtual router, and remembers it if its VIPs are not
+// isOwnRouter reports whether a sender announces this balancer's virtual router, and remembers it if its VIPs are not
 // the same. RFC 9568 section 7.1 lets a receiver verify the addresses, and leaves open how to treat a difference.
 // keepalived ignores each such packet. Here those with a VIP in common count, for a VIP that is added to or removed
-// from one balancer after the other must not make both active; those without one are of another virtual router that
-// was given the same id.
+// from one balancer after the other must not make both active; those without one are of another virtual router that was
+// given the same id.
 func (e *Elector) isOwnRouter(src netip.Addr, a Advert) (own bool) {
 	vips := e.vipsOf(src.Is4())
 	ours, addresses := announcedVIPs(vips), slices.Clone(a.Addresses)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package vrrp elects, among balancers of one segment, the one that holds the VIPs (VRRP version 3, RFC 9568, IPv4 and
-// IPv6). It knows no balancer: it is given the VIPs to announce, and says whether this host is the active one.
+// IPv6). It knows no balancer: it is given the VIPs to announce, and reports whether this host is the active one.
 //
 // It is our own because the election must wait for the balancer: a host whose backends have no verdict yet listens
 // without taking over, a drain yields before flows stop, and addresses have a lifetime in the kernel that only a living

@@ -28,7 +28,7 @@ var (
 )
 
 // Explain adds to the error of a start which of the needed capabilities the process lacks: a refusal by the kernel for
-// want of one often looks like another fault. A nil error stays nil.
+// lack of one often looks like another fault. A nil error stays nil.
 func Explain(err error, needed ...Capability) error {
 	if err == nil {
 		return nil

@@ -29,8 +29,7 @@ func Mask(set cpuset.CPUSet) string {
 	return strings.Join(texts, ",")
 }
 
-// SameMask says whether two masks are of one set, however many leading zeros the
-// kernel prints.
+// SameMask reports whether two masks are of one set, however many leading zeros the kernel prints.
 func SameMask(a, b string) bool {
 	trimmed := func(mask string) string {
 		return strings.TrimLeft(strings.ReplaceAll(strings.TrimSpace(mask), ",", ""), "0")

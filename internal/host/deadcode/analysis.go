@@ -17,7 +17,7 @@ const (
 // registers are the known values of r0 to r10.
 type registers [11]value
 
-// join keeps the values of r that other has as well, and says whether that is less.
+// join keeps the values of r that other has as well, and reports whether that is less.
 func (r *registers) join(other *registers) (changed bool) {
 	for i := range r {
 		if r[i].kind != unknown && r[i] != other[i] {
@@ -79,7 +79,7 @@ func (a *analysis) block(start int) {
 	}
 }
 
-// step follows one instruction, and says whether control may go on to the next.
+// step follows one instruction, and reports whether control may go on to the next.
 func (a *analysis) step(i int, state *registers) (next bool) {
 	ins := &a.program[i]
 	switch {
@@ -163,7 +163,7 @@ func decideJump(ins *asm.Instruction, state *registers) outcome {
 	return falls
 }
 
-// compare says whether a jump by op is taken; known is false for operations that are no comparison.
+// compare reports whether a jump by op is taken; known is false for operations that are no comparison.
 func compare(op asm.JumpOp, l, r uint64) (taken, known bool) {
 	switch op {
 	case asm.JEq:

@@ -4,13 +4,13 @@
 //
 // A program that serves many configurations reads which one from constants (`const volatile` in C, .rodata in the
 // object) and branches on them. The kernel removes the branches that are never taken, but only after it has verified
-// the program, and one run of instructions at a time: each removal moves all that follows and adjusts every jump. For
-// a program of 12,000 instructions that is a fourth of the time that loading takes. Removing them all at once
-// beforehand leaves the kernel nothing to remove; what it ends with is the same program, instruction for instruction.
+// the program, and one run of instructions at a time: each removal moves all that follows and adjusts every jump. For a
+// program of 12,000 instructions that is a fourth of the time that loading takes. Removing them all at once beforehand
+// leaves the kernel nothing to remove; what it ends with is the same program, instruction for instruction.
 //
 // The analysis is a conditional constant propagation (Wegman and Zadeck, "Constant propagation with conditional
-// branches", TOPLAS 13(2), 1991) over the registers alone. It knows less than the verifier, which follows the stack
-// and bounds as well: what it keeps in vain, the kernel removes. Cilium's loader finds unreachable blocks likewise,
+// branches", TOPLAS 13(2), 1991) over the registers alone. It knows less than the verifier, which follows the stack and
+// bounds as well: what it keeps without success, the kernel removes. Cilium's loader finds unreachable blocks likewise,
 // to leave out maps; it is not published as a library.
 package deadcode
 

@@ -60,13 +60,13 @@ func newGraph(program asm.Instructions) (*graph, error) {
 	return g, nil
 }
 
-// isJump says whether ins may go on elsewhere in the same function.
+// isJump reports whether ins may go on elsewhere in the same function.
 func isJump(ins *asm.Instruction) bool {
 	op := ins.OpCode.JumpOp()
 	return ins.OpCode.Class().IsJump() && op != asm.Call && op != asm.Exit
 }
 
-// isLongJump says whether the offset of ins is in its constant (gotol).
+// isLongJump reports whether the offset of ins is in its constant (gotol).
 func isLongJump(ins *asm.Instruction) bool {
 	return ins.OpCode.Class() == asm.Jump32Class && ins.OpCode.JumpOp() == asm.Ja
 }

@@ -22,7 +22,7 @@ import (
 // ErrNotWritten is wrapped by the error of Save: the content holds all the same, and Retry writes the file later.
 var ErrNotWritten = errors.New("not written to its file yet")
 
-// Fallback keeps small contents where no room on a disk is needed, until the machine is started anew.
+// Fallback keeps small contents where no room on a disk is needed, until the machine is started again.
 type Fallback interface {
 	// Store keeps a content under a name, whole or not at all, in the place of the one before.
 	Store(name string, data []byte) error

@@ -88,7 +88,7 @@ func remove(fsys FileSystem, path string) error {
 	return nil
 }
 
-// InDirectory calls do, which makes a file at a path, and once more with the file's directory made anew where that was
+// InDirectory calls do, which makes a file at a path, and once more with the file's directory recreated where that was
 // removed.
 func InDirectory(fsys FileSystem, path string, do func() error) error {
 	err := do()
@@ -101,8 +101,8 @@ func InDirectory(fsys FileSystem, path string, do func() error) error {
 	return do()
 }
 
-// Unwritable says whether an error is one of a file system that has no room, is read-only, broken or closed to root, or
-// of a directory that is not there: faults that can be over later, and are not the caller's.
+// Unwritable reports whether an error is one of a file system that has no room, is read-only, broken or closed to root,
+// or of a directory that is not there: faults that can be over later, and are not the caller's.
 func Unwritable(err error) bool {
 	for _, of := range []error{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EIO, unix.ESTALE,
 		unix.ENOMEM, unix.ENFILE, unix.EMFILE, unix.ENOENT, unix.ENOTDIR, unix.EISDIR, unix.ELOOP} {

@@ -26,8 +26,8 @@ type AddressOptions struct {
 	// for ever, but not chosen as a source while there is another (RFC 4862
 	// section 5.5.4, RFC 6724 section 5, rule 3).
 	Deprecated bool
-	// NoDAD leaves out IPv6 duplicate address detection, which would hold the
-	// address back for a second, and for good if a peer has it too.
+	// NoDAD leaves out IPv6 duplicate address detection, which would hold the address back for a second, and
+	// permanently if a peer has it too.
 	NoDAD bool
 	// Lifetime is after which time the kernel takes the address away, unless RenewAddresses
 	// comes before, so that it ends with its process; in whole seconds, 0: never.
@@ -119,8 +119,8 @@ func (c *Changes) missingAddresses(name string, addrs []netip.Addr) ([]change, e
 	return missing, nil
 }
 
-// rollBack takes back the addresses of a batch, the last one first, and removes their journal entries. Those that
-// cannot be taken back stay written down.
+// rollBack undoes the addresses of a batch, the last one first, and removes their journal entries. Those that cannot be
+// undone stay written down.
 func (c *Changes) rollBack(made, added []change) error {
 	var failed []error
 	keep := map[change]bool{}
@@ -177,7 +177,7 @@ func netlinkAddress(ch change, opt AddressOptions) *netlink.Addr {
 const forever = math.MaxUint32
 
 // RenewAddresses has those of addrs that AddAddresses has put on link, by this process or the one before, stay for
-// opt.Lifetime from now on; one that is gone is put back. Where that is 0 they stay for good. As many as it can.
+// opt.Lifetime from now on; one that is gone is put back. Where that is 0 they stay permanently. As many as it can.
 func (c *Changes) RenewAddresses(link string, addrs []netip.Addr, opt AddressOptions) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -275,7 +275,7 @@ func (c *Changes) RemoveAddresses(link string, addrs []netip.Addr) error {
 	for _, addr := range addrs {
 		leave[addr.Unmap()] = true
 	}
-	// One address more than once, if the link was removed and made anew in between.
+	// One address more than once, if the link was removed and recreated in between.
 	return c.removeAddresses(func(ch change) bool { return ch.Link == link && leave[ch.Address] })
 }
 

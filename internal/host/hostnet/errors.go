@@ -18,7 +18,7 @@ var (
 	// ErrBusy means that another live process holds the same name in this
 	// network namespace.
 	ErrBusy = errors.New("already running in this network namespace")
-	// ErrNoRights means that the kernel refused for want of root or CAP_NET_ADMIN.
+	// ErrNoRights means that the kernel refused for lack of root or CAP_NET_ADMIN.
 	ErrNoRights = errors.New("not permitted: run as root or with CAP_NET_ADMIN")
 	// ErrNoLink means that there is no interface of that name.
 	ErrNoLink = errors.New("no such interface")
@@ -36,8 +36,7 @@ var errClosed = errors.New("used after Close")
 // network namespace.
 const JournalSuffix = ".journal"
 
-// wrapRights makes an error for want of rights one that says so and that a caller
-// can test for.
+// wrapRights makes an error for lack of rights one that says so and that a caller can test for.
 func wrapRights(err error) error {
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
 		return fmt.Errorf("%w (%w)", ErrNoRights, err)

@@ -63,7 +63,7 @@ func (c *Changes) AddFilter(name string, f Filter) error {
 	return nil
 }
 
-// HasFilter says whether a filter of that name is at one side of the link with that index, whoever put it there.
+// HasFilter reports whether a filter of that name is at one side of the link with that index, whoever put it there.
 func (c *Changes) HasFilter(index int, name string, egress bool) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 type setting struct{ name, value string }
 
 // EnableForwarding makes the host a router on links, for each family or for none: settings for a family, or a link,
-// that is no longer wanted are taken back. The first of the links has the addresses that packets are translated to. On
-// an error all is as it was before, but for links that were left.
+// that is no longer wanted are undone. The first of the links has the addresses that packets are translated to. On an
+// error all is as it was before, but for links that were left.
 //
 // A balancer that translates addresses sends replies on by itself, as long as it may: the kernel's lookup refuses to
 // find a route for it on an interface that does not forward. And it leaves packets to the kernel that it cannot send
@@ -66,7 +66,7 @@ func (c *Changes) forwardFamily(done *forwarding, want bool, links []string,
 	return made, c.restoreLinks(done)
 }
 
-// restore takes back sysctls that forwardFamily has set.
+// restore undoes sysctls that forwardFamily has set.
 func (f *forwarding) restore(c *Changes, made []string) error {
 	f.sysctls = slices.DeleteFunc(f.sysctls, func(name string) bool { return slices.Contains(made, name) })
 	err := c.restoreSysctls(&made)
@@ -79,8 +79,8 @@ func (f *forwarding) restore(c *Changes, made []string) error {
 // routes of other links (keepRouterSettings) are not among them.
 var linkSettings = []string{"send_redirects", "accept_local", "rp_filter", "forwarding", "force_forwarding"}
 
-// restoreLinks takes back the settings of links on which the host is not to forward any more, and of the first those
-// that only the others need.
+// restoreLinks undoes the settings of links on which the host is not to forward any more, and of the first those that
+// only the others need.
 func (c *Changes) restoreLinks(done *forwarding) error {
 	keep := []string{conf4("all", "send_redirects"), conf6("all", "forwarding")}
 	for i, link := range done.links {
@@ -150,8 +150,8 @@ func (c *Changes) forward4(links []string) ([]setting, error) {
 	return list, nil
 }
 
-// isStrict says whether the kernel drops packets whose source is not routed back
-// by the link that they came in on: the greater of the two values counts.
+// isStrict reports whether the kernel drops packets whose source is not routed back by the link that they came in on:
+// the greater of the two values counts.
 func (c *Changes) isStrict(link string) (bool, error) {
 	all, err := c.read(conf4("all", "rp_filter"))
 	if err != nil {

@@ -60,8 +60,7 @@ func (r *router) defaultRoutes(ns *namespace.Namespace, via ...string) {
 	})
 }
 
-// forwards says whether a packet from the client reaches the server's kernel,
-// which refuses the connection.
+// forwards reports whether a packet from the client reaches the server's kernel, which refuses the connection.
 func (r *router) forwards(server string) bool {
 	r.t.Helper()
 	answered := false

@@ -47,18 +47,17 @@ func optionsOf(with []Option) (opt options) {
 // Without, Events say so.
 func Files(files *durable.Files) Option { return func(o *options) { o.files = files } }
 
-// Open takes the lock for name in the calling thread's network namespace. If a
-// dead process left changes under that name it takes them back first, and says
-// so in Events. dir is made if it is missing; "" means DefaultDir. A file system that
-// is full, read-only or broken keeps nobody from a change to the host: it holds, the
-// process takes it back on Close, and Files are told of the fault; only a next process
-// then may not know it. Errors: ErrBusy, ErrNoRights, ErrCorrupt.
+// Open takes the lock for name in the calling thread's network namespace. If a dead process left changes under that
+// name it takes them back first, and says so in Events. dir is made if it is missing; "" means DefaultDir. A file
+// system that is full, read-only or broken keeps nobody from a change to the host: it holds, the process takes it back
+// on Close, and Files are notified of the fault; only a next process then may not know it. Errors: ErrBusy,
+// ErrNoRights, ErrCorrupt.
 func Open(dir, name string, with ...Option) (*Changes, error) {
 	return open(dir, name, (*Changes).recover, with)
 }
 
-// Adopt is Open for a process that goes on with the work of the one that left: its changes stay, as if this process
-// had made them. The user takes back those that are not wanted any more: see RetainAddresses and Forward.
+// Adopt is Open for a process that goes on with the work of the one that left: its changes stay, as if this process had
+// made them. The user undoes those that are not wanted any more: see RetainAddresses and Forward.
 func Adopt(dir, name string, with ...Option) (*Changes, error) {
 	return open(dir, name, (*Changes).adopt, with)
 }
@@ -125,7 +124,7 @@ func (c *Changes) lockAgain() error {
 	return c.journal.lockAgain()
 }
 
-// recover takes back the changes of the journal's last owner.
+// recover undoes the changes of the journal's last owner.
 func (c *Changes) recover() error {
 	err := c.load()
 	if err == nil {
@@ -172,8 +171,8 @@ func (c *Changes) load() error {
 	return err
 }
 
-// undoAll takes all changes back, the last one first. A change that cannot be taken back stays in the journal, and the
-// rest is taken back all the same.
+// undoAll undoes all changes, the last one first. A change that cannot be undone stays in the journal, and the rest is
+// undone all the same.
 func (c *Changes) undoAll(reason string) error {
 	var failed []error
 	var remain []change
@@ -208,10 +207,8 @@ func (u *undoer) undo(ch change) error {
 	return fmt.Errorf("%w: unknown kind of change %q", ErrCorrupt, ch.Kind)
 }
 
-// Close takes back all changes in reverse order, removes the journal and
-// releases the lock. If some change could not be taken back, the error says
-// which, and the journal stays so that the next Open tries again. A second
-// Close does nothing.
+// Close undoes all changes in reverse order, removes the journal and releases the lock. If some change could not be
+// undone, the error says which, and the journal stays so that the next Open tries again. A second Close does nothing.
 func (c *Changes) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -241,7 +238,7 @@ func (c *Changes) Detach() {
 	}
 }
 
-// release lets go of everything that is open, and so of the lock.
+// release releases everything that is open, including the lock.
 func (c *Changes) release() {
 	if c.journal != nil {
 		c.journal.close()

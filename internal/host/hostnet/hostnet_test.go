@@ -375,7 +375,7 @@ func TestRemoveAddress(t *testing.T) {
 	same(t, "after", untouched, readSettings(t, ns))
 }
 
-// TestAddressAgain: an address that is put back after it was removed, or on a link that was made anew, is one address
+// TestAddressAgain: an address that is put back after it was removed, or on a link that was recreated, is one address
 // still.
 func TestAddressAgain(t *testing.T) {
 	ns := testenv.Namespace(t)
@@ -529,7 +529,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestNoRights runs in a child process, which gives up its rights for good in the middle.
+// TestNoRights runs in a child process, which gives up its rights permanently in the middle.
 func TestNoRights(t *testing.T) {
 	testenv.Root(t)
 	if os.Getenv("JEOUL_TEST_NO_RIGHTS") == "" {

@@ -34,8 +34,7 @@ const (
 	kindFeature = "feature"
 )
 
-// contents is a journal file: one JSON object, replaced as a whole before a
-// change is made and after it was taken back.
+// contents is a journal file: one JSON object, replaced as a whole before a change is made and after it was undone.
 type contents struct {
 	identity
 	Changes []change `json:"changes"` // oldest first
@@ -240,8 +239,8 @@ func (j *lockedJournal) tryLock() (bool, error) {
 	return err == nil && os.SameFile(held, now), err
 }
 
-// Running says whether a process holds the lock for name in the calling thread's network namespace, as Open takes it.
-// It changes nothing. dir "" means DefaultDir.
+// Running reports whether a process holds the lock for name in the calling thread's network namespace, as Open takes
+// it. It changes nothing. dir "" means DefaultDir.
 func Running(dir, name string) (bool, error) {
 	ns, err := namespace.Current()
 	if err != nil {
@@ -277,8 +276,7 @@ func (j *lockedJournal) owner() string {
 	return fmt.Sprintf(" (process %d)", c.PID)
 }
 
-// load takes over the changes that the last owner has not taken back; or none,
-// and why they do not matter any more.
+// load takes over the changes that the last owner has not undone; or none, and why they do not matter any more.
 func (j *lockedJournal) load() (why string, err error) {
 	c, err := j.read()
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {

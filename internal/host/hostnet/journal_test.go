@@ -122,8 +122,8 @@ func FuzzDecodeJournal(f *testing.F) {
 	})
 }
 
-// TestOpenForeignJournal: the changes of a journal are taken back only if it is of this boot and of this network
-// namespace; a damaged one stops Open and stays as it is.
+// TestOpenForeignJournal: the changes of a journal are undone only if it is of this boot and of this network namespace;
+// a damaged one stops Open and stays as it is.
 func TestOpenForeignJournal(t *testing.T) {
 	ns := testenv.Namespace(t)
 	id, err := identify(ns, "test")

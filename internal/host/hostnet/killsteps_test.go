@@ -139,8 +139,8 @@ func (w *killWalk) state() map[string]string {
 	return all
 }
 
-// kill kills a process before its step of a number, or lets it come to its end, and has the next one take back its
-// changes, or go on with them first.
+// kill kills a process before its step of a number, or lets it come to its end, and has the next one undo its changes,
+// or go on with them first.
 func (w *killWalk) kill(n int, inherits bool) (steps []string) {
 	w.t.Helper()
 	if w.left != nil {

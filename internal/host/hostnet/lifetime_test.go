@@ -37,7 +37,7 @@ func lifetimes(t *testing.T, ns *namespace.Namespace) map[netip.Addr]int {
 }
 
 // TestAddressesEndWithTheirProcess: the kernel takes addresses away whose process does not renew them; those that
-// another program has put there, and those that are to stay for good, stay.
+// another program has put there, and those that are to stay permanently, stay.
 func TestAddressesEndWithTheirProcess(t *testing.T) {
 	ns := testenv.Namespace(t)
 	c := open(t, ns, t.TempDir())

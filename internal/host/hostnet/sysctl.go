@@ -26,10 +26,9 @@ func (c *Changes) Sysctl(name string) (value string, err error) {
 	return value, err
 }
 
-// SetSysctl sets a sysctl under net. If it has that value already nothing is
-// changed, and nothing will be taken back. If something else has changed it since we set that value, the
-// value that it has now is what Close puts back. Errors: ErrNoRights; fs.ErrNotExist
-// if this kernel has no such sysctl; that the kernel would not keep the value.
+// SetSysctl sets a sysctl under net. If it has that value already nothing is changed, and nothing will be undone. If
+// something else has changed it since we set that value, the value that it has now is what Close puts back. Errors:
+// ErrNoRights; fs.ErrNotExist if this kernel has no such sysctl; that the kernel would not keep the value.
 func (c *Changes) SetSysctl(name, value string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

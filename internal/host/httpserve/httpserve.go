@@ -35,7 +35,7 @@ func Until(ctx context.Context, server *http.Server, listener net.Listener, shut
 	return err
 }
 
-// AcceptsGzip says whether the client of a request accepts an answer compressed by gzip (RFC 9110, section 12.5.3).
+// AcceptsGzip reports whether the client of a request accepts an answer compressed by gzip (RFC 9110, section 12.5.3).
 func AcceptsGzip(r *http.Request) bool {
 	accepted := r.Header.Values("Accept-Encoding")
 	for _, coding := range strings.Split(strings.Join(accepted, ","), ",") {
@@ -47,7 +47,7 @@ func AcceptsGzip(r *http.Request) bool {
 	return false
 }
 
-// refusesCoding says whether a coding's quality is 0.
+// refusesCoding reports whether a coding's quality is 0.
 func refusesCoding(parameters string) bool {
 	value, found := strings.CutPrefix(strings.ReplaceAll(parameters, " ", ""), "q=")
 	return found && strings.Trim(value, "0.") == ""

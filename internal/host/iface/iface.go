@@ -32,7 +32,7 @@ var (
 // State is an interface at one moment.
 type State struct {
 	Name string
-	// Index is another one where the interface was deleted and made anew.
+	// Index is another one where the interface was deleted and recreated.
 	Index int
 	// Gone says that there is no interface of that name now, nor the one that had it when the watch began: it was
 	// deleted, or moved to another namespace. Of the rest there are only Name and the last Index.
@@ -177,7 +177,7 @@ func (i *Interfaces) has(index int) bool {
 	return slices.ContainsFunc(i.watchedInterfaces(), func(w watched) bool { return w.index == index })
 }
 
-// isMissing says whether an interface is gone: any other may be the one that takes its place.
+// isMissing reports whether an interface is gone: any other may be the one that takes its place.
 func (i *Interfaces) isMissing() bool {
 	return slices.ContainsFunc(i.watchedInterfaces(), func(w watched) bool { return w.gone })
 }
@@ -199,7 +199,7 @@ func (i *Interfaces) notifyChanged() {
 }
 
 // States asks the kernel; they are in the order of the names. An interface that is deleted is Gone, and one that is
-// made anew with its name takes its place. Errors: ErrGone, if one goes away meanwhile.
+// recreated with its name takes its place. Errors: ErrGone, if one goes away meanwhile.
 func (i *Interfaces) States() ([]State, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

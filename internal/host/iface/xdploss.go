@@ -12,8 +12,8 @@ import (
 // on purpose are not among them.
 var xdpLosses = regexp.MustCompile(`(?i)xdp.*(err|full|redirect_drop|tx_drop)`)
 
-// CountsXDPLoss says whether a counter of a driver, as `ethtool -S` names it, is of frames
-// that an XDP program sent and that are lost.
+// CountsXDPLoss reports whether a counter of a driver, as `ethtool -S` names it, is of frames that an XDP program sent
+// and that are lost.
 func CountsXDPLoss(counter string) bool { return xdpLosses.MatchString(counter) }
 
 // XDPLost returns, for each interface in the order of the names, how many frames that XDP

@@ -45,9 +45,8 @@ func (p Place) In(ns *namespace.Namespace) (Place, error) {
 	return p, err
 }
 
-// Read reads a journal. Its changes are taken back with our rights, so no other user may be able to write it. A file
-// that is not to be trusted, or longer than Most, is an error that wraps damaged; others are those of opening and
-// reading.
+// Read reads a journal. Its changes are undone with our rights, so no other user may be able to write it. A file that
+// is not to be trusted, or longer than Most, is an error that wraps damaged; others are those of opening and reading.
 func Read(path string, damaged error) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -69,7 +68,7 @@ func Read(path string, damaged error) ([]byte, error) {
 	return data, err
 }
 
-// isTrusted says whether a user may direct a process with our rights: root, ourselves, and, where an administrator
+// isTrusted reports whether a user may direct a process with our rights: root, ourselves, and, where an administrator
 // cleans up behind a service, the user that the directory was given to and who alone can write to it.
 func isTrusted(uid uint32, dir string) bool {
 	if uid == 0 || int(uid) == os.Geteuid() {

@@ -165,5 +165,5 @@ func onOwnThread(f func() error) error {
 	return <-result
 }
 
-// Close lets go of the namespace.
+// Close releases the namespace.
 func (n *Namespace) Close() error { return n.handle.Close() }

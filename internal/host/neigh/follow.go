@@ -16,7 +16,7 @@ import (
 )
 
 // run follows the kernel's neighbour table until ctx is done. The subscription ends when the kernel could not deliver
-// an event for want of buffer space (ENOBUFS): then missed events are made up for by reading the table.
+// an event for lack of buffer space (ENOBUFS): then missed events are made up for by reading the table.
 func (r *Resolver) run(ctx context.Context, updates <-chan netlink.NeighUpdate, stop func()) {
 	defer close(r.ended)
 	defer r.close()

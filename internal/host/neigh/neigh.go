@@ -35,7 +35,7 @@ var (
 	// ErrNoLink means that there is no interface of that name, or none with
 	// Ethernet addresses.
 	ErrNoLink = errors.New("no such Ethernet interface")
-	// ErrNoRights means that the kernel refused for want of root or CAP_NET_ADMIN.
+	// ErrNoRights means that the kernel refused for lack of root or CAP_NET_ADMIN.
 	ErrNoRights = errors.New("not permitted: run as root or with CAP_NET_ADMIN")
 	// ErrOwnAddress means that an address belongs to this host itself.
 	ErrOwnAddress = errors.New("is an address of this host")

@@ -92,9 +92,8 @@ func nextState(before Entry, n netlink.Neigh) (string, net.HardwareAddr) {
 	case n.State&netlink.NUD_FAILED != 0, before.State == Failed:
 		return Failed, nil
 	case before.MAC != nil:
-		// The entry is gone: flushed, or pushed out of a full table. That says
-		// nothing about the peer, which is asked anew and has a few seconds to
-		// answer before it counts as failed.
+		// The entry is gone: flushed, or pushed out of a full table. That says nothing about the peer, which is asked
+		// again and has a few seconds to answer before it counts as failed.
 		return Probing, before.MAC
 	}
 	return before.State, nil

@@ -104,8 +104,8 @@ func TestUpdateLeavesEntriesAlone(t *testing.T) {
 	}
 }
 
-// TestSchedule: however many announcements come, a peer is asked no sooner than the bounds say, and however seldom they
-// come, no later.
+// TestSchedule: however many announcements come, a peer is asked no earlier than the bounds say, and however seldom
+// they come, no later.
 func TestSchedule(t *testing.T) {
 	now := time.Now()
 	p := newPeer(peer4)

@@ -24,7 +24,7 @@ const (
 	// a daemon that allocates little nothing that is worth that memory.
 	gcPercent = 50
 	// debounce is how long there must be no change before memory is given back: a change that follows would take it
-	// anew.
+	// again.
 	debounce = 2 * time.Second
 )
 

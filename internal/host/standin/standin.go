@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package standin listens in the place of a unix socket whose file cannot be made, for the directory has no room or
-// cannot be written to: on the abstract name of its path (unix(7)), which needs no file. Only root and the
-// listener's own user are answered there. The name is that of one network namespace.
+// Package standin listens in the place of a unix socket whose file cannot be made, because the directory has no room or
+// cannot be written to: on the abstract name of its path (unix(7)), which needs no file. Only root and the listener's
+// own user are answered there. The name is that of one network namespace.
 package standin
 
 import (
@@ -58,7 +58,7 @@ func (t trustedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// isTrusted says whether the other end is root or this process's user.
+// isTrusted reports whether the other end is root or this process's user.
 func isTrusted(conn net.Conn) bool {
 	of, is := conn.(syscall.Conn)
 	if !is {

@@ -121,7 +121,7 @@ func (t Tree) Set(name, old, value string) error {
 	return nil
 }
 
-// Writable says whether the calling process may set a sysctl.
+// Writable reports whether the calling process may set a sysctl.
 func (t Tree) Writable(name string) bool {
 	path, err := t.Path(name)
 	return err == nil && unix.Access(path, unix.W_OK) == nil

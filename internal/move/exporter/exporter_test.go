@@ -80,7 +80,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// compare holds results against the expected ones, or writes those anew.
+// compare holds results against the expected ones, or writes those again.
 func (c testcase) compare(t *testing.T, got map[string]string) {
 	t.Helper()
 	if *update {

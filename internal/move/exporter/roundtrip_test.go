@@ -137,7 +137,7 @@ func kept(dialect string, s lb.Service) balanced {
 	return b
 }
 
-// plainly says whether a dialect asks for no more than a connection where Jeoul asks by a type.
+// plainly reports whether a dialect asks for no more than a connection where Jeoul asks by a type.
 func plainly(dialect string, kind lb.CheckType) bool {
 	switch kind {
 	case lb.CheckGRPC:
@@ -288,8 +288,8 @@ func FuzzExport(f *testing.F) {
 	})
 }
 
-// verbatim says whether a configuration has lines in HAProxy's own language, which may begin by any word: FuzzSnippet
-// of internal/balancer/proxy is of those.
+// verbatim reports whether a configuration has lines in HAProxy's own language, which may begin by any word:
+// FuzzSnippet of internal/balancer/proxy is of those.
 func verbatim(cfg *config.Config) bool {
 	return cfg.Proxy.Global != "" || slices.ContainsFunc(cfg.Services, func(s lb.Service) bool {
 		return s.Proxy != nil && s.Proxy.Frontend+s.Proxy.Back != ""

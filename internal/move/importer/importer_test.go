@@ -140,7 +140,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// compare holds a result against the expected one, or writes that anew.
+// compare holds a result against the expected one, or writes that again.
 func (c testcase) compare(t *testing.T, result *Result) {
 	t.Helper()
 	var remarks strings.Builder

@@ -203,7 +203,7 @@ func TestNothingSilent(t *testing.T) {
 	}
 }
 
-// without are words for a state that holds without them, too, or that take back a thing that is not there.
+// without are words for a state that holds without them, too, or that undo a thing that is not there.
 var without = []string{"no-check", "no-backup", "no-ssl", "no-check-ssl", "no-agent-check", "no-send-proxy",
 	"no-send-proxy-v2", "no-send-proxy-v2-ssl", "no-send-proxy-v2-ssl-cn", "enabled", "check",
 	"usesrc 7", "option allbackups"}

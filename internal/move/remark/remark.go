@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package remark holds the remarks on the lines of a file while it is written anew in another language: lines that were
-// left out, and lines with a counterpart that differs.
+// Package remark holds the remarks on the lines of a file while it is written again in another language: lines that
+// were left out, and lines with a counterpart that differs.
 package remark
 
 import (

@@ -33,7 +33,7 @@ type Tab struct {
 	faults []string
 }
 
-// Open starts a browser and shows a page. Certificates of tests are taken for good.
+// Open starts a browser and shows a page. Certificates of tests are taken permanently.
 func Open(tb testing.TB, url string) *Tab {
 	tb.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(testenv.Program(tb, "chromium")),

@@ -55,7 +55,7 @@ func TestWalks(t *testing.T) {
 	}
 }
 
-// declares says whether a file declares a function, a method (Type.Method), or a function of C.
+// declares reports whether a file declares a function, a method (Type.Method), or a function of C.
 func declares(file, name string) (bool, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

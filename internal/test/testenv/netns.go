@@ -83,8 +83,8 @@ func hasLinkLocal(tb testing.TB, e End) (found bool) {
 	return found
 }
 
-// HasLinkLocal says whether a device of the calling thread's network namespace has a link-local
-// address that is in use, after duplicate address detection (RFC 4862, section 5.4).
+// HasLinkLocal reports whether a device of the calling thread's network namespace has a link-local address that is in
+// use, after duplicate address detection (RFC 4862, section 5.4).
 func HasLinkLocal(name string) (found bool, err error) {
 	link, err := netlink.LinkByName(name)
 	if err != nil {

@@ -40,7 +40,7 @@ func Also(tb testing.TB, name string) {
 	}
 }
 
-// InTarget says whether the target of that name runs.
+// InTarget reports whether the target of that name runs.
 func InTarget(name string) bool {
 	running := os.Getenv(TargetVariable)
 	return running == name || running == All

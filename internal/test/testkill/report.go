@@ -18,7 +18,7 @@ const (
 	socketFile = 3
 )
 
-// Told says whether this process is a victim's.
+// Told reports whether this process is a victim's.
 func Told() bool { return os.Getenv(told) != "" }
 
 // Report has the kernel halt this process at each step. Call it in a victim, before anything else.

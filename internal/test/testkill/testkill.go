@@ -119,7 +119,7 @@ func (v *Victim) serve() error {
 	}
 }
 
-// EveryStep says whether a test is to walk through all steps, and not only through some.
+// EveryStep reports whether a test is to walk through all steps, and not only through some.
 func EveryStep() bool { return os.Getenv("JEOUL_TEST_EVERY_STEP") != "" }
 
 // Some returns the numbers of the steps to kill before: all, or as many as the caller asks for, at random.

@@ -49,8 +49,8 @@ func Dump(frame []byte) string {
 	return fmt.Sprintf("%d bytes: %x", len(frame), frame[:min(len(frame), 300)])
 }
 
-// FitsSocketBuffer says whether BPF_PROG_TEST_RUN takes a frame as a socket buffer: it
-// must be linear in a page, and hold the IP header that its type announces.
+// FitsSocketBuffer reports whether BPF_PROG_TEST_RUN takes a frame as a socket buffer: it must be linear in a page, and
+// hold the IP header that its type announces.
 func FitsSocketBuffer(frame []byte) bool {
 	least := 15
 	if len(frame) >= 14 {

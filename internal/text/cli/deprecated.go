@@ -17,7 +17,8 @@ type Deprecated struct {
 	Commands []string
 	// Flag is the old spelling, with its hyphens: --json, or -o.
 	Flag string
-	// Takes says whether a value follows. Value is the only one that is replaced; Old, where it is set, says which are.
+	// Takes reports whether a value follows. Value is the only one that is replaced; Old, where it is set, says which
+	// are.
 	Takes bool
 	Value string
 	Old   func(value string) bool

@@ -221,7 +221,7 @@ func (v mappings) write(from any) *yaml.Node {
 	return sequence
 }
 
-// plain says whether a mapping has nothing but single values.
+// plain reports whether a mapping has nothing but single values.
 func plain(mapping *yaml.Node) bool {
 	for _, node := range mapping.Content {
 		if node.Kind != yaml.ScalarNode {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Is says whether a file is a terminal, which a person reads.
+// Is reports whether a file is a terminal, which a person reads.
 func Is(file *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
 	return err == nil

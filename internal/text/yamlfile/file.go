@@ -49,14 +49,14 @@ func (f *File) mark(field string) {
 	f.bad[field] = true
 }
 
-// Bad says whether a problem was reported for a field.
+// Bad reports whether a problem was reported for a field.
 func (f *File) Bad(field string) bool { return f.bad[field] }
 
-// AnyBad says whether a problem was reported for any field: where none was, the path
-// of a field need not be made to ask for it.
+// AnyBad reports whether a problem was reported for any field: where none was, the path of a field need not be made to
+// ask for it.
 func (f *File) AnyBad() bool { return len(f.bad) > 0 }
 
-// Written says whether the file has a field.
+// Written reports whether the file has a field.
 func (f *File) Written(field string) bool {
 	in, spelt := f.own(field)
 	_, written := in.lines[spelt]

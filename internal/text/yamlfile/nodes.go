@@ -94,7 +94,7 @@ func (f *File) Scalar(node *yaml.Node, field string) (string, bool) {
 	return node.Value, true
 }
 
-// HasKey says whether a mapping has a key.
+// HasKey reports whether a mapping has a key.
 func HasKey(node *yaml.Node, name string) bool {
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		if node.Kind == yaml.MappingNode && node.Content[i].Value == name {

@@ -78,7 +78,7 @@ type Agent struct {
 
 // Start prepares the host whose network namespace the calling thread is in, or changes nothing and returns an error:
 // ErrBadVIP, ErrBadMark, ErrBadMode, ErrElsewhere, ErrNoInterface, ErrUnsupported, or one of hostnet's. The changes of
-// an agent that was killed are taken back first.
+// an agent that was killed are undone first.
 func Start(opt Options) (*Agent, error) {
 	opt, err := opt.checked()
 	if err != nil {
@@ -98,7 +98,7 @@ func Start(opt Options) (*Agent, error) {
 	return a, nil
 }
 
-// start does the steps that may be refused for want of rights or of an interface before it changes the host.
+// start does the steps that may be refused for lack of rights or of an interface before it changes the host.
 func (a *Agent) start(opt Options) (err error) {
 	if a.ns, err = namespace.Current(); err != nil {
 		return err

@@ -97,7 +97,7 @@ func (on *attached) closeLinks() error {
 	return errors.Join(failed...)
 }
 
-// works says whether the programs are where they were attached: something else may have taken one away.
+// works reports whether the programs are where they were attached: something else may have taken one away.
 func (on *attached) works(changes *hostnet.Changes) (bool, error) {
 	for _, s := range on.sides {
 		if s.link == nil {
@@ -148,7 +148,7 @@ func (s side) attachTCX(name string) (link.Link, error) {
 	return link.AttachTCX(link.TCXOptions{Interface: nic.Index, Program: s.program, Attach: where, Anchor: link.Head()})
 }
 
-// unsupported says whether an error means that the kernel has no TCX.
+// unsupported reports whether an error means that the kernel has no TCX.
 func unsupported(err error) bool {
 	return errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EINVAL)
 }

@@ -46,7 +46,7 @@ type Readiness struct {
 	Findings []Finding
 }
 
-// Ready says whether packets of the mode would be served once the agent runs.
+// Ready reports whether packets of the mode would be served once the agent runs.
 func (r Readiness) Ready() bool {
 	return !slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.State == Missing })
 }
@@ -157,7 +157,7 @@ func (h *host) findings(mode lb.Mode) []Finding {
 	return found
 }
 
-// agent says whether one runs, which has done already the work that otherwise the next will do.
+// agent reports whether one runs, which has done already the work that otherwise the next will do.
 func (h *host) agent() []Finding {
 	switch {
 	case h.unseen != nil:

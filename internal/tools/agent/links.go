@@ -29,11 +29,10 @@ func isEthernet(l netlink.Link) bool {
 	return l.Attrs().EncapType == "ether" && l.Attrs().Flags&net.FlagLoopback == 0
 }
 
-// arrivesOn says whether the program belongs on the interface once it is up: Ethernet,
-// and not one whose packets run through another that has the program. A packet
-// that met it twice would be counted twice, and a tunnel in a tunnel taken off
-// twice. A port of a bridge or a bond gives its packets on to that; a VLAN or a
-// macvlan gets them from the interface below.
+// arrivesOn reports whether the program belongs on the interface once it is up: Ethernet, and not one whose packets run
+// through another that has the program. A packet that met it twice would be counted twice, and a tunnel in a tunnel
+// taken off twice. A port of a bridge or a bond gives its packets on to that; a VLAN or a macvlan gets them from the
+// interface below.
 func arrivesOn(l netlink.Link, links []netlink.Link) bool {
 	a := l.Attrs()
 	if !isEthernet(l) {

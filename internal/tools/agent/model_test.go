@@ -15,7 +15,7 @@ import (
 )
 
 // model is the program's specification, written a second time and without its means: it has the whole frame and
-// computes every checksum anew.
+// computes every checksum again.
 type model struct {
 	modes map[lb.Mode]bool
 	marks []Mark
@@ -336,8 +336,8 @@ func mutate(r *rand.Rand, f []byte) []byte {
 	return f
 }
 
-// taken says whether the program and the model can be compared on the frame: a
-// VLAN tag is taken off before a test's packet reaches the program.
+// taken reports whether the program and the model can be compared on the frame: a VLAN tag is taken off before a test's
+// packet reaches the program.
 func taken(f []byte) bool {
 	return testpacket.FitsSocketBuffer(f) && binary.BigEndian.Uint16(f[12:]) != 0x8100 &&
 		binary.BigEndian.Uint16(f[12:]) != 0x88a8

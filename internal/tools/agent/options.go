@@ -85,10 +85,10 @@ func (opt Options) checked() (Options, error) {
 	return opt, nil
 }
 
-// needsProgram says whether there is anything to do to packets.
+// needsProgram reports whether there is anything to do to packets.
 func (opt Options) needsProgram() bool { return opt.undoes() || opt.MSS != 0 }
 
-// undoes says whether there is anything to undo.
+// undoes reports whether there is anything to undo.
 func (opt Options) undoes() bool {
 	return slices.ContainsFunc(opt.Modes, func(m lb.Mode) bool { return !m.NeedsNeighbours() })
 }
@@ -190,7 +190,7 @@ type Options struct {
 	Interfaces []string
 	// Hook is how the program is attached; "" means HookAuto.
 	Hook Hook
-	// Dir holds the journal by which the next start takes back the changes of a process that was killed; "" means
+	// Dir holds the journal by which the next start undoes the changes of a process that was killed; "" means
 	// hostnet.DefaultDir.
 	Dir string
 }

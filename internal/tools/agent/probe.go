@@ -91,7 +91,7 @@ func attachable(p *ebpf.Program, hook Hook) Finding {
 // loopbackIndex is the index of lo, every namespace's first interface.
 const loopbackIndex = 1
 
-// runsOn says whether a program of an agent is attached to an interface, in TCX or as a filter.
+// runsOn reports whether a program of an agent is attached to an interface, in TCX or as a filter.
 func runsOn(l netlink.Link) (bool, error) {
 	for _, egress := range []bool{false, true} {
 		if there, err := hasProgram(l.Attrs().Index, egress); there {
@@ -187,7 +187,7 @@ func (h *host) others(mode lb.Mode) []Finding {
 // guePort is IANA's port of GUE.
 const guePort = 6080
 
-// udpListens says whether a UDP socket has the port.
+// udpListens reports whether a UDP socket has the port.
 func udpListens(port uint64) bool {
 	fs, err := procfs.NewFS("/proc/thread-self")
 	if err != nil {

@@ -112,7 +112,7 @@ func (w *watched) eventually(what string, is func() bool) {
 	testenv.Eventually(w.t, 20*time.Second, what, is)
 }
 
-// said waits for a line of the log, which begins anew after it.
+// said waits for a line of the log, which begins again after it.
 func (w *watched) said(what string) {
 	w.t.Helper()
 	w.eventually("the log has "+what, func() bool {
@@ -240,7 +240,7 @@ func vipsOnLo(t *testing.T, ns *namespace.Namespace) (n int) {
 	return n
 }
 
-// TestWatchFollowsInterfaces: they come, go, come anew, are renamed, and become ports of a bridge; and something else
+// TestWatchFollowsInterfaces: they come, go, come again, are renamed, and become ports of a bridge; and something else
 // takes programs off.
 func TestWatchFollowsInterfaces(t *testing.T) {
 	for _, hook := range hooks() {

@@ -113,7 +113,7 @@ func (x *examination) look(ctx context.Context) (err error) {
 	return x.pingHanging(ctx)
 }
 
-// checkInterface says whether the interface that was asked for can be looked at.
+// checkInterface reports whether the interface that was asked for can be looked at.
 func checkInterface(name string, links []evidence.Link, missing error) error {
 	if name == "" || links == nil {
 		return nil

@@ -141,8 +141,8 @@ func (x *examination) pingHanging(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// isMachine says whether the calling thread is in the machine's first network
-// namespace: the settings of the cores' queues are shown in that one only.
+// isMachine reports whether the calling thread is in the machine's first network namespace: the settings of the cores'
+// queues are shown in that one only.
 func isMachine() bool {
 	_, err := sysctl.Read("net.core.netdev_max_backlog")
 	return !errors.Is(err, fs.ErrNotExist)

@@ -10,8 +10,8 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/tune/setting"
 )
 
-// judge says whether a value is as an item wants it, and if not, returns the value to write: the wanted value, or one
-// that takes nothing of the present one away.
+// judge reports whether a value is as an item wants it, and if not, returns the value to write: the wanted value, or
+// one that takes nothing of the present one away.
 func (it Item) judge(k setting.Key, now, want string) (good bool, write string) {
 	if slices.ContainsFunc(it.Accept, func(other string) bool { return k.Same(now, other) }) {
 		return true, now
@@ -61,7 +61,7 @@ func each(now, want string, combine func(a, b *big.Int) *big.Int) (bool, string)
 	return good, strings.Join(texts, " ")
 }
 
-// covers says whether a range of two numbers is in another, and returns the range that covers both.
+// covers reports whether a range of two numbers is in another, and returns the range that covers both.
 func covers(now, want string) (bool, string) {
 	have, ok1 := numbers(now)
 	wanted, ok2 := numbers(want)

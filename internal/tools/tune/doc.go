@@ -32,7 +32,7 @@ var (
 	ErrJournal = errors.New("the journal of changes cannot be used")
 	// ErrElsewhere says that the journal is another machine's.
 	ErrElsewhere = errors.New("the journal of changes is another machine's")
-	// ErrNothing says that there is nothing to take back.
+	// ErrNothing says that there is nothing to undo.
 	ErrNothing = errors.New("nothing was applied here")
 	// ErrLeft says that not all was done; the items and the reasons are in the report.
 	ErrLeft = errors.New("not everything could be done")

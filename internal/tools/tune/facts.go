@@ -135,7 +135,7 @@ func (f *Facts) fact(card *Interface) func(string) (uint64, bool) {
 	}
 }
 
-// older says whether the kernel is older than a version.
+// older reports whether the kernel is older than a version.
 func (f *Facts) older(version string) bool {
 	want, ok1 := parseVersion(version)
 	have, ok2 := parseVersion(f.Kernel)

@@ -125,8 +125,8 @@ func (c *Interface) ask() error {
 	return nil
 }
 
-// sysfsIsOurs says whether the interfaces in /sys are those of the calling thread's
-// namespace, each with its index and address.
+// sysfsIsOurs reports whether the interfaces in /sys are those of the calling thread's namespace, each with its index
+// and address.
 func sysfsIsOurs() bool {
 	links, err := netdump.Links()
 	if err != nil {

@@ -46,7 +46,7 @@ const (
 	opSet  = "set"  // a setting is about to be changed
 	opKeep = "keep" // a setting may be changed by another change
 	opFile = "file" // a file is about to be written
-	// opUndone says that the line with the number was taken back.
+	// opUndone says that the line with the number was undone.
 	opUndone = "undone"
 	// opPersisted says that the lines before hold for the next boot too.
 	opPersisted = "persisted"
@@ -58,7 +58,7 @@ type record struct {
 	Key *setting.Key `json:"key,omitempty"`
 	Old string       `json:"old"`
 	New string       `json:"new"`
-	// Path is a file's path; Existed says whether it was there, Made which directories were not.
+	// Path is a file's path; Existed reports whether it was there, Made which directories were not.
 	Path    string   `json:"path,omitempty"`
 	Existed bool     `json:"existed,omitempty"`
 	Made    []string `json:"made,omitempty"`

@@ -84,7 +84,7 @@ func work(step func()) error {
 	return err
 }
 
-// child runs a task that is killed at a step; it says whether it was.
+// child runs a task that is killed at a step; it reports whether it was.
 func child(ctx context.Context, step int, env ...string) (killed bool, err error) {
 	self, err := os.Executable()
 	if err != nil {

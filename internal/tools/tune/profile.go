@@ -218,7 +218,7 @@ func (p *Profile) IDs() []string {
 	return ids
 }
 
-// isFor says whether the item is about hosts of a role and a mode, and if not, why.
+// isFor reports whether the item is about hosts of a role and a mode, and if not, why.
 func (it Item) isFor(role Role, mode string) (bool, string) {
 	roles := []Role{role}
 	if role == RoleBalancer && mode == ModeProxy {

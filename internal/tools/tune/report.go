@@ -19,7 +19,7 @@ const (
 	Machines State = "the machine's"
 	// Absent are settings that the kernel, the driver or the host does not have.
 	Absent State = "not here"
-	// Unread could not be read, for want of rights mostly.
+	// Unread could not be read, for lack of rights mostly.
 	Unread State = "not readable"
 	// Left are settings that the profile leaves as they are.
 	Left State = "left alone"

@@ -12,19 +12,19 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/tune/setting"
 )
 
-// RevertOptions select the changes to take back.
+// RevertOptions select the changes to undo.
 type RevertOptions struct {
 	// State is the journal's directory; empty is StateDir. Root is as in Options.
 	State, Root string
 	// Force also puts back settings that were changed since by other means.
 	Force bool
-	// Forget leaves settings that were changed since by other means, for good.
+	// Forget leaves settings that were changed since by other means, permanently.
 	Forget bool
 	// DryRun changes nothing: the events list the changes that would be made.
 	DryRun bool
 }
 
-// Event is a change that was taken back, or on purpose not.
+// Event is a change that was undone, or on purpose not.
 type Event struct {
 	What string `json:"what"`
 	// From and To are the values; To is From where nothing was done.
@@ -37,8 +37,8 @@ type Event struct {
 	Command string `json:"command,omitempty"`
 }
 
-// Revert takes back the changes of Apply, the last change first. A setting that another program has changed since is
-// left, and stays in the journal: the error is ErrLeft then. Errors besides: ErrNothing, and those of the journal.
+// Revert undoes the changes of Apply, the last change first. A setting that another program has changed since is left,
+// and stays in the journal: the error is ErrLeft then. Errors besides: ErrNothing, and those of the journal.
 func Revert(opt RevertOptions) (events []Event, err error) { return revert(opt, nil) }
 
 func revert(opt RevertOptions, step func()) ([]Event, error) {

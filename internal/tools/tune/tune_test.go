@@ -104,8 +104,8 @@ func describe(r *Report) string {
 	return b.String()
 }
 
-// TestLargeMachine applies each role to a machine of 64 cores, and looks at the
-// plan, the rings, the queues and every affinity; then everything is taken back.
+// TestLargeMachine applies each role to a machine of 64 cores, and looks at the plan, the rings, the queues and every
+// affinity; then everything is undone.
 func TestLargeMachine(t *testing.T) {
 	for _, tc := range []struct {
 		role Role

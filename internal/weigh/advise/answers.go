@@ -29,10 +29,10 @@ const (
 // AllSpeaks lists the protocols.
 var AllSpeaks = []Speaks{HTTP, HTTPS, TCP, UDP, DNS}
 
-// datagrams says whether the protocol is over UDP.
+// datagrams reports whether the protocol is over UDP.
 func (s Speaks) datagrams() bool { return s == UDP || s == DNS }
 
-// web says whether requests have headers.
+// web reports whether requests have headers.
 func (s Speaks) web() bool { return s == HTTP || s == HTTPS }
 
 // Lifetime is how long a connection lasts.
@@ -116,7 +116,7 @@ type Answers struct {
 	Usage float64 `json:"usage" yaml:"usage"`
 }
 
-// permits says whether the network's owner permits something.
+// permits reports whether the network's owner permits something.
 func (a Answers) permits(p Permission) bool { return slices.Contains(a.Permits, p) }
 
 // Check returns all answers that are impossible or contradict each other, as one error that wraps ErrAnswer.

@@ -55,7 +55,7 @@ func plainPackets(t *results.Trial) bool {
 // heldAgainst are the subjects other than this program's that advice names.
 var heldAgainst = []string{"direct", "haproxy-http", "haproxy-tcp", "iptables-nth"}
 
-// named says whether advice may name a trial's subject.
+// named reports whether advice may name a trial's subject.
 func named(t *results.Trial) bool {
 	return strings.HasPrefix(t.Subject, "jeoul-") || slices.Contains(heldAgainst, t.Subject)
 }

@@ -84,7 +84,7 @@ func (f found) beside(subject string) *found {
 	return best
 }
 
-// sameLoad says whether parameters differ in a subject's own only.
+// sameLoad reports whether parameters differ in a subject's own only.
 func sameLoad(a, b map[string]any) bool {
 	differs := func(a, b map[string]any) bool {
 		for name, value := range a {

@@ -129,7 +129,7 @@ func checkEvents(t *testing.T, trials []results.Trial, want ...string) {
 				m[results.Broken], m[results.NewFailed], m[results.NewToLeft], m[results.UDPQueries],
 				m[results.UDPUnanswered], m[results.UDPMoved], trial.Notes)
 		}
-		// Each was asked over, or opened anew where its backend had left.
+		// Each was asked over, or opened again where its backend had left.
 		if m[results.Connections] != 40 || m[results.Requests]+m[results.Ended] < 40 {
 			t.Errorf("%s: %g connections, %g requests, %g ended; want 40 of each", name, m[results.Connections],
 				m[results.Requests], m[results.Ended])
@@ -229,8 +229,8 @@ func TestChangeSeesWhatBreaks(t *testing.T) {
 	}
 }
 
-// TestRestartsAreCounted: a proxy's connections end with its process, and are broken, for their
-// backends have stayed.
+// TestRestartsAreCounted: a proxy's connections end with its process, and are broken, because their backends have
+// stayed.
 func TestRestartsAreCounted(t *testing.T) {
 	t.Parallel()
 	testenv.Program(t, "haproxy")

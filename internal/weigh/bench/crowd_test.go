@@ -46,9 +46,8 @@ func TestPatientServersKeepTheirSockets(t *testing.T) {
 	}
 }
 
-// socketKept gets the file from the first server, over a connection that it leaves
-// open, and says whether the server's end belongs to a process when it has sent
-// all.
+// socketKept gets the file from the first server, over a connection that it leaves open, and reports whether the
+// server's end belongs to a process when it has sent all.
 func socketKept(t *testing.T, r *Runner, p Point) (kept bool) {
 	t.Helper()
 	server, client := r.Lab.Servers[0], r.Lab.Clients[0]

@@ -109,7 +109,7 @@ func addMachines(ctx context.Context, env *results.Environment, l *lab.Lab, form
 // limitsOf reads the limits of a run: the balancer's cores, and the least that any host offers of all resources.
 func limitsOf(ctx context.Context, l *lab.Lab) (probe.Limits, error) {
 	if !l.Far() {
-		// On a client, for the range of local ports is the namespace's.
+		// On a client, because the range of local ports is the namespace's.
 		limits, err := probe.LimitsOf(ctx, l.Clients[0])
 		limits.ReadKernel()
 		return limits, err

@@ -23,7 +23,7 @@ type giveUp struct{ error }
 
 func (e giveUp) Unwrap() error { return e.error }
 
-// GivesUp says whether err is, or wraps, an error of GiveUp.
+// GivesUp reports whether err is, or wraps, an error of GiveUp.
 func GivesUp(err error) bool {
 	var e giveUp
 	return errors.As(err, &e)

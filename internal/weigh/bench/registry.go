@@ -63,7 +63,7 @@ type (
 	// naming experiments have another noun for the concurrency.
 	naming interface{ Noun() string }
 	// stepping experiments have several results of a trial, of which whole ones may be kept of a trial that was ended
-	// early; DropPartial takes the results out of a run that must be measured anew.
+	// early; DropPartial takes the results out of a run that must be measured again.
 	stepping interface {
 		Whole(got []results.Trial) []results.Trial
 		DropPartial(r *Runner, trials []Trial)

@@ -122,14 +122,14 @@ func (r *Runner) remaining(trials []Trial) []Trial {
 	})
 }
 
-// Has says whether a result is one of the trial's.
+// Has reports whether a result is one of the trial's.
 func (t Trial) Has(done results.Trial) bool {
 	return done.Subject == t.Subject.Name() && done.Load == t.Load && done.Repeat == t.Repeat &&
 		contains(done.Params, asRead(t.params()))
 }
 
-// contains says whether all of params are among those of a result. A trial of an
-// experiment has several results, with further parameters each.
+// contains reports whether all of params are among those of a result. A trial of an experiment has several results,
+// with further parameters each.
 func contains(of, params map[string]any) bool {
 	of = asRead(of)
 	for name, value := range params {

@@ -204,8 +204,8 @@ func (r *Runner) tearDown() error {
 	return errors.Join(append(errs, r.Lab.Close())...)
 }
 
-// spec is the form's laboratory. Where instructions are counted nothing measures along,
-// for that would be counted too.
+// spec is the form's laboratory. Where instructions are counted nothing measures along, because that would be counted
+// too.
 func (r *Runner) spec() lab.Spec {
 	spec := r.Form.spec()
 	spec.Unmetered = r.Options.Counts()
@@ -225,13 +225,11 @@ func (r *Runner) startServers(ctx context.Context) error {
 	return nil
 }
 
-// mostRebuilt is how often in a row a laboratory may have to be built anew before
-// the run is given up.
+// mostRebuilt is how often in a row a laboratory may have to be rebuilt before the run is given up.
 const mostRebuilt = 3
 
-// trials runs them; of all of the run's, so many are there when they are done. A
-// trial after which the laboratory cannot be used any more ends with that, not the
-// run: the next one gets a laboratory that is built anew.
+// trials runs them; of all of the run's, so many are there when they are done. A trial after which the laboratory
+// cannot be used any more ends with that, not the run: the next one gets a laboratory that is rebuilt.
 func (r *Runner) trials(ctx context.Context, trials []Trial, all int) error {
 	r.progress.begin(all, all-len(trials))
 	var broken error

@@ -48,8 +48,8 @@ func suiteRunner(t *testing.T, name, text, executable string, only ...string) *R
 	return loadsRunner(t, name, text, executable, nil, only...)
 }
 
-// patientRunner returns a runner that gives its generators a minute beyond the time of their load, for the machine may
-// stall.
+// patientRunner returns a runner that gives its generators a minute beyond the time of their load, because the machine
+// may stall.
 func patientRunner(t *testing.T, options Options) *Runner {
 	t.Helper()
 	r, err := NewRunner(t.Context(), options)

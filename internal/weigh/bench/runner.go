@@ -82,7 +82,7 @@ type Runner struct {
 	// kept are the values that experiments keep for this laboratory, keptAll those for the run.
 	kept, keptAll map[string]any
 	// Hooks of experiments: Alive are called after each trial to check that the servers of all subjects still run,
-	// AfterTrial tidies up behind each, Retuned is called when hosts were tuned anew, and AtEnd takes things back
+	// AfterTrial tidies up behind each, Retuned is called when hosts were tuned again, and AtEnd takes things back
 	// before the laboratory goes that do not go with it.
 	Alive, AfterTrial, AtEnd []func() error
 	Retuned                  []func(context.Context) error

@@ -128,7 +128,7 @@ func (s *survey) need(ctx context.Context, hosts []*lab.Host, program Program) {
 		}
 		return
 	}
-	// Differences are told, for they are in the figures.
+	// Differences are told, because they are in the figures.
 	var words []string
 	for _, version := range slices.Sorted(maps.Keys(found)) {
 		slices.Sort(found[version])

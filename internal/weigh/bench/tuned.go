@@ -114,7 +114,7 @@ func (t hostTuning) profile() (*tune.Profile, error) {
 // hostTuned has the settings that were changed, and those that failed, in words.
 type hostTuned struct{ Changed, Failed []string }
 
-// tuneTask takes back the profile that a host was tuned by before, and tunes it anew.
+// tuneTask undoes the profile that a host was tuned by before, and tunes it again.
 var tuneTask = lab.NewTask("tune", func(_ context.Context, h *lab.Host, to hostTuning) (hostTuned, error) {
 	var done hostTuned
 	err := h.Do(func() error {

@@ -258,7 +258,7 @@ func wholeSteps(got []results.Trial) []results.Trial {
 	}).Whole(got)
 }
 
-// TestWireResume: of a ladder that was ended early its whole steps are kept, and a run that goes on climbs it anew.
+// TestWireResume: of a ladder that was ended early its whole steps are kept, and a run that goes on climbs it again.
 func TestWireResume(t *testing.T) {
 	suite, err := ParseSuite("w", []byte(wireSuite))
 	if err != nil {

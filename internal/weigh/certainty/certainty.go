@@ -114,10 +114,10 @@ func student(n int) float64 {
 	return math.Sqrt(freedom * (1 - x) / x)
 }
 
-// Bounded says whether there were enough pairs for an interval.
+// Bounded reports whether there were enough pairs for an interval.
 func (e Estimate) Bounded() bool { return e.Low > 0 }
 
-// Differs says whether the two sides are told apart: whether the interval is all on one side of 1.
+// Differs reports whether the two sides are told apart: whether the interval is all on one side of 1.
 func (e Estimate) Differs() bool { return e.Bounded() && (e.Low > 1 || e.High < 1) }
 
 // Margin is how far the farther end of the interval is from the ratio, relative to it: 0.05 is 5 %. It is +Inf without

@@ -65,11 +65,10 @@ func (l *Lab) close() error {
 // the lock. It returns the IDs of those labs. Labs that live, and everything else, are left alone.
 func CleanStale(ctx context.Context) (removed []string, err error) { return claim.Clean(ctx) }
 
-// Close ends every process that was started, gently first, and takes back what was
-// changed.
+// Close ends every process that was started, gently first, and undoes what was changed.
 func (h *Here) Close() error { return h.lab.Close() }
 
-// closeFar lets go of the machines.
+// closeFar releases the machines.
 func (l *Lab) closeFar() error {
 	var err error
 	if l.far.close != nil {

@@ -18,7 +18,7 @@ import (
 // address as its default gateway. The range is on no segment, so that clients beyond the
 // balancer reach a server through it only.
 
-// Containers says whether the servers are behind a bridge on the balancer.
+// Containers reports whether the servers are behind a bridge on the balancer.
 func (l *Lab) Containers() bool { return l.Balancer.Bridge != "" }
 
 // ContainerRange is the range that holds the servers' IPv4 addresses and the bridge's,
@@ -27,11 +27,11 @@ func (l *Lab) ContainerRange() netip.Prefix {
 	return netip.PrefixFrom(topology.ContainerBridge, topology.Prefix4).Masked()
 }
 
-// contained says whether a host of a role is behind the bridge on the balancer.
+// contained reports whether a host of a role is behind the bridge on the balancer.
 func (l *Lab) contained(r topology.Role) bool { return l.spec.Containers && r == topology.Server }
 
-// bridgeContainers makes the bridge on the balancer. Its MAC address is fixed, for a bridge
-// without one of its own takes the lowest of its ports', anew with each port.
+// bridgeContainers makes the bridge on the balancer. Its MAC address is fixed, for a bridge without one of its own
+// takes the lowest of its ports', again with each port.
 func (l *Lab) bridgeContainers() error {
 	h := l.Balancer
 	err := h.onKeeper(func() error {

@@ -33,7 +33,7 @@ func newContainerLab(t *testing.T) *Lab {
 	return l
 }
 
-// hasCgroup says whether there is a cgroup of a lab.
+// hasCgroup reports whether there is a cgroup of a lab.
 func hasCgroup(t *testing.T, id string) bool {
 	t.Helper()
 	root, err := claim.OpenCgroups()

@@ -38,9 +38,8 @@ type Here struct {
 // journalName is that of a worker's changes to its machine's network.
 const journalName = "bench"
 
-// NewHere takes hold of this machine: no other run can while it lives, and what a
-// worker that was killed has left is taken back. dir is the host's directory, which
-// exists. Errors: hostnet.ErrBusy and what else is wrong with the machine.
+// NewHere takes hold of this machine: no other run can while it lives, and what a worker that was killed has left is
+// undone. dir is the host's directory, which exists. Errors: hostnet.ErrBusy and what else is wrong with the machine.
 func NewHere(name, dir string, where Whereabouts) (*Here, error) {
 	l := &Lab{Dir: dir, here: &here{}}
 	h := &Host{Name: name, Dir: dir, lab: l, role: topology.Balancer}
@@ -121,8 +120,8 @@ func (w Whereabouts) find() (netlink.Link, netip.Prefix, error) {
 	}
 }
 
-// AtEnd notes, on the machine that this process runs on, what is to be done when that
-// is let go of, in the place of what has the name; nil forgets it.
+// AtEnd notes, on the machine that this process runs on, what is to be done when that is released, in the place of what
+// has the name; nil forgets it.
 func (h *Host) AtEnd(name string, do func() error) {
 	here := h.lab.here
 	here.mu.Lock()

@@ -61,7 +61,7 @@ type Host struct {
 	root  string
 	inode uint64
 
-	// machine is the way to a host that is no namespace of this machine, executable the path of jeoul there.
+	// machine is the path to a host that is no namespace of this machine, executable the path of jeoul there.
 	machine    Machine
 	executable string
 }

@@ -138,7 +138,7 @@ type far struct {
 // here is the state of a lab that is this machine.
 type here struct {
 	changes *hostnet.Changes
-	// atEnd are done when the machine is let go of.
+	// atEnd are done when the machine is released.
 	mu        sync.Mutex
 	atEnd     map[string]func() error
 	meterOnce sync.Once

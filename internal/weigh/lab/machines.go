@@ -34,7 +34,7 @@ type Places struct {
 	// OwnPorts are those of TCP that are not the lab's: connections between its hosts
 	// with such a port at either end are let be.
 	OwnPorts []uint16
-	// Close lets go of the machines.
+	// Close releases the machines.
 	Close func() error
 	Notes []string
 }
@@ -60,10 +60,10 @@ func Assemble(places Places) *Lab {
 	return l
 }
 
-// Far says whether the lab's hosts are machines, and not namespaces of this one.
+// Far reports whether the lab's hosts are machines, and not namespaces of this one.
 func (l *Lab) Far() bool { return l.far != nil }
 
-// Far says whether the host is a machine, and not a namespace of this one.
+// Far reports whether the host is a machine, and not a namespace of this one.
 func (h *Host) Far() bool { return h.machine != nil }
 
 // Executable returns the path of jeoul on the host, which in namespaces is the

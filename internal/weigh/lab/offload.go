@@ -40,12 +40,11 @@ func (l *Lab) portOffloads(h *Host) netdev.Offloads {
 	return netdev.Offloads{Segments: l.offload && !whole, Checksums: !whole}
 }
 
-// Offload gives all links TSO and checksum offload, as network cards have them,
-// or takes them away, as a new lab is. With them a packet of up to 64 KiB goes the
-// whole way in one piece, and bulk transfer is several times as fast; and a small one
-// costs each hop of the laboratory a third less, for it is in no NAPI instance, no GRO
-// and no queueing discipline on its way. But nothing holds a sender back: what does
-// not fit a core's queue (net.core.netdev_max_backlog) is dropped and counted.
+// Offload gives all links TSO and checksum offload, as network cards have them, or takes them away, as a new lab is.
+// With them a packet of up to 64 KiB goes the whole way in one piece, and bulk transfer is several times as fast; and a
+// small one costs each hop of the laboratory a third less, because it is in no NAPI instance, no GRO and no queueing
+// discipline on its way. But nothing holds a sender back: what does not fit a core's queue
+// (net.core.netdev_max_backlog) is dropped and counted.
 func (l *Lab) Offload(on bool) error {
 	l.offload = on
 	if l.far != nil {
@@ -133,7 +132,7 @@ func (l *Lab) acceptAtRouter(on bool) error {
 // queue only, whichever was held back.
 const deviceQueues = 1
 
-// coreQueues says whether each core has a queue of its own.
+// coreQueues reports whether each core has a queue of its own.
 func (l *Lab) coreQueues() bool { return l.spec.CoreQueues || l.spec.Wire }
 
 // queues is the number of queues of each device of the lab.

@@ -95,7 +95,7 @@ func (h *Host) Start(ctx context.Context, c Command) (*Process, error) {
 }
 
 // deathSignal is the signal that a process gets when this one dies. A lab of namespaces takes everything along; a
-// machine stays, and programs on it must get to take back their changes to it.
+// machine stays, and programs on it must get to undo their changes to it.
 func (l *Lab) deathSignal() syscall.Signal {
 	if l.here != nil {
 		return syscall.SIGTERM

@@ -159,7 +159,7 @@ func (l *Lab) Ways(vip netip.Addr) (ways []*Host, err error) {
 // gone are the flags of a next hop that gets no packet: RTNH_F_DEAD, and RTNH_F_LINKDOWN.
 const gone = 1 | 16
 
-// leadsTo says whether a route has a living next hop.
+// leadsTo reports whether a route has a living next hop.
 func leadsTo(route netlink.Route, gateway netip.Addr) bool {
 	if len(route.MultiPath) == 0 {
 		return route.Gw.Equal(gateway.AsSlice()) && route.Flags&gone == 0

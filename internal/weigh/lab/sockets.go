@@ -100,7 +100,7 @@ var (
 	socketsTask = NewTask("sockets", func(_ context.Context, h *Host, of measure.Scope) (SocketCount, error) {
 		return h.sockets(of)
 	})
-	// The result says whether this kernel can.
+	// The result reports whether this kernel can.
 	destroySocketsTask = NewTask("destroy-sockets", func(_ context.Context, h *Host, of measure.Scope) (bool, error) {
 		err := h.destroySockets(of)
 		if errors.Is(err, ErrNoSocketDestroy) {

@@ -71,7 +71,7 @@ type Stream struct {
 	came, entered, returned *ebpf.Memory
 	links                   []link.Link
 	mark                    uint64
-	// watched says whether there are devices that count the datagrams to the balancer and back.
+	// watched reports whether there are devices that count the datagrams to the balancer and back.
 	watched bool
 
 	sent atomic.Uint64

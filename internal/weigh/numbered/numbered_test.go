@@ -119,7 +119,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// cuts says whether the sender's device leaves it to its peer to cut datagrams.
+// cuts reports whether the sender's device leaves it to its peer to cut datagrams.
 func (r *rig) cuts(t *testing.T, cuts bool) {
 	t.Helper()
 	testenv.In(t, r.sender, func() error {

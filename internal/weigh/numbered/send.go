@@ -22,7 +22,7 @@ const (
 	// tick is how often due datagrams are sent.
 	tick = time.Millisecond
 	// mostLate bounds the datagrams made up for when the sender did not get the processor: those that would have been
-	// sent before are left out, for all of them at once would not fit the queues.
+	// sent before are left out, because all of them at once would not fit the queues.
 	mostLate = 50 * time.Millisecond
 )
 
@@ -144,8 +144,8 @@ func (s *Stream) note(now time.Time, bursts int) {
 	s.moments = append(s.moments, moment{first: s.sent.Load(), at: now})
 }
 
-// sendBurst sends the next numbers by a flow. A port that answers that it is closed, for no
-// balancer takes its packets, is no error: the next write goes out.
+// sendBurst sends the next numbers by a flow. A port that answers that it is closed, because no balancer takes its
+// packets, is no error: the next write goes out.
 func (s *Stream) sendBurst(flow *net.UDPConn) error {
 	first := s.sent.Load()
 	if first+burst > maxNumbers {

@@ -34,7 +34,7 @@ var knownVars = []string{
 	"ansible_scp_extra_args", "ansible_sftp_extra_args", "ansible_ssh_executable", "ansible_ssh_transfer_method",
 }
 
-// oldVars are the former names of variables, which Ansible still takes.
+// oldVars are the previous names of variables, which Ansible still takes.
 var oldVars = map[string]string{"ansible_ssh_host": "ansible_host", "ansible_ssh_port": "ansible_port",
 	"ansible_ssh_user": "ansible_user"}
 

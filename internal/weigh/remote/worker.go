@@ -38,7 +38,7 @@ type process struct {
 }
 
 // Serve is a worker's life: it answers on a connection until that is closed, ctx ends, or the run was silent for a
-// minute. Then it ends its processes, takes back its changes, and removes dir, which is its own. build is that of this
+// minute. Then it ends its processes, undoes its changes, and removes dir, which is its own. build is that of this
 // jeoul.
 func Serve(ctx context.Context, dir, build string, in io.Reader, out io.WriteCloser) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -102,7 +102,7 @@ func (w *Worker) hear() {
 	}
 }
 
-// close lets go of the machine.
+// close releases the machine.
 func (w *Worker) close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

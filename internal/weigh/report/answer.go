@@ -72,7 +72,7 @@ func margin(r model.Ranking, s *model.Section) string {
 	return text
 }
 
-// others says whether the leader is the winner, or which may be as good.
+// others reports whether the leader is the winner, or which may be as good.
 func others(r model.Ranking) string {
 	switch {
 	case len(r.Rivals)+len(r.Beaten) == 0:

@@ -69,8 +69,7 @@ func (a answer) text(figure func(*model.Point) string) string {
 	return text + "; not told apart: " + strings.Join(names, ", ")
 }
 
-// answered says whether the section's loads are such that one balancer can be
-// better than another by its rate.
+// answered reports whether the section's loads are such that one balancer can be better than another by its rate.
 func answered(s *model.Section) bool {
 	return s.Kind.BestOfPoint &&
 		slices.ContainsFunc(s.Groups, func(g *model.Group) bool { return len(balancers(s, g)) > 1 })

@@ -121,7 +121,7 @@ func figuresOf(page string) map[string][]string {
 	return all
 }
 
-// sameFigure says whether two cells have the same numbers, give or take one of the last digit or of the sixth: a
+// sameFigure reports whether two cells have the same numbers, give or take one of the last digit or of the sixth: a
 // summary has six digits of a figure.
 func sameFigure(old, now string) bool {
 	if old == now {

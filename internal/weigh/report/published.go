@@ -103,8 +103,7 @@ func besideCell(p *results.Published, b results.Beside, row []string, sections [
 	return cmp.Or(strings.Join(parts, "; "), wording.Missing)
 }
 
-// at says whether the point has the values that a document's row has for those
-// parameters that the point has.
+// at reports whether the point has the values that a document's row has for those parameters that the point has.
 func at(p *model.Point, params map[string]string, cell func(string) string) bool {
 	for title, name := range params {
 		v, ok := p.Params[name]
@@ -115,14 +114,13 @@ func at(p *model.Point, params map[string]string, cell func(string) string) bool
 	return true
 }
 
-// sameNumber says whether a document's cell is the number, its thousands
-// separated or not.
+// sameNumber reports whether a document's cell is the number, its thousands separated or not.
 func sameNumber(cell string, number float64) bool {
 	v, err := strconv.ParseFloat(strings.ReplaceAll(cell, ",", ""), 64)
 	return err == nil && v == number
 }
 
-// numericColumn says whether every cell of a column begins with a digit.
+// numericColumn reports whether every cell of a column begins with a digit.
 func numericColumn(rows [][]string, i int) bool {
 	for _, r := range rows {
 		if i < len(r) && (r[i] == "" || r[i][0] < '0' || r[i][0] > '9') {

@@ -27,7 +27,7 @@ type translator struct {
 	language string
 	exact    map[string]string
 	patterns []pattern
-	// missed collects the texts that stay English for want of a phrase, for tests.
+	// missed collects the texts that stay English for lack of a phrase, for tests.
 	missed map[string]bool
 
 	mu sync.Mutex
@@ -170,7 +170,7 @@ func (t *translator) look(s string) translated {
 	return translated{}
 }
 
-// titles says whether words before a colon are a title: a known text, or a name.
+// titles reports whether words before a colon are a title: a known text, or a name.
 func (t *translator) titles(s string) bool {
 	_, known := t.exact[s]
 	return known || verbatim.MatchString(s)

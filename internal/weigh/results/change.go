@@ -36,8 +36,8 @@ const (
 	UDPMoved       = "udp_moved"
 	UDPMovedOfLeft = "udp_moved_of_left"
 	// ReusedConnections is how many connections from local ports that are used again and again were answered,
-	// ReusedFailed those that were not, and ReusedTaken those that could not be tried, for the port was not free yet.
-	// LostSYNs are their SYNs after which the client's kernel had to send another, or that none answered.
+	// ReusedFailed those that were not, and ReusedTaken those that could not be tried, because the port was not free
+	// yet. LostSYNs are their SYNs after which the client's kernel had to send another, or that none answered.
 	ReusedConnections = "reused_connections"
 	ReusedFailed      = "reused_failed"
 	ReusedTaken       = "reused_taken"

@@ -186,7 +186,7 @@ func (s *summary) serversOf(t *Trial) (servers []int) {
 	return servers
 }
 
-// of says whether a trial is a repeat of the point.
+// of reports whether a trial is a repeat of the point.
 func (p *point) of(t *Trial, servers []int) bool {
 	return p.Load == t.Load && p.Subject == t.Subject && slices.Equal(p.Servers, servers) &&
 		reflect.DeepEqual(p.Params, t.Params)

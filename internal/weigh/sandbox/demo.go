@@ -98,7 +98,7 @@ func (s *Sandbox) show(ctx context.Context, to io.Writer, step step) error {
 	return err
 }
 
-// shares says whether the answers came from these, so often.
+// shares reports whether the answers came from these, so often.
 func shares(want map[string]int) func(string) error {
 	return func(output string) error {
 		got, err := counted(output)
@@ -112,7 +112,7 @@ func shares(want map[string]int) func(string) error {
 	}
 }
 
-// contains says whether there is a text in a command's output.
+// contains reports whether there is a text in a command's output.
 func contains(text string) func(string) error {
 	return func(output string) error {
 		if !strings.Contains(output, text) {

@@ -46,10 +46,10 @@ func (a Arch) board() board {
 	return boards[a]
 }
 
-// isOwn says whether a machine of the architecture runs programs of this one.
+// isOwn reports whether a machine of the architecture runs programs of this one.
 func (a Arch) isOwn() bool { return a == "" || a == Own() }
 
-// Check says whether machines have the architecture. Its error wraps ErrArch.
+// Check reports whether machines have the architecture. Its error wraps ErrArch.
 func (a Arch) Check() error {
 	if _, known := boards[a]; !known {
 		return fmt.Errorf("%w: a virtual machine is amd64 or arm64, and not %s", ErrArch, a)
@@ -57,7 +57,7 @@ func (a Arch) Check() error {
 	return nil
 }
 
-// CheckProgram says whether a program runs in a machine of the architecture. Its error wraps ErrArch where it is of
+// CheckProgram reports whether a program runs in a machine of the architecture. Its error wraps ErrArch where it is of
 // another.
 func (a Arch) CheckProgram(path string) error {
 	f, err := elf.Open(path)

@@ -36,7 +36,7 @@ func CacheDir() (string, error) {
 // Fetch returns the kernel of a release of Debian for an architecture from the cache; of another than this machine's
 // with the programs of a laboratory. One that is not there is downloaded by apt, with package lists of its own, so that
 // the machine may be of another release: apt checks the archive's signature and every hash. Nothing is installed. say
-// is told of steps that take long.
+// is notified of steps that take long.
 func Fetch(ctx context.Context, cache, release string, arch Arch, say func(string)) (*Kernel, error) {
 	if !releaseName.MatchString(release) {
 		return nil, fmt.Errorf("%q is not a name of a Debian release, such as %s", release, DefaultRelease)

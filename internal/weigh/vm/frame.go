@@ -80,7 +80,7 @@ func (r *Reader) Next() (Frame, error) {
 	if length > maxPayload {
 		return Frame{}, fmt.Errorf("%w: it claims %d bytes; %d are possible", ErrFrame, length, maxPayload)
 	}
-	// Grows with the bytes that come, for a length may lie.
+	// Grows with the bytes that come, because a length may lie.
 	var payload bytes.Buffer
 	if _, err := io.CopyN(&payload, r.from, int64(length)); err != nil {
 		return Frame{}, cutShort(noEnd(err), "its payload")

@@ -217,7 +217,7 @@ func (im *image) files(paths []string) error {
 	return nil
 }
 
-// isELF says whether a file is a program or a library of the machine's own kind.
+// isELF reports whether a file is a program or a library of the machine's own kind.
 func isELF(path string) bool {
 	f, err := elf.Open(path)
 	if err != nil {

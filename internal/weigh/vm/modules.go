@@ -70,7 +70,7 @@ func copyModules(from, to string) error {
 	})
 }
 
-// wantedModule says whether a file below /lib/modules/VERSION goes into the machine.
+// wantedModule reports whether a file below /lib/modules/VERSION goes into the machine.
 func wantedModule(below string) bool {
 	dir := filepath.Dir(below)
 	return dir == "." && strings.HasPrefix(below, "modules.") || dir == virtualDevices ||

@@ -109,7 +109,7 @@ func (n totals) refused() uint64 {
 	return n.client(bpfWireCountWIRE_COUNT_FAILED_RESET) + n.client(bpfWireCountWIRE_COUNT_FAILED_WRONG_BACKEND)
 }
 
-// agreed says whether servers know of each connection that clients have established.
+// agreed reports whether servers know of each connection that clients have established.
 func (n totals) agreed() bool {
 	return n.server(bpfWireCountWIRE_COUNT_ESTABLISHED) >= n.client(bpfWireCountWIRE_COUNT_ESTABLISHED)
 }

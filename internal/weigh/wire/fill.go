@@ -121,7 +121,7 @@ func (s Step) Loss() float64 {
 	return min(max(lost/float64(s.Asked), 0), 1)
 }
 
-// Passes says whether a step lost at most a share, with a tester that kept up.
+// Passes reports whether a step lost at most a share, with a tester that kept up.
 func (s Step) Passes(loss float64) bool {
 	return s.KeptUp && !s.Interrupted && s.Succeeded() > 0 && s.Loss() <= loss
 }

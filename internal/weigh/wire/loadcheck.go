@@ -85,10 +85,10 @@ func (l Load) Validate() error {
 	return err
 }
 
-// asFast says whether the load has no rate.
+// asFast reports whether the load has no rate.
 func (l Load) asFast() bool { return l.Rate == 0 && l.Ladder == nil && l.Search == nil }
 
-// answered says whether the load's packets are answered.
+// answered reports whether the load's packets are answered.
 func (l Load) answered() bool { return l.Kind != UDP && l.Kind != SYNFlood }
 
 func (l Load) check() error {
@@ -208,7 +208,7 @@ func (l Load) checkRates() error {
 	return nil
 }
 
-// fits says whether the tester can run the load.
+// fits reports whether the tester can run the load.
 func (t *Tester) fits(l Load) error {
 	if len(t.clients) == 0 {
 		return wrongLoad("%s needs client ports", l.Kind)

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkPeer says whether frames of a veth arrive at its other end. A veth takes a frame
-// of an XDP program only if the end that it is for has one as well; otherwise the frame
-// is lost, and nothing counts it. Where the other end cannot be seen, there is no warning.
+// checkPeer reports whether frames of a veth arrive at its other end. A veth takes a frame of an XDP program only if
+// the end that it is for has one as well; otherwise the frame is lost, and nothing counts it. Where the other end
+// cannot be seen, there is no warning.
 func (d *device) checkPeer() error {
 	var peer netlink.Link
 	err := d.port.in(func() error {

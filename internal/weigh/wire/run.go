@@ -277,8 +277,8 @@ func (r *running) offer(s *Step, first uint64, before totals) error {
 	return errors.Join(err, clockErr, countErr)
 }
 
-// stuck returns a function that says whether connections have not been begun for so long
-// that they will not be: who was waited for must have been given up by then.
+// stuck returns a function that reports whether connections have not been begun for so long that they will not be: who
+// was waited for must have been given up by then.
 func (r *running) stuck() func(opened uint64, rate float64) bool {
 	last, since := uint64(math.MaxUint64), time.Now()
 	return func(opened uint64, rate float64) bool {
@@ -308,7 +308,7 @@ func (r *running) accompany(first, asked uint64) error {
 	return r.follow(bpfWireActionWIRE_NOTHING, first, first, 0, 0)
 }
 
-// resolved says whether each connection that was begun has come to an end.
+// resolved reports whether each connection that was begun has come to an end.
 func (r *running) resolved(d totals) bool {
 	begun := d.progress.Opened
 	switch r.load.Kind {

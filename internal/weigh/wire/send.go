@@ -53,7 +53,7 @@ func (s *sender) ready(ctx context.Context, progress *bpfWireProgress, was uint3
 	return nil
 }
 
-// stop ends sending, and says whether it went well.
+// stop ends sending, and reports whether it went well.
 func (s *sender) stop() error {
 	atomic.StoreUint32(&s.control.Stopped, 1)
 	// The call ends after some milliseconds of frames that are not sent, or at once by
@@ -76,8 +76,8 @@ func (s *sender) run() error {
 			return fmt.Errorf("tying the sender to CPU %d: %w", s.cpu, err)
 		}
 	}
-	// Who waits for a core begins connections late. Without the right to go before
-	// others it may be so; a step says whether the tester has kept up.
+	// Who waits for a core begins connections late. Without the right to go before others it may be so; a step reports
+	// whether the tester has kept up.
 	if !s.polite {
 		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, -20)
 	}
@@ -103,8 +103,8 @@ const burst = 1 << 24
 // shortest is the length of the frames that the sender is given.
 const shortest = 60
 
-// sendFrames runs a program with live frames. The library's Program.Run begins anew when
-// a signal ends the call; this one returns EINTR.
+// sendFrames runs a program with live frames. The library's Program.Run begins again when a signal ends the call; this
+// one returns EINTR.
 func sendFrames(program, batch int) error {
 	frame := make([]byte, shortest)
 	// union bpf_attr for BPF_PROG_TEST_RUN, linux/bpf.h.

@@ -65,7 +65,7 @@ type Failed struct {
 	WrongBackend uint64
 	// Checksum: the last that was heard of it was a packet with a wrong checksum.
 	Checksum uint64
-	// Unsent: never begun, for there was no room among the connections.
+	// Unsent: never begun, because there was no room among the connections.
 	Unsent uint64
 }
 

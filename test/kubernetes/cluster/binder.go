@@ -28,7 +28,7 @@ type binder struct {
 	pods   listers.PodLister
 	nodes  listers.NodeLister
 	queue  workqueue.TypedRateLimitingInterface[cache.ObjectName]
-	// bound are the nodes of pods as far as this binder has bound them, for its lister is behind.
+	// bound are the nodes of pods as far as this binder has bound them, because its lister is behind.
 	bound map[types.UID]string
 }
 
@@ -137,7 +137,7 @@ func (b *binder) countPods() (map[string]int, error) {
 	return count, nil
 }
 
-// permitted says whether a node may have a pod, its node selector apart.
+// permitted reports whether a node may have a pod, its node selector apart.
 func permitted(pod *corev1.Pod, node *corev1.Node) bool {
 	ready := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue

@@ -124,7 +124,7 @@ func (p *controlPlane) startManagers() (err error) {
 // KillAPIServer ends the API server as a crash does. The objects that it has stored stay with etcd.
 func (c *Cluster) KillAPIServer() error { return c.control.server.Kill(context.Background()) }
 
-// StartAPIServer starts it anew after KillAPIServer, and returns when it is ready.
+// StartAPIServer starts it again after KillAPIServer, and returns when it is ready.
 func (c *Cluster) StartAPIServer(ctx context.Context) error { return c.control.startServer(ctx) }
 
 func ended(p *lab.Process) bool {

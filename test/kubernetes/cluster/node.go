@@ -124,7 +124,7 @@ func (n *Node) awaitProxy(ctx context.Context) error {
 	return nil
 }
 
-// KillProxy ends kube-proxy as a crash does; its rules stay. StartProxy starts it anew.
+// KillProxy ends kube-proxy as a crash does; its rules stay. StartProxy starts it again.
 func (n *Node) KillProxy(ctx context.Context) error { return n.proxy.Kill(ctx) }
 
 // StartProxy starts kube-proxy after KillProxy, and returns when it is ready.

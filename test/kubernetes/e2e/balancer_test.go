@@ -113,7 +113,7 @@ func (b *balancer) eventually(what string, ok func(*ops.Status) bool) {
 	})
 }
 
-// allUp says whether there are services, and all their backends take new flows.
+// allUp reports whether there are services, and all their backends take new flows.
 func allUp(status *ops.Status) bool {
 	for _, service := range status.Services {
 		for _, backend := range service.Backends {

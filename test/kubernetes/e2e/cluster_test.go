@@ -111,7 +111,7 @@ func (s *scope) change(name string, change func(*appsv1.Deployment)) {
 	})
 }
 
-// TestDeadNodeIsNotReady: the controllers find a node that has lost its power, and its pods are made anew elsewhere.
+// TestDeadNodeIsNotReady: the controllers find a node that has lost its power, and its pods are recreated elsewhere.
 func TestDeadNodeIsNotReady(t *testing.T) {
 	c := newCluster(t, cluster.Options{Nodes: 2, NodeGrace: 4 * time.Second})
 	s := newScope(t, c)

@@ -67,7 +67,7 @@ func (s *scope) single(name string) *corev1.Service {
 	return service
 }
 
-// hasTrouble says whether a balancer's status has a trouble of a source, of a kind and with a text in it.
+// hasTrouble reports whether a balancer's status has a trouble of a source, of a kind and with a text in it.
 func hasTrouble(status *ops.Status, kind ops.TroubleKind, text string) bool {
 	for _, f := range status.Feeds {
 		for _, trouble := range f.Troubles {

@@ -152,7 +152,7 @@ func refusalIsSaid(t *testing.T, c *cluster.Cluster) {
 	})
 }
 
-// upWithWeights says whether the balancer has services, and the backends of each are up, with weights of this sum.
+// upWithWeights reports whether the balancer has services, and the backends of each are up, with weights of this sum.
 func (k *controller) upWithWeights(sum int) bool {
 	now, err := api.NewClient(k.socket()).Status(context.Background())
 	if err != nil || !allUp(now) {

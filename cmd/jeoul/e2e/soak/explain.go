@@ -41,7 +41,7 @@ type Span struct {
 	To   time.Time `json:"to,omitzero"`
 }
 
-// Overlaps says whether two times have one in common.
+// Overlaps reports whether two times have one in common.
 func (s Span) Overlaps(o Span) bool {
 	return (s.To.IsZero() || !o.From.After(s.To)) && (o.To.IsZero() || !s.From.After(o.To))
 }
@@ -137,7 +137,7 @@ func (t *Timeline) keeping(n int, within Span) (kept []Span) {
 	return kept
 }
 
-// withoutBreak says whether there was a [Ripe] in a row without the times given, which are in order.
+// withoutBreak reports whether there was a [Ripe] in a row without the times given, which are in order.
 func withoutBreak(kept []Span, from, to time.Time) bool {
 	for _, s := range kept {
 		if s.From.Sub(from) >= Ripe {
@@ -153,7 +153,7 @@ func withoutBreak(kept []Span, from, to time.Time) bool {
 	return to.Sub(from) >= Ripe
 }
 
-// twoAtOnce says whether two faults of balancers went on at once within a span.
+// twoAtOnce reports whether two faults of balancers went on at once within a span.
 func (t *Timeline) twoAtOnce(within Span) bool {
 	var on []*Happened
 	for _, f := range t.Faults {
@@ -171,7 +171,7 @@ func (t *Timeline) twoAtOnce(within Span) bool {
 	return false
 }
 
-// ExplainRefused says whether a new connection that failed while it was opened, in the time given, may have: a fault
+// ExplainRefused reports whether a new connection that failed while it was opened, in the time given, may have: a fault
 // went on, or the router's ways changed.
 func (t *Timeline) ExplainRefused(opening Span) bool {
 	return slices.ContainsFunc(t.Faults, func(f *Happened) bool {

@@ -46,10 +46,10 @@ var (
 	ofBackends = []Kind{BackendDies, BackendLink, BackendDrain, BackendLeaves, Reweigh}
 )
 
-// OfBalancer says whether a fault is one of balancers.
+// OfBalancer reports whether a fault is one of balancers.
 func (k Kind) OfBalancer() bool { return slices.Contains(ofBalancers, k) }
 
-// Takes says whether a backend cannot go on with the connections that it has.
+// Takes reports whether a backend cannot go on with the connections that it has.
 func (k Kind) Takes() bool { return k == BackendDies || k == BackendLink || k == BackendLeaves }
 
 // Fault is a fault of a schedule.
@@ -84,7 +84,7 @@ func (f Fault) String() string {
 	return text
 }
 
-// Known says whether there is such a kind.
+// Known reports whether there is such a kind.
 func (k Kind) Known() bool {
 	return k == Stranger || slices.Contains(ofBalancers, k) || slices.Contains(ofBackends, k)
 }

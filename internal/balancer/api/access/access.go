@@ -47,8 +47,8 @@ type Guard struct {
 	mu      sync.Mutex
 	cfg     config.API
 	current *credentials
-	// checkedAt is when the files were last looked at, and readError why they could not be read anew;
-	// nil: they could, or are as they were.
+	// checkedAt is when the files were last looked at, and readError why they could not be read again; nil: they could,
+	// or are as they were.
 	checkedAt time.Time
 	readError error
 }
@@ -91,8 +91,8 @@ func (g *Guard) setMaterial(held *credentials) {
 	}
 }
 
-// currentCredentials returns the content of the files, read anew if they have changed. Where they cannot be read, the
-// former content goes on to hold.
+// currentCredentials returns the content of the files, read again if they have changed. Where they cannot be read, the
+// previous content goes on to hold.
 func (g *Guard) currentCredentials() *credentials {
 	g.mu.Lock()
 	defer g.mu.Unlock()

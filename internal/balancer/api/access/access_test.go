@@ -86,8 +86,8 @@ func (h *host) guard(t *testing.T) *Guard {
 // expireCheck has the files looked at with the next question.
 func (g *Guard) expireCheck() { g.checkedAt = time.Time{} }
 
-// TestTokens: a token has its role until it is taken out of the file, and a file that cannot be used leaves the former
-// tokens.
+// TestTokens: a token has its role until it is taken out of the file, and a file that cannot be used leaves the
+// previous tokens.
 func TestTokens(t *testing.T) {
 	h := newHost(t)
 	read, ci := h.token(t, "grafana", ops.RoleRead), h.token(t, "ci", ops.RoleConfigure)

@@ -211,7 +211,7 @@ func (r route) add() error {
 	return nil
 }
 
-// exists says whether the table has a route that only a balancer makes: of our protocol and type, with this metric.
+// exists reports whether the table has a route that only a balancer makes: of our protocol and type, with this metric.
 func (r route) exists() bool {
 	want := r.netlinkRoute()
 	family := netlink.FAMILY_V4

@@ -118,9 +118,9 @@ type routeClass struct {
 	attributes attributes
 }
 
-// routeClasses are the classes of a peer's routes, in the order in which a route is matched. Addresses of the pool
-// are announced for as long as the balancer is there, for replies come to them: they are not drained. Those of
-// others have a longer path, or less preference within the AS.
+// routeClasses are the classes of a peer's routes, in the order in which a route is matched. Addresses of the pool are
+// announced for as long as the balancer is there, because replies come to them: they are not drained. Those of others
+// have a longer path, or less preference within the AS.
 func (a attributes) routeClasses() []routeClass {
 	owned := a
 	owned.Draining = false

@@ -64,7 +64,7 @@ func (s *Speaker) dropConnection(peer netip.Addr) error {
 	return errors.Join(errs...)
 }
 
-// shutdownIfConnectedTo ends a connection to an address. It looks at a descriptor of its own of the socket, for the
+// shutdownIfConnectedTo ends a connection to an address. It looks at a descriptor of its own of the socket, because the
 // number may be another's meanwhile.
 func shutdownIfConnectedTo(number int, peer netip.AddrPort) error {
 	fd, err := unix.FcntlInt(uintptr(number), unix.F_DUPFD_CLOEXEC, 0)

@@ -72,7 +72,7 @@ func TestBFDWithFRR(t *testing.T) {
 		}
 	})
 	p.apply(t, desiredWithBFD(1, vip4))
-	// FRR makes its session of BFD anew once BGP is established, with the address of that, and ends that first session
+	// FRR makes its session of BFD again once BGP is established, with the address of that, and ends that first session
 	// of BGP.
 	p.peer(t, "BFD and BGP are up, for the second time", func(peer ops.BGPPeer) bool {
 		return isUp(peer) && peer.Sessions > 1

@@ -52,7 +52,7 @@ func desiredWithBFD(n int, vips ...string) bgp.Desired {
 	return w
 }
 
-// isUp says whether BFD and BGP are.
+// isUp reports whether BFD and BGP are.
 func isUp(p ops.BGPPeer) bool {
 	return p.State == ops.BGPEstablished && p.BFD != nil && p.BFD.State == "up" &&
 		p.BFD.IntervalSeconds == bfdInterval.Seconds() && p.BFD.DetectionSeconds == (3*bfdInterval).Seconds()

@@ -44,7 +44,7 @@ func (s *Speaker) applyHostTable(desired bgp.Desired) error {
 }
 
 // routeMetrics are the metrics of all routes, by which the daemon's filter sets the attributes that GoBGP's policy sets
-// here (attributes.routeClasses): full NAT's addresses are not drained, for replies come to them.
+// here (attributes.routeClasses): full NAT's addresses are not drained, because replies come to them.
 func routeMetrics(desired bgp.Desired) map[netip.Addr]int {
 	of := map[netip.Addr]int{}
 	vips := lb.RouteMetric

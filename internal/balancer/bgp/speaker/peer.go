@@ -52,8 +52,8 @@ func readPasswords(desired *lb.BGP) error {
 	return nil
 }
 
-// sessionSettings returns a peer without the settings of routes and BFD: where they change, the session must be
-// opened anew.
+// sessionSettings returns a peer without the settings of routes and BFD: where they change, the session must be opened
+// again.
 func sessionSettings(p lb.BGPPeer) lb.BGPPeer {
 	p.BFD = lb.BFD{}
 	p.Communities, p.MED, p.LocalPreference, p.Prepend, p.NextHops = nil, nil, nil, 0, nil

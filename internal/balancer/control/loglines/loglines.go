@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loglines writes lines of a log: it bounds how many of one kind are logged at once, for a change may concern
-// 10,000 backends, and names their subjects in them.
+// Package loglines writes lines of a log: it bounds how many of one kind are logged at once, because a change may
+// concern 10,000 backends, and names their subjects in them.
 package loglines
 
 import (

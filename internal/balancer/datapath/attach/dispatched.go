@@ -63,7 +63,7 @@ func (h *Dispatched) Close() error {
 	return h.place.Remove(h.id)
 }
 
-// Leave lets go of the program, which goes on.
+// Leave releases the program, which goes on.
 func (h *Dispatched) Leave() error {
 	h.place.Close()
 	return nil
@@ -84,7 +84,7 @@ func OpenDispatched(p Port, generic bool, id ebpf.ProgramID, ours []ebpf.Program
 	return &Dispatched{place: place, id: id}, m, nil
 }
 
-// Running says whether the dispatcher runs the program. Where the dispatcher is locked, that is assumed.
+// Running reports whether the dispatcher runs the program. Where the dispatcher is locked, that is assumed.
 func (h *Dispatched) Running() bool {
 	all, _, err := h.place.Components()
 	return err == nil && slices.ContainsFunc(all, func(c libxdp.Component) bool { return c.ID == h.id }) ||
@@ -159,8 +159,8 @@ func XDPHolders(ports []Port) string {
 	return "the program cannot be in libxdp's dispatcher"
 }
 
-// HeldByAnother says whether an error of attaching means that a program of others has the interface's XDP, with which
-// TC can be had.
+// HeldByAnother reports whether an error of attaching means that a program of others has the interface's XDP, with
+// which TC can be had.
 func HeldByAnother(err error, p Port) bool {
 	if !errors.Is(err, syscall.EBUSY) && !errors.Is(err, syscall.EEXIST) {
 		return false
@@ -201,7 +201,7 @@ func RemoveDispatched(ports []Port, ours func(libxdp.Component) bool) (err error
 	return err
 }
 
-// IsOurs says whether a component of a dispatcher is a program of any balancer of Jeoul's, or stands in for one.
+// IsOurs reports whether a component of a dispatcher is a program of any balancer of Jeoul's, or stands in for one.
 func IsOurs(c libxdp.Component) bool {
 	return c.Name == objects.XDPProgJeoulXdp || c.Name == libxdp.PassName
 }

@@ -118,7 +118,7 @@ func (f *filter) Close() error {
 	return f.remove()
 }
 
-// Leave lets go of the filter, which goes on.
+// Leave releases the filter, which goes on.
 func (f *filter) Leave() error {
 	f.netlink.Close()
 	return nil
@@ -153,7 +153,7 @@ func (f *filter) remove() error {
 	return nil
 }
 
-// isSole says whether clsact has no filters but ours.
+// isSole reports whether clsact has no filters but ours.
 func (f *filter) isSole() (bool, error) {
 	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
 		_, others, err := f.list(parent)

@@ -112,7 +112,7 @@ const (
 	vethLossWarning = " is a veth, which loses the frames that XDP sends unless its peer has an XDP program, too"
 )
 
-// peerTakesXDP says whether a veth's peer is in this namespace and is seen to run XDP.
+// peerTakesXDP reports whether a veth's peer is in this namespace and is seen to run XDP.
 func peerTakesXDP(name string) bool {
 	link, err := netlink.LinkByName(name)
 	if err != nil || link.Attrs().NetNsID >= 0 {
@@ -161,7 +161,7 @@ func Attach(program *ebpf.Program, p Port, m Method, clsact WithClsact) (Hold, e
 	return link.AttachXDP(link.XDPOptions{Interface: p.Index, Program: program, Flags: link.XDPDriverMode})
 }
 
-// Unsupported says whether an error of Attach means that another method may work.
+// Unsupported reports whether an error of Attach means that another method may work.
 func Unsupported(err error) bool {
 	return errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, ebpf.ErrNotSupported) ||
 		errors.Is(err, syscall.EINVAL)

@@ -12,8 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// PassProgram makes an XDP program that passes everything and can be exchanged for ours on the way to XDP, or
-// from it.
+// PassProgram makes an XDP program that passes everything and can be exchanged for ours on the path to XDP, or from it.
 func PassProgram(to, from Method, ports []Port) (*ebpf.Program, error) {
 	if to.Dispatched || from.Dispatched {
 		return dispatcherPassProgram(ports)

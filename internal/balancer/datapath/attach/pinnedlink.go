@@ -13,9 +13,9 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// Leaver is a Hold that the process can let go of while the program stays attached.
+// Leaver is a Hold that the process can release while the program stays attached.
 type Leaver interface {
-	// Leave lets go of the program, which stays attached.
+	// Leave releases the program, which stays attached.
 	Leave() error
 }
 
@@ -64,7 +64,7 @@ func InterfaceOf(path string) (uint32, error) {
 // PinnedLink keeps a program on an interface, and goes on when the process ends.
 type PinnedLink struct{ link.Link }
 
-// Leave lets go of the link, which goes on.
+// Leave releases the link, which goes on.
 func (p PinnedLink) Leave() error { return p.Link.Close() }
 
 // Close takes the program off the interface, also where a pin that cannot be reached keeps the link, under

@@ -19,15 +19,15 @@ type Port struct {
 	MAC   net.HardwareAddr
 }
 
-// Same says whether two have one name, index and MAC address.
+// Same reports whether two have one name, index and MAC address.
 func (p Port) Same(o Port) bool {
 	return p.Name == o.Name && p.Index == o.Index && bytes.Equal(p.MAC, o.MAC)
 }
 
-// SameInterface says whether two are one, under whatever name.
+// SameInterface reports whether two are one, under whatever name.
 func (p Port) SameInterface(o Port) bool { return p.Index == o.Index }
 
-// Deleted says whether the interface was deleted, and with it all programs on it.
+// Deleted reports whether the interface was deleted, and with it all programs on it.
 func (p Port) Deleted() bool {
 	_, err := net.InterfaceByIndex(p.Index)
 	return err != nil
@@ -54,7 +54,7 @@ func Ports(names []string) ([]Port, error) {
 				"interface %q has no Ethernet address: %w: packets are taken and sent on in Ethernet frames",
 				name, ErrUnsupported)
 		}
-		// By index, for an interface may have several names.
+		// By index, because an interface may have several names.
 		if slices.ContainsFunc(ports, func(p Port) bool { return p.Index == nic.Index }) {
 			return nil, fmt.Errorf("interface %q is named twice: %w: each can have one program", name, ErrUnsupported)
 		}

@@ -93,7 +93,7 @@ func (c *Checks) openSender() error {
 		return attach.LoadError(fmt.Errorf("making the map of answers to health checks: %w", err))
 	}
 	c.closers = append(c.closers, c.answers)
-	// All modes, for a change of the configuration may bring others.
+	// All modes, because a change of the configuration may bring others.
 	constants := objects.XDPSettings{Modes: 1<<(objects.XDPModeMODE_FULLNAT+1) - 1, Interface: uint32(c.net.Outer()),
 		Weak: mapmem.Weak()}
 	if err := spec.Variables[objects.CheckVarLoaded].Set(constants); err != nil {
@@ -115,7 +115,7 @@ func (c *Checks) openSender() error {
 }
 
 // openInside puts programs at the device's end among the sockets: one marks outgoing packets, one passes incoming ones,
-// for a veth takes frames that XDP sends only where it runs XDP itself.
+// because a veth takes frames that XDP sends only where it runs XDP itself.
 func (c *Checks) openInside() error {
 	spec, err := objects.LoadMark()
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Other balancers are told of proven flows, so that a flow goes on when its packets arrive there. Changes are found by
-// a walk that compares each place of the table with a word that the last walk has noted for it: packets pay nothing for
-// it, and nothing is noted where nothing is handed over.
+// Other balancers are notified of proven flows, so that a flow goes on when its packets arrive there. Changes are found
+// by a walk that compares each place of the table with a word that the last walk has noted for it: packets pay nothing
+// for it, and nothing is noted where nothing is handed over.
 
 // Exchange has the state of flows' hand-over between balancers: which entries of the table of proven flows have been
 // sent to others, and which of theirs could not be taken. Its methods may be called from several goroutines, and do not
@@ -64,8 +64,8 @@ type flowWalk struct {
 // SnapshotFlows returns a walk over all proven flows that another balancer needs.
 func (e *Exchange) SnapshotFlows() lb.FlowWalk { return &flowWalk{exchange: e} }
 
-// Next calls visit for flows of the next so many places at least, and says whether those were the last ones. Where the
-// table was replaced meanwhile, the walk begins anew. It does not wait for a change under way. Errors: ErrClosed.
+// Next calls visit for flows of the next so many places at least, and reports whether those were the last ones. Where
+// the table was replaced meanwhile, the walk begins again. It does not wait for a change under way. Errors: ErrClosed.
 func (w *flowWalk) Next(places int, visit func(*lb.Flow)) (whole bool, err error) {
 	gaps, clock := w.exchange.janitor.ClockGaps(), w.exchange.janitor.Now()
 	err = w.exchange.published.Read(func(p *picture.Picture) error {
@@ -94,7 +94,7 @@ func (w *flowWalk) Next(places int, visit func(*lb.Flow)) (whole bool, err error
 
 // ChangedFlows calls visit for proven flows among the next so many places at least that have begun, ended, changed
 // hands, or gone on for a quarter of the time after which they are forgotten, since the last walk over these; not for
-// flows that MergeFlows has taken. It says whether the walk has come to its end; the next call begins another. The
+// flows that MergeFlows has taken. It reports whether the walk has come to its end; the next call begins another. The
 // first one has all. It does not wait for a change under way, and packets do not wait for it. Errors: ErrClosed.
 func (e *Exchange) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, err error) {
 	e.mu.Lock()
@@ -139,7 +139,7 @@ func (e *Exchange) FlowPlaces() (places int) {
 
 func bucketsOf(places int) int { return max((places+flowtable.PerBucket-1)/flowtable.PerBucket, 1) }
 
-// use begins anew where the table is another.
+// use begins again where the table is another.
 func (e *Exchange) use(table *flowtable.Table) {
 	if e.table != table {
 		e.table, e.next, e.marks = table, 0, make([]uint32, len(table.Buckets)*flowtable.PerBucket)
@@ -193,7 +193,7 @@ func markMergedAs(mark, seen uint32) uint32 {
 	return mark&^uint32(markSeen) | markMerged | seen>>seenShift<<markSeenShift&markSeen
 }
 
-// isMarked says whether the noted mark of a place equals this one.
+// isMarked reports whether the noted mark of a place equals this one.
 func isMarked(known, mark uint32) bool {
 	if known&markMerged != 0 {
 		return known&^uint32(markSeen|markMerged) == mark&^uint32(markSeen)

@@ -190,7 +190,7 @@ func (t *merger) evictFor(place flowtable.Place, in *incoming) bool {
 	})
 }
 
-// evict releases the flow in a place if the incoming one may replace it, and says whether it was released.
+// evict releases the flow in a place if the incoming one may replace it, and reports whether it was released.
 func (t *merger) evict(table *flowtable.Table, place flowtable.Place, tag uint64, in *incoming,
 	may func(existing *objects.XDPFlow, state objects.XDPFlowState) bool) bool {
 	existing, state, released := table.Release(place, tag, func(existing *objects.XDPFlow, state objects.XDPFlowState,
@@ -289,20 +289,21 @@ func (t *merger) update(place flowtable.Place, existing *objects.XDPFlow, in *in
 	}
 }
 
-// haveSYNs says whether the SYNs of both flows are known.
+// haveSYNs reports whether the SYNs of both flows are known.
 func haveSYNs(existing *objects.XDPFlow, in *incoming) bool {
 	return in.record.Service.Mode != lb.FullNAT && flowtable.SynOf(existing) != 0 && flowtable.SynOf(&in.flow) != 0
 }
 
-// isOther says whether two flows of a client's port to one backend are two connections for certain, for their SYNs
+// isOther reports whether two flows of a client's port to one backend are two connections for certain, for their SYNs
 // differ.
 func isOther(existing *objects.XDPFlow, in *incoming) bool {
 	return haveSYNs(existing, in) && flowtable.SynOf(existing) != flowtable.SynOf(&in.flow)
 }
 
-// hasEnded says whether a flow that comes as a live one has ended here, or is older than the one that has: a connection
-// is known by its SYN, and of two the one that was seen later is the later one. Where the times are near each other,
-// the SYNs decide: packets of the later connection may have met the ended entry here before that connection was sent.
+// hasEnded reports whether a flow that comes as a live one has ended here, or is older than the one that has: a
+// connection is known by its SYN, and of two the one that was seen later is the later one. Where the times are near
+// each other, the SYNs decide: packets of the later connection may have met the ended entry here before that connection
+// was sent.
 func (t *merger) hasEnded(existing *objects.XDPFlow, place flowtable.Place, in *incoming, same bool) bool {
 	later := t.seenLaterBy(place, in)
 	if same && haveSYNs(existing, in) && !isOther(existing, in) {
@@ -324,7 +325,8 @@ func (t *merger) replaceOther(place flowtable.Place, existing *objects.XDPFlow, 
 		t.endEarlier(place, existing, in)
 		return RefusedKnown, false
 	}
-	if !t.canReplace(place, existing, in) || !t.canMapReplies(in, place) || !place.Replace(&in.flow, in.state, in.seen) {
+	if !t.canReplace(place, existing, in) || !t.canMapReplies(in, place) ||
+		!place.Replace(&in.flow, in.state, in.seen) {
 		return RefusedKnown, false
 	}
 	if flowtable.IsLive(state) {
@@ -385,16 +387,16 @@ func (t *merger) seenLaterBy(place flowtable.Place, in *incoming) int64 {
 // message waited behind many others.
 const MinLateness = 2 * time.Second
 
-// canReplace says whether the flow in a place may be replaced by another connection of its client, by the rule that the
-// packets of a client's port go to one balancer at a time, so that the connection which was seen last is the one that
-// goes on. Four kinds are replaced by any flow that was seen later: one without a backend; one that full NAT has opened
-// again where an ended one was, and that the client has not answered; one that came from another balancer and of which
-// no packet was here; and one that this balancer knew before its process ended, or was held up, and has not seen since:
-// packets went to others, and nobody told this one of the connection's end. It must be later all the same: a flow that
-// begins just before a process ends is sent to nobody, and others send the connection before it when the next process
-// is there. Any other flow must have been seen earlier by MinLateness, so that a late message does not take the place
-// of a connection that has begun here since. Within that time the sequence numbers of the SYNs decide, which a host
-// chooses in ascending order (RFC 9293, section 3.4.1); full NAT has none.
+// canReplace reports whether the flow in a place may be replaced by another connection of its client, by the rule that
+// the packets of a client's port go to one balancer at a time, so that the connection which was seen last is the one
+// that goes on. Four kinds are replaced by any flow that was seen later: one without a backend; one that full NAT has
+// opened again where an ended one was, and that the client has not answered; one that came from another balancer and of
+// which no packet was here; and one that this balancer knew before its process ended, or was held up, and has not seen
+// since: packets went to others, and nobody told this one of the connection's end. It must be later all the same: a
+// flow that begins just before a process ends is sent to nobody, and others send the connection before it when the next
+// process is there. Any other flow must have been seen earlier by MinLateness, so that a late message does not take the
+// place of a connection that has begun here since. Within that time the sequence numbers of the SYNs decide, which a
+// host chooses in ascending order (RFC 9293, section 3.4.1); full NAT has none.
 func (t *merger) canReplace(place flowtable.Place, existing *objects.XDPFlow, in *incoming) bool {
 	later := t.seenLaterBy(place, in)
 	switch {
@@ -412,13 +414,13 @@ func (t *merger) canReplace(place flowtable.Place, existing *objects.XDPFlow, in
 	return haveSYNs(existing, in) && int32(flowtable.SynOf(&in.flow)-flowtable.SynOf(existing)) > 0
 }
 
-// isInherited says whether the flow in a place is from before this balancer's process ended, or was held up, and has
+// isInherited reports whether the flow in a place is from before this balancer's process ended, or was held up, and has
 // not been seen since, here or by others.
 func (t *merger) isInherited(place flowtable.Place) bool {
 	return t.anyInherited && int32(place.Seen()-t.inheritedUntil) <= 0 && !t.isCopy(place)
 }
 
-// backendServes says whether the backend of a flow is still there.
+// backendServes reports whether the backend of a flow is still there.
 func (t *merger) backendServes(flow *objects.XDPFlow) bool {
 	all := t.Register.FlowBackends
 	return int(flow.Backend) < len(all) && all[flow.Backend].Generation == flow.Generation
@@ -437,13 +439,13 @@ func advanceEnd(place flowtable.Place, state objects.XDPFlowState, in *incoming)
 	}
 }
 
-// isHalfEnded says whether one end has closed the connection, and the other one has not.
+// isHalfEnded reports whether one end has closed the connection, and the other one has not.
 func isHalfEnded(state objects.XDPFlowState) bool {
 	return state == objects.XDPFlowStateFLOW_CLIENT_FIN || state == objects.XDPFlowStateFLOW_BACKEND_FIN
 }
 
-// canMapReplies says whether replies to the flow could find it, once it stands in the place of its own key, if there is
-// one: no other flow here has the 5-tuple of its replies. These give it up: a flow that is over; and, where the
+// canMapReplies reports whether replies to the flow could find it, once it stands in the place of its own key, if there
+// is one: no other flow here has the 5-tuple of its replies. These give it up: a flow that is over; and, where the
 // incoming one was seen later, one that came from another balancer and of which no packet was here, and one from before
 // this balancer's process ended that was not seen since. The balancer that assigned the port has forgotten such a flow.
 // One that was seen later than the incoming flow keeps the port.
@@ -455,7 +457,8 @@ func (t *merger) canMapReplies(in *incoming, own flowtable.Place) bool {
 	return t.Shared.FullNAT.PlacesOf(hash, func(number uint32) bool { return t.evictReturn(number, hash, own, in) })
 }
 
-// evictReturn forgets the flow in a place if replies to it have that hash, and says whether none has them afterwards.
+// evictReturn forgets the flow in a place if replies to it have that hash, and reports whether none has them
+// afterwards.
 func (t *merger) evictReturn(number uint32, hash uint64, own flowtable.Place, in *incoming) bool {
 	table := t.Shared.Unproven
 	if number&flowtable.ReturnProven != 0 {
@@ -525,7 +528,7 @@ func (t *merger) mark(place flowtable.Place) {
 		t.timeouts), place.Seen())
 }
 
-// isCopy says whether the flow in a place came from another balancer and has neither changed nor been seen since.
+// isCopy reports whether the flow in a place came from another balancer and has neither changed nor been seen since.
 func (t *merger) isCopy(place flowtable.Place) bool {
 	if number := t.Shared.Proven.Number(place); int(number) <= len(t.exchange.marks) && t.isProven(place) {
 		flow := place.Flow()
@@ -535,7 +538,7 @@ func (t *merger) isCopy(place flowtable.Place) bool {
 	return false
 }
 
-// isProven says whether a place is of the table of proven flows.
+// isProven reports whether a place is of the table of proven flows.
 func (t *merger) isProven(place flowtable.Place) bool {
 	to, is := t.Shared.Proven.At(t.Shared.Proven.Number(place))
 	return is && to == place

@@ -23,7 +23,7 @@ type missed struct {
 // maxMissed bounds the recorded backends. Flows of further ones are sent again when others are.
 const maxMissed = 4096
 
-// note notes the backend of a refused flow, and says whether the flow was refused for such a reason.
+// note notes the backend of a refused flow, and reports whether the flow was refused for such a reason.
 func (m *missed) note(r *generation.Register, f *lb.Flow, reason string) bool {
 	if reason != RefusedUnknown && reason != RefusedComputed || r.AcceptsFlows(f.Backend) {
 		return false
@@ -37,9 +37,9 @@ func (m *missed) note(r *generation.Register, f *lb.Flow, reason string) bool {
 	return true
 }
 
-// RetryMissed says whether flows that MergeFlows has counted as missed would be taken by now; then others are to send
-// these again, and they do not count as missed any more. It does not wait for a change under way, and costs nothing
-// while nothing has changed. Errors: ErrClosed.
+// RetryMissed reports whether flows that MergeFlows has counted as missed would be taken by now; then others are to
+// send these again, and they do not count as missed any more. It does not wait for a change under way, and costs
+// nothing while nothing has changed. Errors: ErrClosed.
 func (e *Exchange) RetryMissed() (retry bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -75,7 +75,7 @@ func activeIn(tally []tallied, at int) uint32 {
 	return tally[at].active()
 }
 
-// check corrects a counter that has been wrong for long enough, and says whether it did.
+// check corrects a counter that has been wrong for long enough, and reports whether it did.
 func (d *drift) check(c counter, before *disagreement, most uint32) (corrected bool) {
 	now := disagreement{active: atomic.LoadUint32(c.active), observed: c.observed, rounds: 1}
 	if now.active == before.active && now.observed == before.observed {
@@ -90,7 +90,7 @@ func (d *drift) check(c counter, before *disagreement, most uint32) (corrected b
 	return corrected
 }
 
-// recount counts the active flows of services anew, and of their backends.
+// recount counts the active flows of services again, and of their backends.
 func (j *Janitor) recount(ids map[uint32]bool) {
 	if j.Input.Flows == nil {
 		return

@@ -65,8 +65,8 @@ func (j *Janitor) ClockGaps() ClockGaps {
 }
 
 // noteStall notes at a time of the monotonic clock that the process was held up, if it was: flows that were seen last
-// before that may have gone on elsewhere, and ended. The gap counts at once, for other balancers may be told of flows
-// before the next step.
+// before that may have gone on elsewhere, and ended. The gap counts at once, because other balancers may be notified of
+// flows before the next step.
 func (j *Janitor) noteStall(now time.Duration) {
 	passed := now - j.stepped
 	if !j.Stepping || passed <= maxStep {

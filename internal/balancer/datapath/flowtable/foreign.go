@@ -21,7 +21,7 @@ type ForeignTable struct {
 	Memory mapmem.Storage
 }
 
-// OpenForeign maps a table of another layout; close lets go of it. The map is then the table's.
+// OpenForeign maps a table of another layout; close releases it. The map is then the table's.
 func OpenForeign(m *ebpf.Map, reading *ForeignLayout) (*ForeignTable, error) {
 	if m.Type() != ebpf.Array || int(m.ValueSize()) != reading.Bucket {
 		return nil, fmt.Errorf("%w: %s has values of %d bytes, and its buckets %d by the snapshot", snapshot.ErrDamaged,
@@ -40,7 +40,7 @@ func (t *ForeignTable) Close() {
 	t.Map.Close()
 }
 
-// IsOf says whether the table is of that map.
+// IsOf reports whether the table is of that map.
 func (t *ForeignTable) IsOf(m *ebpf.Map) bool { return mapmem.SameMap(t.Map, m) }
 
 // Size is the memory of the table, in bytes.
@@ -78,7 +78,7 @@ func (t *ForeignTable) Each(visit func(flow *objects.XDPFlow, state objects.XDPF
 	}
 }
 
-// hasFlow says whether a bucket has a flow.
+// hasFlow reports whether a bucket has a flow.
 func (t *ForeignTable) hasFlow(bucket mapmem.Storage) bool {
 	all := bucket.Bytes()[t.Tags:][:2*t.Places]
 	for _, b := range all {

@@ -79,9 +79,9 @@ type Janitor struct {
 	Drift      drift
 	// frozen: flows are being moved to other tables, and nothing is forgotten.
 	frozen bool
-	// hasPenalties: some backends have a penalty, for they have refused connections.
+	// hasPenalties: some backends have a penalty, because they have refused connections.
 	hasPenalties bool
-	// Uncounted: active flows were counted in other memory; the next input counts them anew.
+	// Uncounted: active flows were counted in other memory; the next input counts them again.
 	Uncounted bool
 	// lastDecay is when their penalties were last made less.
 	lastDecay time.Duration
@@ -118,7 +118,7 @@ func NewJanitor(timeouts lb.Timeouts) *Janitor {
 }
 
 // SetInput gives the janitor the input after a change. When it returns, only packets still read or write the previous
-// memory. Active flows are counted anew where they were counted by other rules, or in other memory: those of services
+// memory. Active flows are counted again where they were counted by other rules, or in other memory: those of services
 // that begin or cease to be tracked, and all where flows were copied while packets went on.
 func (j *Janitor) SetInput(input JanitorInput) {
 	j.mu.Lock()
@@ -145,8 +145,8 @@ func (j *Janitor) SetInput(input JanitorInput) {
 	j.Uncounted = false
 }
 
-// compare returns the services whose active flows are to be counted anew in the next
-// input, and tells that of those that are gone whether they were tracked.
+// compare returns the services whose active flows are to be counted again in the next input, and tells that of those
+// that are gone whether they were tracked.
 func (j *Janitor) compare(next JanitorInput) map[uint32]bool {
 	recount := map[uint32]bool{}
 	moved := next.Flows != j.Input.Flows || next.Newcomers != j.Input.Newcomers ||
@@ -204,7 +204,7 @@ func (j *Janitor) Tick() {
 	j.publishClock()
 }
 
-// Step does the work that is due at a time of the monotonic clock. It says whether both tables have been walked over
+// Step does the work that is due at a time of the monotonic clock. It reports whether both tables have been walked over
 // once more.
 func (j *Janitor) Step(now time.Duration) bool {
 	j.mu.Lock()
@@ -294,7 +294,7 @@ func (w *round) idle() bool { return w.empty >= emptyRounds }
 
 func (w *round) wake() { w.empty, w.woken = 0, true }
 
-// step goes on for a slice, and says whether that was the last one.
+// step goes on for a slice, and reports whether that was the last one.
 func (w *round) step(rules *Rules, t *Table, clock uint32) bool {
 	steps := int(w.duration / StepEvery)
 	return w.walk(rules, t, clock, (len(t.Buckets)+steps-1)/steps)

@@ -281,8 +281,8 @@ func TestJanitorPutsCountsRight(t *testing.T) {
 	}
 }
 
-// TestJanitorRests: the janitor does not walk over empty tables until a packet has put
-// something in; rounds go on, for others count by them.
+// TestJanitorRests: the janitor does not walk over empty tables until a packet has put something in; rounds go on,
+// because others count by them.
 func TestJanitorRests(t *testing.T) {
 	h := newJanitorRig(10000)
 	now := time.Hour
@@ -365,7 +365,7 @@ func TestJanitorAmongPackets(t *testing.T) {
 			group.Go(func() {
 				random := rand.New(rand.NewPCG(uint64(epoch), uint64(worker)))
 				for range packets {
-					// A flow has packets in two epochs, and is then silent for good.
+					// A flow has packets in two epochs, and is then silent permanently.
 					n := epoch*window + random.IntN(2*window)
 					h.packet(rigFlow(n, uint32(n%3), uint32(n%6)), random.IntN(8) == 0)
 				}

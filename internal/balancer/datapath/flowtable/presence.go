@@ -75,7 +75,7 @@ func (j *Janitor) PortsHeld(n int, indexOf func(i int) (index uint32, there bool
 	return held
 }
 
-// Pooled says whether a service is of full NAT.
+// Pooled reports whether a service is of full NAT.
 func (j *Janitor) Pooled() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -35,7 +35,7 @@ func (j *Janitor) decayPenalties() {
 // a penalty. Flows counts one more, which it would get next; weight is 0 where there is none.
 type leastLoaded struct{ flows, weight uint64 }
 
-// decayPenalties lets a second pass for all penalties, and says whether any is left.
+// decayPenalties lets a second pass for all penalties, and reports whether any is left.
 func (r *Rules) decayPenalties() (left bool) {
 	penalised := map[uint32]*leastLoaded{}
 	for i := range r.indexCount() {

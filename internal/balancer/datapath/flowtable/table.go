@@ -340,8 +340,8 @@ func (t *Table) CopyFrom(old Source, arrived func(flow *objects.XDPFlow)) (lost 
 }
 
 // makeRoom makes room for a flow whose two buckets are full: it moves one of the flows there to that one's second
-// bucket, and says whether one could move. Without it, some seventeen in a million flows find no room in a table that
-// is as full as it is planned for.
+// bucket, and reports whether one could move. Without it, some seventeen in a million flows find no room in a table
+// that is as full as it is planned for.
 func (t *Table) makeRoom(of *objects.XDPFlow) bool {
 	home, second, _ := t.bucketsOf(t.HashKey(of))
 	for _, number := range [...]uint32{home, second} {
@@ -445,7 +445,7 @@ func PutSYN(flow *objects.XDPFlow, syn uint32) {
 	flow.Source.Port, flow.Source.Address = binary.NativeEndian.Uint16(b[:]), binary.NativeEndian.Uint16(b[2:])
 }
 
-// IsLive says whether a flow in that state counts among those that neither side has ended.
+// IsLive reports whether a flow in that state counts among those that neither side has ended.
 func IsLive(state objects.XDPFlowState) bool {
 	return state-objects.XDPFlowStateFLOW_OPENING <= objects.XDPFlowStateFLOW_UDP-objects.XDPFlowStateFLOW_OPENING
 }

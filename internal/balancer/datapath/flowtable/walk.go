@@ -57,15 +57,15 @@ type Service struct {
 	Family uint8
 }
 
-// holdsPort says whether a flow of full NAT in that state keeps its port of the pool whatever
-// comes: it gives it up to a new flow once it is over, or before it is proven (is_evictable in
-// bpf/balancer/flow/evict.h). One that only half has ended keeps it.
+// holdsPort reports whether a flow of full NAT in that state keeps its port of the pool whatever comes: it gives it up
+// to a new flow once it is over, or before it is proven (is_evictable in bpf/balancer/flow/evict.h). One that only half
+// has ended keeps it.
 func holdsPort(state objects.XDPFlowState) bool {
 	return state-objects.XDPFlowStateFLOW_SEEN <= objects.XDPFlowStateFLOW_BACKEND_FIN-objects.XDPFlowStateFLOW_SEEN &&
 		state != objects.XDPFlowStateFLOW_FIRST
 }
 
-// isOwnPort says whether an entry of a service has its port of an address of this balancer's own.
+// isOwnPort reports whether an entry of a service has its port of an address of this balancer's own.
 func (r *Rules) isOwnPort(s *Service, port uint64) bool {
 	own, number := r.own[s.Family], int(uint16(port>>sourceShift))
 	return own == nil || number < len(own) && own[number]
@@ -80,7 +80,7 @@ func SilentFor(clock, seen uint32) uint32 {
 	return 0
 }
 
-// isValid says whether an entry is to stay at a time.
+// isValid reports whether an entry is to stay at a time.
 func (r *Rules) isValid(owner, port uint64, state uint8, idle uint32) bool {
 	backend, id := uint32(owner>>backendShift), uint32(owner)&^AffinityKey
 	if int(backend) >= len(r.backends) || int(id) >= len(r.services) {

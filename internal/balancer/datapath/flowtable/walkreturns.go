@@ -8,7 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// IsValidReturn says whether an entry leads to its owner's flow.
+// IsValidReturn reports whether an entry leads to its owner's flow.
 func (s *JanitorInput) IsValidReturn(place, owner uint32) bool {
 	table := s.Newcomers
 	if place&ReturnProven != 0 {

@@ -73,8 +73,8 @@ func (r *Record) WithBase(b *lb.Base, now time.Time) (tables.View, bool, error) 
 	return v, true, nil
 }
 
-// LacksSlots says whether another balancer has entries for flows of slots that have changed hands there, and not here:
-// this one has missed a change that was taken back. The message does not name the slots, so that packets of all slots
+// LacksSlots reports whether another balancer has entries for flows of slots that have changed hands there, and not
+// here: this one has missed a change that was undone. The message does not name the slots, so that packets of all slots
 // look for their flow.
 func (r *Record) LacksSlots(b *lb.Base) bool {
 	v := &r.View

@@ -38,7 +38,7 @@ func (p *Places) commitGroups(c *Revision) {
 	p.Groups = groups
 }
 
-// Commit takes note that the change was made.
+// Commit records that the change was made.
 func (r *Register) Commit(c *Revision) {
 	r.Places.pool = c.Numbers()
 	c.Places.commit()

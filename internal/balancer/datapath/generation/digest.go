@@ -87,7 +87,7 @@ func digestOf(s *lb.RoutedService, t *tables.Table) uint64 {
 	return w.Sum64()
 }
 
-// limited says whether a member may be full, so that its flows go to others.
+// limited reports whether a member may be full, so that its flows go to others.
 func limited(s *lb.RoutedService) bool {
 	return slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Upper > 0 })
 }

@@ -37,7 +37,7 @@ func LocalOf(s *lb.RoutedService, i int) netip.Addr {
 	return s.Paths[i].Local
 }
 
-// cannotContinue says whether flows of a hairpin to its backend i, which had the number before in was, cannot go on:
+// cannotContinue reports whether flows of a hairpin to its backend i, which had the number before in was, cannot go on:
 // they would be sent from another address now, and the backend's packets to the previous one belong to no flow. The
 // backend then counts as another one, and the flows end.
 func cannotContinue(is, was *lb.RoutedService, i, before int) bool {

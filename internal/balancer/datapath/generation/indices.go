@@ -170,9 +170,9 @@ func (r *PlaceChange) assignService(after, before *Record) {
 	}
 }
 
-// keepsFlows says whether the entries of a service's flows (nil for a new service) stay valid after its change. In mode
-// fullnat a flow has a port of the pool where the others have the number of its SYN, and without a port it cannot go
-// on.
+// keepsFlows reports whether the entries of a service's flows (nil for a new service) stay valid after its change. In
+// mode fullnat a flow has a port of the pool where the others have the number of its SYN, and without a port it cannot
+// go on.
 func (r *Record) keepsFlows(after *Record) bool {
 	return r != nil && (r.Service.Mode == lb.FullNAT) == (after.Service.Mode == lb.FullNAT)
 }
@@ -257,7 +257,7 @@ func (r *PlaceChange) holdersOf(index uint32) int {
 
 func (r *PlaceChange) retainIndex(index uint32) { r.references[index] = r.holdersOf(index) + 1 }
 
-// releaseIndex drops one reference to an index, and says whether that was the last.
+// releaseIndex drops one reference to an index, and reports whether that was the last.
 func (r *PlaceChange) releaseIndex(index uint32) (free bool) {
 	n := r.holdersOf(index) - 1
 	r.references[index] = n

@@ -189,7 +189,7 @@ func newMemory(p *Capacity, all mapmem.Storage, mu *sync.Mutex) *Memory {
 	return m
 }
 
-// CanHold says whether a change fits the fixed parts of the memory. There may be no room in the arena all the same.
+// CanHold reports whether a change fits the fixed parts of the memory. There may be no room in the arena all the same.
 // Schedulers that no service has any more cost packets nothing, and may come back.
 func (m *Memory) CanHold(c *Revision) bool {
 	return m.Constants.Modes == c.NeededModes() && c.schedulers&^m.Constants.Schedulers == 0 && m.Lists == c.lists &&

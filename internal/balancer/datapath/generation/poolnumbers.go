@@ -11,8 +11,8 @@ import (
 )
 
 // PoolNumbers are the addresses of full NAT by their numbers, of IPv4 and of IPv6. A flow's entry has the number of its
-// address. An address keeps its number through changes of the pool, also while it is not in the pool, for it may come
-// back. The value is immutable; each change makes another.
+// address. An address keeps its number through changes of the pool, also while it is not in the pool, because it may
+// come back. The value is immutable; each change makes another.
 type PoolNumbers [2][]netip.Addr
 
 // maxPoolNumbers is how many numbers there are in a family, many times the addresses of a pool. Beyond it, that of an

@@ -118,7 +118,7 @@ func (p *Publication) placeAll() bool {
 	return true
 }
 
-// canUpdateTo says whether a service can change in place without packets seeing a mixture: where all but its blocks,
+// canUpdateTo reports whether a service can change in place without packets seeing a mixture: where all but its blocks,
 // and the flags of a transition, stays.
 func (l *Placement) canUpdateTo(o *Placement) bool {
 	a, b := l.value, o.value
@@ -148,7 +148,7 @@ func (p *Publication) addRow(to *[]row, r row) {
 }
 
 // addRemovedRows adds the rows of indices that no backend has any more. They keep their path: a packet under way may
-// have chosen the backend, and reads its row after that. It says whether there is room for all rows.
+// have chosen the backend, and reads its row after that. It reports whether there is room for all rows.
 func (p *Publication) addRemovedRows() bool {
 	c := p.revision.Places
 	given := make(map[uint32]bool, len(c.added))
@@ -197,7 +197,7 @@ func (p *Publication) prepareEndpoints() bool {
 // serviceWord is the word of an endpoint that holds its service.
 const serviceWord = 3
 
-// sameButService says whether an endpoint that is there differs in its service alone.
+// sameButService reports whether an endpoint that is there differs in its service alone.
 func sameButService(there mapmem.Storage, value *objects.XDPEndpoint) bool {
 	if there == nil {
 		return false
@@ -346,7 +346,7 @@ func (m *Memory) noteBase(e *serviceEntry) {
 	}
 }
 
-// hasBase says whether the service's flags show a base.
+// hasBase reports whether the service's flags show a base.
 func (l *Placement) hasBase() bool {
 	return l.value.Flags&uint16(objects.XDPServiceFlagSERVICE_BASE) != 0
 }

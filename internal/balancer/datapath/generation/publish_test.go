@@ -23,7 +23,7 @@ type testPlane struct {
 	mu sync.Mutex
 	*Register
 	memory *Memory
-	// filled counts how often memory was made anew.
+	// filled counts how often memory was recreated.
 	filled int
 	now    time.Time
 }
@@ -59,7 +59,7 @@ func (p *testPlane) publish(c *Revision) bool {
 	return true
 }
 
-// fill makes memory anew.
+// fill makes memory again.
 func (p *testPlane) fill(t *testing.T, c *Revision) {
 	t.Helper()
 	plan, err := CapacityFor(c)
@@ -350,7 +350,7 @@ func (p *testPlane) expectNoLeak(t *testing.T) {
 }
 
 // TestLeavingBackendKeepsItsPath: a packet under way that has chosen a backend finds where to send it, when that has
-// left meanwhile. Without an MTU, its sender would be told that it is too big.
+// left meanwhile. Without an MTU, its sender would be notified that it is too big.
 func TestLeavingBackendKeepsItsPath(t *testing.T) {
 	p := newTestPlane()
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 3)

@@ -213,7 +213,7 @@ var ModeNumbers = map[lb.Mode]objects.XDPMode{
 	lb.FullNAT: objects.XDPModeMODE_FULLNAT,
 }
 
-// LooksUpFlows says whether packets of the service look their flow up.
+// LooksUpFlows reports whether packets of the service look their flow up.
 func (r *Record) LooksUpFlows() bool { return r.Remembers || r.View.InTransition() }
 
 // Place is a backend's index and generation in the maps. It keeps both for as long as it is configured, so that its

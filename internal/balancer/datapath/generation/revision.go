@@ -21,7 +21,7 @@ type Register struct {
 	Records []*Record
 	ByKey   map[lb.ServiceKey]*Record
 	Places  *Places
-	// Unused says whether the data plane has forwarded no packet of a service yet. Where it is nil, every service
+	// Unused reports whether the data plane has forwarded no packet of a service yet. Where it is nil, every service
 	// counts as used.
 	Unused func(*Record) bool
 	// The janitor's view of backends, by index, and of services, by id.
@@ -176,10 +176,10 @@ func (c *Revision) build(r *Register, tableSize uint32, now time.Time) error {
 // are known.
 const FirstTables = lb.DefaultUDPWindow
 
-// hasNoFlows says whether a new service has no flow yet, because none of its packets was sent on. Datagrams do not show
-// whether they begin a flow: each would go by the first table for the whole window, which may have only the backend
-// whose MAC address was known first. A datagram that arrives during the change may so go to another backend than the
-// next one.
+// hasNoFlows reports whether a new service has no flow yet, because none of its packets was sent on. Datagrams do not
+// show whether they begin a flow: each would go by the first table for the whole window, which may have only the
+// backend whose MAC address was known first. A datagram that arrives during the change may so go to another backend
+// than the next one.
 func (s serviceChange) hasNoFlows(r *Register, now time.Time) bool {
 	return s.before != nil && s.before.Service.Protocol == lb.UDP && r.Unused != nil &&
 		now.Sub(s.before.published) < FirstTables &&
@@ -234,8 +234,8 @@ func (c *Revision) NeededModes() uint32 {
 	return modes
 }
 
-// AcceptsFlows says whether other balancers' flows of a backend can be taken here: service and backend are configured,
-// and packets look for their entries.
+// AcceptsFlows reports whether other balancers' flows of a backend can be taken here: service and backend are
+// configured, and packets look for their entries.
 func (r *Register) AcceptsFlows(key lb.BackendKey) bool {
 	record := r.ByKey[key.Service]
 	_, known := r.Places.Backends[key]

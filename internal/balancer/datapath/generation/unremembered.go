@@ -24,8 +24,8 @@ func (c *Revision) NoteUnremembered(turn func(id uint32) mapmem.Storage, clock u
 	}
 }
 
-// bringsBack says whether a service has a backend that left lately and is configured again: to its earlier flows it is
-// another backend.
+// bringsBack reports whether a service has a backend that left lately and is configured again: to its earlier flows it
+// is another backend.
 func (r *PlaceChange) bringsBack(after *Record) (returns bool) {
 	after.endpointsOf(func(key endpointKey, _ natEndpoint) {
 		previous, there := r.Places.Previous[key]

@@ -28,7 +28,7 @@ type Kept struct {
 	Services   int
 	Changed    time.Time
 	// FailOpen is when packets for the VIPs begin or began to be left to the kernel, to within a second; zero where
-	// they never will be, or where that is unknown. IsFailOpen says whether they are left to it now.
+	// they never will be, or where that is unknown. IsFailOpen reports whether they are left to it now.
 	FailOpen   time.Time
 	IsFailOpen bool
 }
@@ -87,7 +87,7 @@ func (k *Keeper) failOpenAt() (when time.Time, is bool, err error) {
 }
 
 // Sweep removes a kept data plane that was attached by links of which none is on an interface any more: the interfaces,
-// or their network namespace, are gone. It says whether it removed one.
+// or their network namespace, are gone. It reports whether it removed one.
 func Sweep(keep *Location) (swept bool, err error) {
 	names, err := keep.Store.Links()
 	// Programs at sockets are on no interface.

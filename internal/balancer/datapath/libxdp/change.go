@@ -119,8 +119,8 @@ func without(all []Component, ids ...ebpf.ProgramID) []Component {
 	return slices.DeleteFunc(slices.Clone(all), func(c Component) bool { return slices.Contains(ids, c.ID) })
 }
 
-// retries bounds how often a change begins anew since the interface's program was exchanged meanwhile: libxdp
-// does not hold the lock then.
+// retries bounds how often a change begins again since the interface's program was exchanged meanwhile: libxdp does not
+// hold the lock then.
 const retries = 20
 
 // change puts a dispatcher with other components in the place of the one that is there.
@@ -187,7 +187,7 @@ func (p *Place) changeOnce(edit func([]Component) []Component) error {
 	return nil
 }
 
-// same says whether components are the same programs in the same places.
+// same reports whether components are the same programs in the same places.
 func same(a, b []Component) bool {
 	return slices.EqualFunc(a, b, func(a, b Component) bool { return a.ID == b.ID && a.slot == b.slot })
 }
@@ -308,7 +308,7 @@ func (n *nic) sweep(now ebpf.ProgramID, known []ebpf.ProgramID) error {
 	return err
 }
 
-// isComplete says whether all programs of a dispatcher are pinned in a directory. A directory that cannot be read
+// isComplete reports whether all programs of a dispatcher are pinned in a directory. A directory that cannot be read
 // counts as whole.
 func isComplete(dir string, id ebpf.ProgramID) bool {
 	d, err := describe(id)
@@ -327,7 +327,7 @@ func isComplete(dir string, id ebpf.ProgramID) bool {
 	return true
 }
 
-// hasOneOf says whether one of the programs that are pinned in a directory is one of these.
+// hasOneOf reports whether one of the programs that are pinned in a directory is one of these.
 func hasOneOf(dir string, ids []ebpf.ProgramID) bool {
 	for i := range Slots {
 		c, err := open(filepath.Join(dir, programPin(i)), slot{})

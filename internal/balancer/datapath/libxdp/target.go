@@ -44,7 +44,7 @@ func TargetOf(index int) (*Target, error) {
 	return &Target{d}, nil
 }
 
-// Close lets go of the dispatcher.
+// Close releases the dispatcher.
 func (t *Target) Close() { t.of.close() }
 
 // Prepare prepares an XDP program for loading into a slot of the dispatcher, which must stay open until then. The

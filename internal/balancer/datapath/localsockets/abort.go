@@ -19,7 +19,7 @@ import (
 )
 
 // Datagrams of a connected UDP socket pass no program, so it cannot be given another backend when its own goes. It is
-// ended instead (bpf/balancer/local/abort.bpf.c): its program gets ECONNABORTED, and connects anew.
+// ended instead (bpf/balancer/local/abort.bpf.c): its program gets ECONNABORTED, and connects again.
 
 // loadAborter loads the program that ends sockets. Where the kernel lacks support for it, the other programs work
 // without it.
@@ -45,7 +45,7 @@ func (s *Sockets) loadAborter(m *generation.Memory, shared *sharedmaps.Maps) err
 	return nil
 }
 
-// isConnected says whether a socket is a UDP socket that is connected to a backend.
+// isConnected reports whether a socket is a UDP socket that is connected to a backend.
 func isConnected(s *objects.LocalLocalSocket) bool {
 	for i := range s.Peers {
 		p := &s.Peers[i]

@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 )
 
-// Find opens the programs that another process has left at sockets. An incomplete set it detaches: it is attached anew
+// Find opens the programs that another process has left at sockets. An incomplete set it detaches: it is attached again
 // where it is still wanted.
 func Find(store *pins.Store, set uint64) (*Sockets, error) {
 	s := &Sockets{holds: make([]attach.Hold, len(socketHooks)), programs: make([]*ebpf.Program, len(socketHooks))}

@@ -26,10 +26,10 @@ import (
 	"github.com/jeoul/jeoul/internal/host/namespace"
 )
 
-// Clients on the balancer's own host: their packets for a VIP never arrive on an interface. Programs at
-// the socket hooks of a control group give a socket its backend when it connects or sends
-// (bpf/balancer/local/). They read the memory of the generation, so that a change holds for sockets
-// and for packets at once, and are loaded anew with each generation.
+// Clients on the balancer's own host: their packets for a VIP never arrive on an interface. Programs at the socket
+// hooks of a control group give a socket its backend when it connects or sends (bpf/balancer/local/). They read the
+// memory of the generation, so that a change holds for sockets and for packets at once, and are loaded again with each
+// generation.
 
 // socketHooks are where the programs are attached, by their names in the object.
 var socketHooks = []struct {
@@ -305,12 +305,12 @@ func (c *Change) InUse() *Sockets {
 	return c.Next
 }
 
-// stays says whether the programs are at the same control group before and after.
+// stays reports whether the programs are at the same control group before and after.
 func (c *Change) stays() bool {
 	return c.Before != nil && c.Next != nil && c.Before.id == c.Next.id
 }
 
-// Undo takes back what Begin did: the programs before are in use again.
+// Undo undoes what Begin did: the programs before are in use again.
 func (c *Change) Undo() (err error) {
 	if c.Next == nil {
 		return nil

@@ -128,7 +128,7 @@ func NewDirectory(memory Storage, size uint32, six bool) *Directory {
 }
 
 // Reserve finds a slot for a key, which may have another one already: one that a search comes to later, if there is
-// one, for then the old one can be freed at once.
+// one, because then the old one can be freed at once.
 func (d *Directory) Reserve(key Key) (slot uint32, ok bool) {
 	if _, waits := d.duplicates[key]; waits {
 		return 0, false
@@ -228,7 +228,7 @@ func (d *Directory) release(slot uint32) {
 	}
 }
 
-// isEmpty says whether searches end at a slot.
+// isEmpty reports whether searches end at a slot.
 func (d *Directory) isEmpty(slot uint32) bool {
 	element := d.element(slot)
 	return element.Load(0) == 0 && (!d.six || element.Load(1) == 0)

@@ -91,8 +91,7 @@ func (g *Grace) finish(before uint64) {
 	}
 }
 
-// Wait frees all that is waiting, now. It keeps the lock. It says whether there was
-// anything.
+// Wait frees all that is waiting, now. It keeps the lock. It reports whether there was anything.
 func (g *Grace) Wait() bool {
 	n := len(g.waiting)
 	if n == 0 {

@@ -76,7 +76,7 @@ func StoreHalf(w Storage, half uint32, value uint32) {
 	atomic.StoreUint32(&ElementsOf[uint32](w)[half], value)
 }
 
-// SameMap says whether two handles are of one map.
+// SameMap reports whether two handles are of one map.
 func SameMap(a, b *ebpf.Map) bool {
 	one, errA := a.Info()
 	two, errB := b.Info()

@@ -50,12 +50,12 @@ func (r *Rows) Get(index uint32) objects.XDPBackend {
 	return b
 }
 
-// NeedsSpare says whether set will take a spare row.
+// NeedsSpare reports whether set will take a spare row.
 func (r *Rows) NeedsSpare(index uint32, value *objects.XDPBackend) bool {
 	return !r.fresh[index] && !r.isOwn(index, value)
 }
 
-// isOwn says whether the index's own row holds that value; it is never changed once packets may read it, but for its
+// isOwn reports whether the index's own row holds that value; it is never changed once packets may read it, but for its
 // reference to a spare row.
 func (r *Rows) isOwn(index uint32, value *objects.XDPBackend) bool {
 	own, wanted := r.row(index), WordsOf(value)
@@ -95,7 +95,7 @@ func (r *Rows) Set(index uint32, value *objects.XDPBackend, later *Grace) {
 	}
 }
 
-// IsFresh says whether no packet has had a reason to look at an index yet.
+// IsFresh reports whether no packet has had a reason to look at an index yet.
 func (r *Rows) IsFresh(index uint32) bool { return r.fresh[index] }
 
 // Spares returns how many spare rows there are.

@@ -66,7 +66,7 @@ func (t Table) Enable(ipv4, ipv6 bool) {
 	atomic.StoreUint64(word, atomic.LoadUint64(word)>>32<<32|uint64(state))
 }
 
-// Enabled says whether packets use the mirror.
+// Enabled reports whether packets use the mirror.
 func (t Table) Enabled() bool { return uint32(atomic.LoadUint64(t.control())) != 0 }
 
 // control is the word of state, in its low half, and of epoch. The data plane is little endian, as its objects are.
@@ -134,7 +134,7 @@ func span(p netip.Prefix) (from, to int) {
 	return from, from + 1<<max(groupBits-p.Bits(), 0)
 }
 
-// isNet says whether a prefix is an IPv6 network of 64 bits, or a part of one.
+// isNet reports whether a prefix is an IPv6 network of 64 bits, or a part of one.
 func isNet(p netip.Prefix) bool { return p.Addr().Is6() && p.Bits() >= netBits }
 
 // add lays a route out. Those of shorter prefixes are there.

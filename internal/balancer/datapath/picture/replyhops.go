@@ -100,8 +100,8 @@ func (r *Reader) EnableReplyRoutes(routes lb.ReplyRoutes) error {
 	return r.withMirror(func(t mirror.Table) { t.Enable(routes.IPv4, routes.IPv6) })
 }
 
-// ReplyRoutesEnabled says whether packets go by the routes that were written, and whether there are packets that could.
-// Errors: ErrClosed.
+// ReplyRoutesEnabled reports whether packets go by the routes that were written, and whether there are packets that
+// could. Errors: ErrClosed.
 func (r *Reader) ReplyRoutesEnabled() (holds, could bool, err error) {
 	err = r.withMirror(func(t mirror.Table) { holds, could = t.Enabled(), true })
 	return holds, could, err

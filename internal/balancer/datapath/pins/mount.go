@@ -18,7 +18,7 @@ const mountName = "bpf"
 
 func mountPoint(stateDir string) string { return filepath.Join(stateDir, mountName) }
 
-// isBPF says whether a directory is on a bpf file system.
+// isBPF reports whether a directory is on a bpf file system.
 func isBPF(dir string) bool {
 	var stat unix.Statfs_t
 	return unix.Statfs(dir, &stat) == nil && int64(stat.Type) == unix.BPF_FS_MAGIC
@@ -72,9 +72,8 @@ func mount(dir string) error {
 	return nil
 }
 
-// Private says whether the store is on a bpf file system that ends with this process, for it is in a
-// mount namespace that the process' parent is not in: `ip netns exec` and `unshare --mount` make one
-// for each command.
+// Private reports whether the store is on a bpf file system that ends with this process, because it is in a mount
+// namespace that the process' parent is not in: `ip netns exec` and `unshare --mount` make one for each command.
 func (s *Store) Private() bool {
 	if strings.HasPrefix(s.dir, filepath.Join(system, balancersDir)+"/") {
 		return false

@@ -79,9 +79,9 @@ func Open(stateDir, instance string) (*Store, error) {
 	}
 }
 
-// Renew opens the store anew where its directory is not at its path any more: its bpf file system was unmounted,
-// or another one mounted over it. Then it is empty, and true is returned. Only of a store that Open has
-// opened. Errors are those of Open; after one the store is as it was.
+// Renew opens the store again where its directory is not at its path any more: its bpf file system was unmounted, or
+// another one mounted over it. Then it is empty, and true is returned. Only of a store that Open has opened. Errors are
+// those of Open; after one the store is as it was.
 func (s *Store) Renew() (bool, error) {
 	if now, err := os.Lstat(s.dir); err == nil {
 		if held, err := s.lock.Stat(); err == nil && os.SameFile(held, now) {
@@ -345,7 +345,7 @@ func removeRoot(root string) error {
 }
 
 // Clear removes all pins but contents, which detaches pinned links, and keeps the lock. A content may be of use without
-// them: it may have the changes to the host that are to be taken back.
+// them: it may have the changes to the host that are to be undone.
 func (s *Store) Clear() error {
 	names, err := s.names()
 	for _, n := range names {

@@ -167,7 +167,7 @@ func TestOpenAmongReaders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The start tries in vain at first.
+	// The start tries without success at first.
 	time.AfterFunc(3*pause, reader.Close)
 	s, err = Open(dir, "run-eth0.1-7")
 	if err != nil {
@@ -194,7 +194,7 @@ func TestTidy(t *testing.T) {
 	if err := os.Remove(s.Dir()); err != nil {
 		t.Fatal(err)
 	}
-	// Other tests' balancers may make it anew at any time, for a directory of theirs.
+	// Other tests' balancers may make it again at any time, for a directory of theirs.
 	for late := time.Now().Add(10 * time.Second); ; {
 		if err := RemoveEmptyRoots(dir); err != nil {
 			t.Fatal(err)

@@ -27,7 +27,7 @@ var numbersIn = map[string][]string{
 // AddedMaps are shared maps that builds before 0.5 do not have, and that begin empty.
 var AddedMaps = []string{objects.XDPMapReplyHops, objects.XDPMapReplyRoutes, objects.XDPMapReplyBlocks}
 
-// A start makes shared maps in another build's layout anew. Their contents are asked for again (ways, reply_hops,
+// A start makes shared maps in another build's layout again. Their contents are asked for again (ways, reply_hops,
 // reply_routes, reply_blocks), counted or written again (turns, loads), carried over by name (outcomes), read field by
 // field (flows, counters of backends, prefixes), or valid for only a second (allowances) or half a minute (fragments).
 
@@ -64,8 +64,8 @@ var SharedLayouts = sync.OnceValues(func() (map[string]string, error) {
 	return layouts, nil
 })
 
-// FlowMaps are those that flows are in. Where one of them is laid out differently, all are made anew, and
-// the flows are carried over: an entry of the returns leads to the place of a flow.
+// FlowMaps are those that flows are in. Where one of them is laid out differently, all are recreated, and the flows are
+// carried over: an entry of the returns leads to the place of a flow.
 var FlowMaps = []string{objects.XDPMapFlows, objects.XDPMapNewcomers, objects.XDPMapReturns}
 
 // OtherLayouts lists the shared maps whose layout differs from ours, or that are missing.

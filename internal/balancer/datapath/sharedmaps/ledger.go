@@ -12,7 +12,7 @@ import (
 )
 
 // Ledger corrects the maps' counters: an index that changes its owner starts from 0, and the counts of a map that was
-// replaced are added. Its Go maps are never changed, for a picture has them: each change makes others.
+// replaced are added. Its Go maps are never changed, because a picture has them: each change makes others.
 type Ledger struct {
 	// Baselines[i] is the count of index i when its present owner got it.
 	Baselines map[uint32]lb.BackendCount

@@ -137,7 +137,7 @@ func New(newMap func(*ebpf.MapSpec) (*ebpf.Map, error), spec *ebpf.CollectionSpe
 	return next, nil
 }
 
-// dropMemory drops the memory of a map that was made anew: the set has the old map's, which belongs to the old set.
+// dropMemory drops the memory of a map that was recreated: the set has the old map's, which belongs to the old set.
 func (s *Maps) dropMemory(made *ebpf.Map) {
 	switch made {
 	case s.Turns.Map:
@@ -159,7 +159,7 @@ func (s *Maps) dropMemory(made *ebpf.Map) {
 	}
 }
 
-// MapVectors maps the memory of new vectors, and copies the old ones' contents, except routes, which are written anew.
+// MapVectors maps the memory of new vectors, and copies the old ones' contents, except routes, which are written again.
 func (s *Maps) MapVectors(old *Maps) error {
 	for _, v := range []struct {
 		new  *array

@@ -21,7 +21,7 @@ type Move struct {
 	From, To *Maps
 	// Previous are further tables that an earlier process has left.
 	Previous *PreviousFlows
-	// Returns makes the entries anew that lead to the flows of full NAT.
+	// Returns makes the entries again that lead to the flows of full NAT.
 	Returns flowtable.ReplyKeys
 	// Memory is that of the programs that use the new tables.
 	Memory *generation.Memory
@@ -46,7 +46,7 @@ type PreviousFlows struct {
 // PreviousTable is a table of flows among PreviousFlows.
 type PreviousTable interface {
 	flowtable.Source
-	// IsOf says whether it is that map.
+	// IsOf reports whether it is that map.
 	IsOf(*ebpf.Map) bool
 	Close()
 }
@@ -64,7 +64,7 @@ func (f *PreviousFlows) Close() {
 	f.Proven, f.Unproven = nil, nil
 }
 
-// Any says whether there are such tables.
+// Any reports whether there are such tables.
 func (f *PreviousFlows) Any() bool { return f != nil && len(f.Proven)+len(f.Unproven) > 0 }
 
 // Begin copies all flows, and then those that have changed meanwhile. From then on the janitor deletes no flow, until
@@ -84,9 +84,9 @@ func (m *Move) needed() bool {
 	return m.From.Proven != m.To.Proven || m.From.Unproven != m.To.Unproven || m.Previous.Any()
 }
 
-// Finish copies the beginnings and ends of flows since Begin: at once, for the new programs do not know them before,
-// and once more when no old program runs any more. Until then the new programs drop packets that may be of such a flow
-// (flows_are_moving() in bpf/balancer/flow/track.h).
+// Finish copies the beginnings and ends of flows since Begin: at once, because the new programs do not know them
+// before, and once more when no old program runs any more. Until then the new programs drop packets that may be of such
+// a flow (flows_are_moving() in bpf/balancer/flow/track.h).
 func (m *Move) Finish() {
 	if !m.Begun {
 		return

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A snapshot is a line of JSON for the head, one for each service, and one with the checksum
-// of those before: of 10,000 services of which one has changed, only that one is encoded anew.
+// A snapshot is a line of JSON for the head, one for each service, and one with the checksum of those before: of 10,000
+// services of which one has changed, only that one is encoded again.
 
 // castagnoli is the polynomial of CRC-32C, which processors compute in hardware.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -109,7 +109,7 @@ type ElementLayout struct {
 	Fields map[string]Field `json:"fields"`
 }
 
-// Equal says whether two are the same.
+// Equal reports whether two are the same.
 func (l ElementLayout) Equal(o ElementLayout) bool {
 	return l.Size == o.Size && maps.Equal(l.Fields, o.Fields)
 }

@@ -18,7 +18,7 @@ import (
 // MaxMembers is the number of backends of one service that its table can name.
 const MaxMembers = int(objects.XDPSlotBitsSLOT_MEMBER)
 
-// smallTable is the largest number of slots of a table that is filled anew for each change, in a few milliseconds.
+// smallTable is the largest number of slots of a table that is filled again for each change, in a few milliseconds.
 // Larger ones are derived from the table of all backends, which is filled once: then a change takes little more than
 // copying it. Smaller ones are not: when a backend is taken out of the configuration the table of all changes, and
 // slots that the backend had left to others move once more.
@@ -150,12 +150,12 @@ func Weight(s *lb.RoutedService, i int) uint16 {
 	return 1
 }
 
-// same says whether two make the same table.
+// same reports whether two make the same table.
 func (f *FullRecipe) same(o *FullRecipe) bool {
 	return f.Size == o.Size && slices.Equal(f.All, o.All) && slices.Equal(f.Shares, o.Shares)
 }
 
-// makes says whether t is the recipe's table.
+// makes reports whether t is the recipe's table.
 func (r *Recipe) makes(t *Table) bool {
 	return t != nil && t.Scheduler == r.Scheduler && t.FullRecipe.same(&r.FullRecipe) &&
 		slices.Equal(t.Owners, r.Owners) && slices.Equal(t.Weights, r.Weights)

@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/maglev"
 )
 
-// largeTable is a prime of more slots than are filled anew for each change.
+// largeTable is a prime of more slots than are filled again for each change.
 const largeTable = 131_101
 
 // ownersOf returns the backend of each slot of a table.

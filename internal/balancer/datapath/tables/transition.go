@@ -72,7 +72,7 @@ func (s *SlotSet) each(do func(slot int)) {
 	}
 }
 
-// Empty says whether there is no slot in it.
+// Empty reports whether there is no slot in it.
 func (s *SlotSet) Empty() bool { return s == nil || s.Count == 0 }
 
 // AllSlots returns the set of all slots.
@@ -256,7 +256,7 @@ func Renumbered(old, new []netip.AddrPort) []int32 {
 	return numbers
 }
 
-// InTransition says whether some packets go by more than the table alone.
+// InTransition reports whether some packets go by more than the table alone.
 func (v View) InTransition() bool { return v.Base != nil || !v.Moved.Empty() }
 
 // quietRounds is how many rounds of the janitor without a flow of the service end the

@@ -63,8 +63,8 @@ func (f *Found) findAttached(sets []uint64, ports []attach.Port) error {
 	return &Unusable{"none of its programs is attached to an interface"}
 }
 
-// isAttached says whether one of these programs, by the index of their interface, is attached by a method, and whether
-// a program of ours is on each of the interfaces.
+// isAttached reports whether one of these programs, by the index of their interface, is attached by a method, and
+// whether a program of ours is on each of the interfaces.
 func (f *Found) isAttached(w attach.Method, ids map[int]ebpf.ProgramID) (one, whole bool) {
 	there := map[int]ebpf.ProgramID{}
 	for _, a := range f.attached {

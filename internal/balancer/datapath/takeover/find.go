@@ -35,7 +35,7 @@ type Found struct {
 	// Stale: after the snapshot, changes were made that no snapshot has.
 	Stale  bool
 	Shared *sharedmaps.Maps
-	// Differ lists the shared maps that are made anew; Previous and Backends are the earlier counters, of those among
+	// Differ lists the shared maps that are recreated; Previous and Backends are the earlier counters, of those among
 	// them.
 	Differ   []string
 	Previous *sharedmaps.PreviousOutcomes

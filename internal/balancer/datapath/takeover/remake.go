@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
-// Between two builds, shared maps may differ in their layout. Those for which that is possible are made anew beside the
+// Between two builds, shared maps may differ in their layout. Those for which that is possible are recreated beside the
 // old ones, which packets use until the programs are exchanged.
 
 // remake makes a shared map in the place of one with another layout, which it closes or keeps for its counters.
@@ -55,7 +55,7 @@ func (f *Found) remake(name string, old *ebpf.Map, like *ebpf.MapSpec) (*ebpf.Ma
 	return sharedmaps.MakeLike(name, spec)
 }
 
-// remakePrefixes makes that map anew with the same numbers of lists, to which services and endpoints refer, also those
+// remakePrefixes makes that map again with the same numbers of lists, to which services and endpoints refer, also those
 // of backends that have left.
 func (f *Found) remakePrefixes(old *ebpf.Map, spec *ebpf.MapSpec) (*ebpf.Map, error) {
 	defer old.Close()
@@ -103,7 +103,7 @@ func (f *Found) keepFlowTable(name string, old *ebpf.Map) (entries uint32, err e
 	return table.BucketsNeeded(), nil
 }
 
-// RewriteLimits writes the limits and addresses in turns and loads that were made anew. Active flows are counted with
+// RewriteLimits writes the limits and addresses in turns and loads that were recreated. Active flows are counted with
 // the first change; until then limits let more in.
 func (f *Found) RewriteLimits(r *generation.Register) {
 	now := atomic.LoadUint32(&f.Memory.Head().Clock) | 1

@@ -26,7 +26,7 @@ type Tracing struct {
 	slots [MaxCaptures]*Capture
 }
 
-// IsOwn says whether a map of the traced programs is one that the plain ones have not.
+// IsOwn reports whether a map of the traced programs is one that the plain ones have not.
 func IsOwn(name string) bool {
 	return strings.HasPrefix(name, "trace_") || strings.HasPrefix(name, "capture_")
 }
@@ -61,7 +61,7 @@ func New(spec *ebpf.CollectionSpec, dryRun bool) (*Tracing, error) {
 	return t, nil
 }
 
-// IsDryRun says whether programs that are loaded with it answer questions: they count and keep nothing.
+// IsDryRun reports whether programs that are loaded with it answer questions: they count and keep nothing.
 func (t *Tracing) IsDryRun() bool { return t.Reader != nil }
 
 // sizeRings makes the rings of a spec as small as this machine's pages allow: the object has the smallest page of all

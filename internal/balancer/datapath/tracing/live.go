@@ -84,7 +84,7 @@ func FilterOf(r capture.Request) (traced.XdpCaptureFilter, error) {
 	return f, err
 }
 
-// Resolve looks up anew the services and backends that captures name: a change may have given them other numbers. A
+// Resolve looks up again the services and backends that captures name: a change may have given them other numbers. A
 // capture of a service that is gone takes none of its packets until it is back.
 func (t *Loaded) Resolve(r *generation.Register) {
 	if t == nil {

@@ -51,8 +51,8 @@ func (c *Checker) Check(ctx context.Context, endpoint health.Endpoint, check *lb
 	return answer
 }
 
-// Start begins a check of a TCP connection to a backend's own address, and says whether it is one:
-// see health.Starter.
+// Start begins a check of a TCP connection to a backend's own address, and reports whether it is one: see
+// health.Starter.
 func (c *Checker) Start(ctx context.Context, endpoint health.Endpoint, check *lb.Check, within time.Duration,
 	done func(health.Answer)) bool {
 	if check.Type != lb.CheckTCP || endpoint.Via == lb.ViaVIP {

@@ -92,7 +92,7 @@ func (n *connector) start(to netip.AddrPort, check *lb.Check, within time.Durati
 	}
 }
 
-// look says whether the connection is established or has failed, and the error. To connect once more is one system
+// look reports whether the connection is established or has failed, and the error. To connect once more is one system
 // call, where to poll and to read the socket's error are two (connect(2)).
 func (c *connecting) look() (over bool, err error) { return connectAgain(c.fd, c.to) }
 

@@ -139,7 +139,7 @@ func (c *conn) connected() error {
 	return result
 }
 
-// connectAgain says whether a connection is established or has failed, and the error.
+// connectAgain reports whether a connection is established or has failed, and the error.
 func connectAgain(fd int, to unix.Sockaddr) (over bool, err error) {
 	switch err := unix.Connect(fd, to); err {
 	case nil, unix.EISCONN:

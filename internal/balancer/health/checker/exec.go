@@ -140,8 +140,8 @@ func (p *program) kill() {
 	killMarked(p.mark)
 }
 
-// killMarked kills the processes that have the mark in their environment: children that left the
-// process group have it still. It looks again, for they may have had children meanwhile.
+// killMarked kills the processes that have the mark in their environment: children that left the process group have it
+// still. It looks again, because they may have had children meanwhile.
 func killMarked(mark string) {
 	const rounds = 3
 	for range rounds {

@@ -102,8 +102,7 @@ func (e echo) request() []byte {
 	return packet
 }
 
-// answers says whether a packet is the reply to the request. A raw IPv4 socket has the IP header
-// before it.
+// answers reports whether a packet is the reply to the request. A raw IPv4 socket has the IP header before it.
 func (e echo) answers(packet []byte) bool {
 	protocol, reply := 1, icmp.Type(ipv4.ICMPTypeEchoReply)
 	if e.six {

@@ -156,7 +156,7 @@ func (c *Controller) reconcile(ctx context.Context) {
 	c.publish()
 }
 
-// retryRefused says whether refused services are to be tried again: the balancer's file may be another by now.
+// retryRefused reports whether refused services are to be tried again: the balancer's file may be another by now.
 func (c *Controller) retryRefused() bool {
 	return len(c.refused) > 0 && time.Since(c.Health().Pushed) > reachInterval
 }
@@ -191,8 +191,8 @@ func (c *Controller) pushAll(ctx context.Context) {
 	}
 }
 
-// isPushed says whether the balancer has the services that the last hand-over brought: an operator may have put others
-// into the source.
+// isPushed reports whether the balancer has the services that the last hand-over brought: an operator may have put
+// others into the source.
 func (c *Controller) isPushed(ctx context.Context) bool {
 	generation, err := c.opt.Generation(ctx, c.opt.Pusher.Source)
 	if err != nil {
@@ -205,7 +205,7 @@ func (c *Controller) isPushed(ctx context.Context) bool {
 	return generation == c.health.Generation
 }
 
-// readPools reads the pools anew. Where they cannot be read, those before stay.
+// readPools reads the pools again. Where they cannot be read, those before stay.
 func (c *Controller) readPools() {
 	read, err := c.currentPools()
 	if err != nil {

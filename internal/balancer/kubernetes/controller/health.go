@@ -59,7 +59,7 @@ type Health struct {
 	Refused    map[string]string `json:"refused,omitempty"`
 }
 
-// Ready says whether the balancer has a picture that is not old.
+// Ready reports whether the balancer has a picture that is not old.
 func (h Health) Ready() bool {
 	return h.Synced && len(h.Watches) == 0 && h.Balancer == Trouble{} && !h.Pushed.IsZero()
 }

@@ -44,7 +44,7 @@ func (h *reportRecorder) Eventf(_, _ runtime.Object, kind, reason, _, note strin
 	h.events = append(h.events, fmt.Sprintf("%s %s: %s", kind, reason, fmt.Sprintf(note, args...)))
 }
 
-// has says whether the last report has a trouble of a kind, of which a text is part.
+// has reports whether the last report has a trouble of a kind, of which a text is part.
 func (h *reportRecorder) has(kind ops.TroubleKind, text string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -14,8 +14,8 @@ type reference struct {
 	name                    string
 }
 
-// granted says whether a ReferenceGrant in the other namespace allows a reference to a kind of the core group, or the
-// namespace is the same.
+// granted reports whether a ReferenceGrant in the other namespace allows a reference to a kind of the core group, or
+// the namespace is the same.
 func granted(grants []*v1.ReferenceGrant, r reference) bool {
 	if r.fromNamespace == r.toNamespace {
 		return true

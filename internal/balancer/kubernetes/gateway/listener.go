@@ -84,7 +84,7 @@ func (l *listener) findConflict(before []*listener) {
 	}
 }
 
-// allowsNamespace says whether routes of a namespace may attach to a listener of a Gateway.
+// allowsNamespace reports whether routes of a namespace may attach to a listener of a Gateway.
 func (p *Plan) allowsNamespace(g *v1.Gateway, l *listener, namespace string) bool {
 	allowed := l.spec.AllowedRoutes
 	if allowed == nil || allowed.Namespaces == nil {
@@ -123,7 +123,7 @@ func (l *listener) hostnamesOf(r *route) (names []string, any bool) {
 	return names, len(names) > 0
 }
 
-// matchesWildcard says whether a name, which may be a wildcard, is one that another stands for.
+// matchesWildcard reports whether a name, which may be a wildcard, is one that another stands for.
 func matchesWildcard(name, other string) bool {
 	if name == other {
 		return true

@@ -29,7 +29,7 @@ func NewPlan(o Objects, settings Settings) *Plan {
 	return p
 }
 
-// isOurs says whether a Gateway is of a class that is ours and accepted.
+// isOurs reports whether a Gateway is of a class that is ours and accepted.
 func (p *Plan) isOurs(g *v1.Gateway) bool {
 	return slices.ContainsFunc(p.objects.Classes, func(c *v1.GatewayClass) bool {
 		return c.Name == string(g.Spec.GatewayClassName) && p.isOwnClass(c) && c.Spec.ParametersRef == nil

@@ -125,10 +125,10 @@ type listener struct {
 	services []string
 }
 
-// isServed says whether the listener is to have a service.
+// isServed reports whether the listener is to have a service.
 func (l *listener) isServed() bool { return l.accepted.ok() && l.usable() }
 
-// usable says whether the objects that the listener refers to are there: one whose kinds of routes are only partly
+// usable reports whether the objects that the listener refers to are there: one whose kinds of routes are only partly
 // known is.
 func (l *listener) usable() bool {
 	return l.resolved.ok() || l.resolved.reason == string(v1.ListenerReasonInvalidRouteKinds) && len(l.kinds) > 0

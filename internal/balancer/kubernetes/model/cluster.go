@@ -57,7 +57,7 @@ type ServiceSettings map[string]annotations.Settings
 
 // Verdict is the result for a Service.
 type Verdict struct {
-	// Ours says whether the Service is to be served at all. Of others, only Problems is set, where they seem to be
+	// Ours reports whether the Service is to be served at all. Of others, only Problems is set, where they seem to be
 	// meant for us and are not.
 	Ours bool
 	// Addresses are the addresses that its status is to have. Mode is the mode by which it is served.
@@ -68,7 +68,7 @@ type Verdict struct {
 	Unassigned, Problems []Problem
 }
 
-// Equal says whether two verdicts are the same.
+// Equal reports whether two verdicts are the same.
 func (v Verdict) Equal(o Verdict) bool {
 	return v.Ours == o.Ours && v.Mode == o.Mode && slices.Equal(v.Addresses, o.Addresses) &&
 		slices.Equal(v.Unassigned, o.Unassigned) && slices.Equal(v.Problems, o.Problems)
@@ -208,7 +208,7 @@ func (b *builder) sortServices() {
 	b.Services, b.Owners = services, owners
 }
 
-// selectService says whether a Service is ours, and records its faults as far as they can be found without its
+// selectService reports whether a Service is ours, and records its faults as far as they can be found without its
 // addresses.
 func (b *builder) selectService(s *corev1.Service, before ServiceSettings) bool {
 	key := Key(s)
@@ -239,7 +239,7 @@ func (b *builder) selectService(s *corev1.Service, before ServiceSettings) bool 
 	return true
 }
 
-// hasAnnotations says whether a Service that is of another type has annotations of ours.
+// hasAnnotations reports whether a Service that is of another type has annotations of ours.
 func hasAnnotations(s *corev1.Service) bool {
 	for name := range s.Annotations {
 		if strings.HasPrefix(name, annotations.Prefix) {
@@ -290,7 +290,7 @@ func (b *builder) claimOf(s *corev1.Service) pools.Claim {
 	return c
 }
 
-// requiresDual says whether a Service must have an address of each of its families.
+// requiresDual reports whether a Service must have an address of each of its families.
 func requiresDual(s *corev1.Service) bool {
 	return s.Spec.IPFamilyPolicy == nil || *s.Spec.IPFamilyPolicy != corev1.IPFamilyPolicyPreferDualStack
 }
@@ -335,7 +335,8 @@ func statusAddresses(s *corev1.Service) (list []netip.Addr) {
 	return list
 }
 
-// isStatusManager says whether this controller, on whichever balancer, wrote the addresses in the status of a Service.
+// isStatusManager reports whether this controller, on whichever balancer, wrote the addresses in the status of a
+// Service.
 func isStatusManager(s *corev1.Service) bool {
 	return slices.ContainsFunc(s.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
 		return m.Manager == FieldManager && m.Subresource == "status"

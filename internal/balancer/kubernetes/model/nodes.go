@@ -16,7 +16,7 @@ import (
 const (
 	// taintScaleDown is the taint by which the cluster autoscaler marks a node that it is about to remove.
 	taintScaleDown = "ToBeDeletedByClusterAutoscaler"
-	// taintOutOfService is the taint by which a person marks a node that is down for good.
+	// taintOutOfService is the taint by which a person marks a node that is down permanently.
 	taintOutOfService = corev1.TaintNodeOutOfService
 )
 
@@ -57,7 +57,7 @@ func nodesOf(list []*corev1.Node) nodes {
 	return all
 }
 
-// isDraining says whether a node is to take no new flow from outside of the cluster.
+// isDraining reports whether a node is to take no new flow from outside of the cluster.
 func isDraining(n *corev1.Node) bool {
 	_, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]
 	return excluded || n.DeletionTimestamp != nil || slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {

@@ -122,7 +122,7 @@ type allocation struct {
 	next map[*Range]netip.Addr
 }
 
-// isRequested says whether a Service asks for addresses.
+// isRequested reports whether a Service asks for addresses.
 func (a *allocation) isRequested(c Claim) bool { return len(c.Requested) > 0 }
 
 // userOf returns a Service that has a port of the claim's at an address; empty if none has.
@@ -357,7 +357,7 @@ func (a *allocation) findFree(c Claim, family Family) (netip.Addr, Problem) {
 				family, strings.Join(names, ", "))}
 }
 
-// anyFree says whether pools have an address of a family that no Service has.
+// anyFree reports whether pools have an address of a family that no Service has.
 func (a *allocation) anyFree(pools []Pool, family Family) bool {
 	for i := range pools {
 		for j := range pools[i].Ranges {

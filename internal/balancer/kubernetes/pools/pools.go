@@ -21,7 +21,7 @@ type Range struct {
 	Network netip.Prefix
 }
 
-// Contains says whether an address is in the range.
+// Contains reports whether an address is in the range.
 func (r Range) Contains(addr netip.Addr) bool {
 	return addr.BitLen() == r.First.BitLen() && r.First.Compare(addr) <= 0 && addr.Compare(r.Last) <= 0
 }
@@ -37,9 +37,9 @@ func (r Range) String() string {
 	return r.First.String() + "-" + r.Last.String()
 }
 
-// isAutomatic says whether an address may be given to a Service that does not ask for it: the first and the last one of
-// an IPv4 network, and the anycast address of an IPv6 network's routers (RFC 4291 section 2.6.1), are left out, since
-// the range may be a whole subnet.
+// isAutomatic reports whether an address may be given to a Service that does not ask for it: the first and the last one
+// of an IPv4 network, and the anycast address of an IPv6 network's routers (RFC 4291 section 2.6.1), are left out,
+// since the range may be a whole subnet.
 func (r Range) isAutomatic(addr netip.Addr) bool {
 	reserved := r.Network.IsValid() && addr.BitLen()-r.Network.Bits() > 1
 	return !reserved || addr != r.First && (!addr.Is4() || addr != r.Last)
@@ -55,12 +55,12 @@ type Pool struct {
 	Namespaces []string
 }
 
-// Contains says whether an address is in the pool.
+// Contains reports whether an address is in the pool.
 func (p Pool) Contains(addr netip.Addr) bool {
 	return slices.ContainsFunc(p.Ranges, func(r Range) bool { return r.Contains(addr) })
 }
 
-// allowsNamespace says whether Services of a namespace may have addresses of the pool.
+// allowsNamespace reports whether Services of a namespace may have addresses of the pool.
 func (p Pool) allowsNamespace(namespace string) bool {
 	return len(p.Namespaces) == 0 || slices.Contains(p.Namespaces, namespace)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// needsFull says whether a difference was not taken since the balancer has another source than the one that it is
+// needsFull reports whether a difference was not taken since the balancer has another source than the one that it is
 // different from, or knows no differences, as one of an earlier version.
 func needsFull(err error) bool {
 	var problem *api.Problem
@@ -78,7 +78,7 @@ func (p *Pusher) difference(services []lb.Service) (changed []lb.Service, remove
 	return changed, removed
 }
 
-// Same says whether two pictures have the same services, which mostly share their memory.
+// Same reports whether two pictures have the same services, which mostly share their memory.
 func Same(a, b []lb.Service) bool {
 	if len(a) != len(b) {
 		return false
@@ -91,7 +91,7 @@ func Same(a, b []lb.Service) bool {
 	return true
 }
 
-// same says whether two services are. Those of one picture and the next mostly share their backends.
+// same reports whether two services are. Those of one picture and the next mostly share their backends.
 func same(a, b *lb.Service) bool {
 	if lb.Identical(a, b) {
 		return true

@@ -87,7 +87,7 @@ func errTooManyRounds() error {
 	return fmt.Errorf("the balancer refused other services in each of %d tries", maxRounds)
 }
 
-// Has says whether the balancer has taken a service of this name.
+// Has reports whether the balancer has taken a service of this name.
 func (p *Pusher) Has(name string) bool {
 	_, has := p.accepted[name]
 	return has

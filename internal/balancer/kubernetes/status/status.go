@@ -133,7 +133,8 @@ func (w *Writer) update(ctx context.Context, s *corev1.Service, v model.Verdict)
 		if previous != nil && previous.Status == c.Status {
 			c.LastTransitionTime = previous.LastTransitionTime
 		}
-		if previous == nil || previous.Status != c.Status || previous.Reason != c.Reason || previous.Message != c.Message {
+		if previous == nil || previous.Status != c.Status || previous.Reason != c.Reason ||
+			previous.Message != c.Message {
 			changed = true
 			w.recordCondition(s, c)
 		}

@@ -33,7 +33,7 @@ type gatewayKinds struct {
 	missing []Kind
 }
 
-// known says whether the cluster has said which kinds it has.
+// known reports whether the cluster has said which kinds it has.
 func (g *gatewayKinds) known() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -121,7 +121,7 @@ func (w *Watcher) lastRevision() uint64 {
 	return number
 }
 
-// relist has everything listed anew, and keeps the Services that there were, with their endpoints.
+// relist has everything listed again, and keeps the Services that there were, with their endpoints.
 func (w *Watcher) relist() {
 	before := w.Cluster() // with the objects that were kept already
 	kept := vanished{at: time.Now(), services: map[string]*corev1.Service{},

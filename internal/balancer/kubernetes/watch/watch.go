@@ -57,7 +57,7 @@ type State struct {
 	Since   time.Time
 	Problem string
 	// Expired counts the watches that the API server ended because it had forgotten where they were (410): all objects
-	// were listed anew then.
+	// were listed again then.
 	Expired int
 }
 
@@ -275,7 +275,7 @@ func (w *Watcher) allInformers() map[Kind]cache.SharedIndexInformer {
 // Changed has a value after each change.
 func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
-// Synced says whether all objects of all kinds have been heard of once: until then there is no picture.
+// Synced reports whether all objects of all kinds have been heard of once: until then there is no picture.
 func (w *Watcher) Synced() bool {
 	if w.gateways != nil && !w.gateways.known() || !w.hasSettled() {
 		return false

@@ -170,7 +170,7 @@ func TestGatewaysGoBack(t *testing.T) {
 	eventually(t, "it is deleted", func() bool { return len(w.Gateways().Gateways) == 0 })
 }
 
-// TestWatchExpires: a watch that the API server has forgotten (410) is counted, and all is listed anew.
+// TestWatchExpires: a watch that the API server has forgotten (410) is counted, and all is listed again.
 func TestWatchExpires(t *testing.T) {
 	client := fake.NewClientset(balanced("old"))
 	var expired atomic.Bool

@@ -90,7 +90,7 @@ func (s *Session) Statistics(ctx context.Context) (Statistics, error) {
 	return ParseStatistics(answer)
 }
 
-// Idle says whether the worker has been told to end, and waits for this session alone.
+// Idle reports whether the worker has been told to end, and waits for this session alone.
 func (s *Session) Idle(ctx context.Context) (bool, error) {
 	info, err := s.info(ctx)
 	// Those that do not count are of the connection to its master.

@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
-// ID identifies a process for good.
+// ID identifies a process permanently.
 type ID struct {
 	PID int `json:"pid"`
 	// Start is when it began, in clock ticks since the boot (proc_pid_stat(5), starttime), and Boot that boot.
@@ -42,7 +42,7 @@ func readStatus(pid int) (procfs.ProcStat, error) {
 	return process.Stat()
 }
 
-// IsRunning says whether the process has not ended.
+// IsRunning reports whether the process has not ended.
 func (i ID) IsRunning() bool {
 	if i.PID <= 0 || i.Boot != clock.Read().Boot {
 		return false

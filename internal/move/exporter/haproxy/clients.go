@@ -42,8 +42,8 @@ func (w *writer) clients() {
 	}
 }
 
-// overlap says whether a network that is allowed is within one that is denied: else all that is denied can
-// come first.
+// overlap reports whether a network that is allowed is within one that is denied: else all that is denied can come
+// first.
 func overlap(s lb.Service) bool {
 	denied := make(map[netip.Prefix]bool, len(s.Deny))
 	lengths := map[int]bool{}

@@ -97,7 +97,7 @@ func defaults(l *ledger.Ledger) string {
 	return text.String()
 }
 
-// canServe says whether HAProxy can express a service, or leaves it out.
+// canServe reports whether HAProxy can express a service, or leaves it out.
 func canServe(l *ledger.Ledger, i int) bool {
 	s, field := l.Services[i], config.ServiceField(i, "")
 	switch {

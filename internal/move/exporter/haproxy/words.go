@@ -13,7 +13,7 @@ const (
 	mostBytes = 2000
 )
 
-// fits says whether words fit a line, which holds no control characters.
+// fits reports whether words fit a line, which holds no control characters.
 func fits(words []string) bool {
 	line := quoted(words)
 	return len(words) <= mostWords && len(line) <= mostBytes && !strings.ContainsFunc(line, unicode.IsControl)

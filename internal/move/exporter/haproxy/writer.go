@@ -46,5 +46,5 @@ func duration(d time.Duration) string {
 	return fmt.Sprintf("%dms", (d+time.Millisecond-1)/time.Millisecond)
 }
 
-// speaksHTTP says whether HAProxy is to understand requests.
+// speaksHTTP reports whether HAProxy is to understand requests.
 func (w *writer) speaksHTTP() bool { return w.proxy.Speaks == lb.SpeaksHTTP }

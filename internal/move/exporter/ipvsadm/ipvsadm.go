@@ -102,7 +102,7 @@ func timeouts(l *ledger.Ledger) string {
 // seconds rounds up.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
-// CanServe says whether IPVS can express a service, or leaves it out.
+// CanServe reports whether IPVS can express a service, or leaves it out.
 func CanServe(l *ledger.Ledger, i int) bool {
 	s, field := l.Services[i], config.ServiceField(i, "")
 	switch {

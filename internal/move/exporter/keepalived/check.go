@@ -236,8 +236,8 @@ func (w *writer) exec(field string, c lb.Check, _ lb.Backend) error {
 // quotation marks.
 const plainMarks = " -_./:?=&%+,;()[]|^*"
 
-// plain says whether keepalived takes a text as it stands within quotation marks: it has variables,
-// sequences, comments and braces of its own.
+// plain reports whether keepalived takes a text as it stands within quotation marks: it has variables, sequences,
+// comments and braces of its own.
 func plain(text string) bool {
 	return text != "" && !strings.ContainsFunc(text, func(r rune) bool {
 		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'

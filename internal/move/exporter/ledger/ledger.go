@@ -68,7 +68,7 @@ func (l *Ledger) CarryBackend(i, j int, keys ...string) {
 	}
 }
 
-// Spoken says whether a writer has spoken of a field.
+// Spoken reports whether a writer has spoken of a field.
 func (l *Ledger) Spoken(field string) bool {
 	_, spoken := l.spoken[field]
 	return spoken

@@ -13,14 +13,14 @@ type Rule struct {
 	// Networks match the clients in them, or, where Others is set, all clients but those.
 	Networks []netip.Prefix
 	Others   bool
-	// Serve says whether clients that match are served.
+	// Serve reports whether clients that match are served.
 	Serve bool
 }
 
 // Everyone returns a rule on all clients.
 func Everyone(serve bool) Rule { return Rule{Others: true, Serve: serve} }
 
-// matches says whether a rule matches the clients whose smallest network, of all that are named, is node: all other
+// matches reports whether a rule matches the clients whose smallest network, of all that are named, is node: all other
 // networks that they are in contain it.
 func (r Rule) matches(node netip.Prefix) bool {
 	in := slices.ContainsFunc(r.Networks, func(n netip.Prefix) bool {
@@ -63,7 +63,7 @@ func Access(addr netip.Addr, lists ...[]Rule) (allow, deny []netip.Prefix, nobod
 	return allow, deny, false
 }
 
-// decide says whether the clients of a node are served.
+// decide reports whether the clients of a node are served.
 func decide(node netip.Prefix, lists [][]Rule) bool {
 	for _, rules := range lists {
 		first := slices.IndexFunc(rules, func(r Rule) bool { return r.matches(node) })

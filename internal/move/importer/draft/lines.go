@@ -57,7 +57,7 @@ func (d *Draft) Lines(file File) ([]Line, error) {
 	return lines, nil
 }
 
-// Blank says whether a line has nothing, or a comment by one of the marks.
+// Blank reports whether a line has nothing, or a comment by one of the marks.
 func (l Line) Blank(marks string) bool {
 	text := strings.TrimSpace(l.Text)
 	return text == "" || strings.ContainsRune(marks, rune(text[0]))
@@ -128,5 +128,5 @@ func (d *Draft) Carried() []remark.At {
 	return lines
 }
 
-// Spoken says whether a reader has spoken of a line.
+// Spoken reports whether a reader has spoken of a line.
 func (d *Draft) Spoken(at remark.At) bool { return d.carried[at] || d.remarked[at] }

@@ -47,7 +47,7 @@ func (d *Draft) Address(text string) (netip.Addr, error) {
 	return addrs[0].Unmap(), nil
 }
 
-// hostName says whether a text can be the name of a host.
+// hostName reports whether a text can be the name of a host.
 func hostName(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool {
 		return r != '-' && r != '.' && r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')

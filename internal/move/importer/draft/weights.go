@@ -31,7 +31,7 @@ func Weights(shares []float64) []uint16 {
 	return weights
 }
 
-// wholeOf says whether parts of a total are close enough to whole numbers.
+// wholeOf reports whether parts of a total are close enough to whole numbers.
 func wholeOf(parts []float64, total int) bool {
 	for _, part := range parts {
 		want := part * float64(total)

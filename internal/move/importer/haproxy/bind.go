@@ -45,7 +45,7 @@ func bindParameters(l line) (list []parameter) {
 	return list
 }
 
-// has says whether a bind has a parameter.
+// has reports whether a bind has a parameter.
 func has(l line, name string) bool {
 	return slices.ContainsFunc(bindParameters(l), func(p parameter) bool { return p.name == name })
 }

@@ -35,7 +35,7 @@ func (r *reader) acl(s *section, l line) {
 	r.Needless(l.at, "no rule goes by it")
 }
 
-// names says whether a line of a section goes by a condition.
+// names reports whether a line of a section goes by a condition.
 func (s *section) names(condition string) bool {
 	return s.used[condition] || slices.ContainsFunc(s.lines, func(l line) bool {
 		return !l.is("acl") && slices.Contains(l.conditions(), condition)

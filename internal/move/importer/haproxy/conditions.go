@@ -31,7 +31,7 @@ func (t truth) not() truth { return [...]truth{unknown, fails, holds}[t] }
 
 // branches are the branches of a block of the preprocessor (.if), section 2.4 of HAProxy's configuration manual.
 type branches struct {
-	// now says whether the lines of the current branch hold, and before whether one of those before it does.
+	// now reports whether the lines of the current branch hold, and before whether one of those before it does.
 	now, before truth
 }
 
@@ -41,7 +41,7 @@ type preprocessor struct {
 	open []branches
 }
 
-// holds says whether the lines here hold: those of all blocks that are open must.
+// holds reports whether the lines here hold: those of all blocks that are open must.
 func (p *preprocessor) holds() truth {
 	all := holds
 	for _, b := range p.open {

@@ -30,7 +30,8 @@ func (r *reader) template(s *section, l line, set settings) (one server, ok bool
 		set, uint32(most))
 }
 
-// byName says whether a server is named by a host that HAProxy looks up while it runs, and nobody has it looked up now.
+// byName reports whether a server is named by a host that HAProxy looks up while it runs, and nobody has it looked up
+// now.
 func (r *reader) byName(one server) bool {
 	host, _ := draft.SplitPort(one.address)
 	_, err := netip.ParseAddr(host)
@@ -92,7 +93,7 @@ func (r *reader) nameServers(name string) (list []netip.AddrPort) {
 	return list
 }
 
-// resolvConf says whether a section of resolvers has those of /etc/resolv.conf, which discover asks anyway.
+// resolvConf reports whether a section of resolvers has those of /etc/resolv.conf, which discover asks anyway.
 func (r *reader) resolvConf(name string) bool {
 	s := r.named("resolvers", name)
 	return s != nil && slices.ContainsFunc(s.lines, func(l line) bool { return l.is("parse-resolv-conf") })

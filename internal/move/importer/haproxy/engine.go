@@ -151,7 +151,7 @@ func unlessUsual(name string) string {
 	return name
 }
 
-// logs says whether a line logs to an address: paths of sockets are not there for a HAProxy in its empty directory.
+// logs reports whether a line logs to an address: paths of sockets are not there for a HAProxy in its empty directory.
 func logs(l line) bool {
 	return len(l.words) > 2 && strings.ContainsAny(l.words[1], ".:") && !strings.ContainsAny(l.words[1], "/@")
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// asProxy says whether a section that listens is of HTTP, and becomes services of mode proxy.
+// asProxy reports whether a section that listens is of HTTP, and becomes services of mode proxy.
 func (r *reader) asProxy(s *section) bool {
 	return (r.Mode == "" || r.Mode == lb.ModeProxy) && !r.HTTPAsTCP && (s.http() || s.main.http())
 }
 
-// needsEngine says whether the services of a section are of mode proxy: those of HTTP, those that end TLS or speak it
-// to servers, and those of the PROXY protocol.
+// needsEngine reports whether the services of a section are of mode proxy: those of HTTP, those that end TLS or speak
+// it to servers, and those of the PROXY protocol.
 func (r *reader) needsEngine(s *section) bool {
 	switch {
 	case r.Mode != "":

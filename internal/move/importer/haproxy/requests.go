@@ -136,7 +136,7 @@ func (r *reader) bounds(s *section, l line) bool {
 	return true
 }
 
-// several says whether a section, or one that has it as defaults, listens on more than one address.
+// several reports whether a section, or one that has it as defaults, listens on more than one address.
 func (r *reader) several(s *section) bool {
 	return slices.ContainsFunc(r.sections, func(one *section) bool {
 		return one.proxied && (one == s || s.kind == "defaults" && one.defaults == s) && one.places() > 1
@@ -268,7 +268,7 @@ func (r *reader) proxyOption(s *section, q *requests, l line) bool {
 	return true
 }
 
-// optionOff takes back an option of the defaults.
+// optionOff undoes an option of the defaults.
 func (r *reader) optionOff(s *section, q *requests, l line) bool {
 	name := l.words[1]
 	whole := line{at: l.at, words: []string{"no", "option", name}}
@@ -347,7 +347,7 @@ func (r *reader) byKey(s *section, q *requests, l line) bool {
 	return true
 }
 
-// securityHeader says whether a line sets one of the fields that security_headers stands for, unless a backend has.
+// securityHeader reports whether a line sets one of the fields that security_headers stands for, unless a backend has.
 func securityHeader(l line) bool {
 	return slices.ContainsFunc(lb.SecurityHeadersOf(true), func(h lb.Header) bool {
 		return slices.Equal(l.words, []string{"http-after-response", "set-header", h.Name, h.Value, "unless", "{",
@@ -378,7 +378,7 @@ func literal(format string) (string, bool) {
 	return strings.TrimSpace(strings.ReplaceAll(format, "%%", "%")), true
 }
 
-// redirectsTLS says whether a line sends clients without TLS to TLS.
+// redirectsTLS reports whether a line sends clients without TLS to TLS.
 func redirectsTLS(s *section, l line) bool {
 	words := l.words
 	if l.is("http-request") {

@@ -136,7 +136,7 @@ func (t test) whole() test {
 	return t
 }
 
-// can says whether a route can have the test.
+// can reports whether a route can have the test.
 func (t test) can() bool { return len(t.hosts)+len(t.paths) > 0 }
 
 // parseRoute reads a condition: tests that all must hold, or several of them with an "or" between.

@@ -49,10 +49,10 @@ func (l line) action() string {
 	return name
 }
 
-// isRule says whether a line is a rule.
+// isRule reports whether a line is a rule.
 func (l line) isRule() bool { return slices.Contains(ruleWords, l.words[0]) }
 
-// essential says whether a service must not be made without a line.
+// essential reports whether a service must not be made without a line.
 func (l line) essential() bool {
 	switch {
 	case l.no:
@@ -80,7 +80,7 @@ func (l line) essential() bool {
 	return true
 }
 
-// stands says whether a line may stand as it is among those of a service.
+// stands reports whether a line may stand as it is among those of a service.
 func (l line) stands() bool {
 	return l.isRule() || l.is("option", "checkcache") || l.is("option", "http-restrict-req-hdr-names")
 }
@@ -124,7 +124,7 @@ func (r *reader) unsafe(s *section, proxied bool) string {
 	return ""
 }
 
-// keyed says whether a rule of a part becomes a key.
+// keyed reports whether a rule of a part becomes a key.
 func (r *reader) keyed(s, part *section, l line) bool {
 	switch {
 	case l.is("tcp-request", "connection"):
@@ -162,7 +162,7 @@ func (s *section) index() *ruleIndex {
 	return s.rules
 }
 
-// standsRaw says whether a line is a rule that becomes no key.
+// standsRaw reports whether a line is a rule that becomes no key.
 func (s *section) standsRaw(l line) bool {
 	if l.no || l.unread != "" || !l.isRule() || securityHeader(l) {
 		return false
@@ -179,15 +179,15 @@ func (s *section) standsRaw(l line) bool {
 	return true
 }
 
-// raw says whether a rule that stands as it is comes before a line in a section, so that a key, whose rule comes first,
-// would have another order. Rules of one word are tried in their order, and redirect after http-request.
+// raw reports whether a rule that stands as it is comes before a line in a section, so that a key, whose rule comes
+// first, would have another order. Rules of one word are tried in their order, and redirect after http-request.
 func (s *section) raw(l line) bool {
 	first := s.index().raw
 	before := first[l.words[0]] > 0 && first[l.words[0]] < l.at.Line
 	return before || l.is("redirect") && first["http-request"] > 0
 }
 
-// allowsBefore says whether a rule before a line ends the rules for some requests.
+// allowsBefore reports whether a rule before a line ends the rules for some requests.
 func (s *section) allowsBefore(l line) bool {
 	ends := s.index().ends
 	return ends > 0 && ends < l.at.Line
@@ -315,7 +315,7 @@ func quoted(word string) (string, bool) {
 	return text.String(), true
 }
 
-// forwards says whether a rule sets X-Forwarded-Proto to the value that each request gets by forwarded_for.
+// forwards reports whether a rule sets X-Forwarded-Proto to the value that each request gets by forwarded_for.
 func (s *section) forwards(l line) bool {
 	if !s.listens() || len(l.words) != 4 || !l.is("http-request", "set-header") ||
 		!strings.EqualFold(l.words[2], "X-Forwarded-Proto") {

@@ -31,7 +31,7 @@ type line struct {
 // unreadable stands for the words of a line that cannot be read.
 const unreadable = "(unreadable)"
 
-// is says whether a line begins with words.
+// is reports whether a line begins with words.
 func (l line) is(words ...string) bool {
 	return len(l.words) >= len(words) && slices.Equal(l.words[:len(words)], words)
 }
@@ -97,7 +97,7 @@ func (r *reader) named(kind, name string) *section {
 	return nil
 }
 
-// listens says whether clients connect to a section.
+// listens reports whether clients connect to a section.
 func (s *section) listens() bool { return s.kind == "frontend" || s.kind == "listen" }
 
 // all are the lines of a section after those of its defaults.
@@ -122,7 +122,7 @@ func (s *section) last(word string) *line {
 	return nil
 }
 
-// http says whether a section is of HTTP.
+// http reports whether a section is of HTTP.
 func (s *section) http() bool {
 	if s == nil {
 		return false
@@ -241,7 +241,7 @@ type check struct {
 
 // requests has a section's settings of connections and requests, as mode proxy has them.
 type requests struct {
-	// forward and noForward say that option forwardfor is there, or taken back.
+	// forward and noForward say that option forwardfor is there, or undone.
 	forward, noForward bool
 
 	retries  *uint8

@@ -218,7 +218,7 @@ func (r *reader) readServers(s *section, set settings) []server {
 	return list
 }
 
-// like says whether HAProxy speaks to a server as to another.
+// like reports whether HAProxy speaks to a server as to another.
 func (s *server) like(o server) bool {
 	return s.sendProxy == o.sendProxy && s.ssl == o.ssl && (!s.ssl || s.verify == o.verify && s.ca == o.ca)
 }

@@ -33,13 +33,13 @@ func based(dir, file string) string {
 	return path.Join(dir, file)
 }
 
-// absolute says whether a path is that of a file that Jeoul takes.
+// absolute reports whether a path is that of a file that Jeoul takes.
 func absolute(file string) bool {
 	return strings.HasPrefix(file, "/") && !strings.HasSuffix(file, "/") && len(file) < 4096 &&
 		!strings.ContainsFunc(file, func(r rune) bool { return r < ' ' || r == 0x7f || 0x80 <= r && r < 0xa0 })
 }
 
-// noHTTP2 says whether a bind names its protocols, and HTTP/2 is none of them.
+// noHTTP2 reports whether a bind names its protocols, and HTTP/2 is none of them.
 func noHTTP2(l line) bool {
 	i := slices.Index(l.words, "alpn")
 	return i > 0 && i+1 < len(l.words) && !slices.Contains(strings.Split(l.words[i+1], ","), "h2")

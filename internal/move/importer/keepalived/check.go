@@ -85,7 +85,7 @@ func commands(list []lb.Check) (all [][]string) {
 	return all
 }
 
-// sameCommands says whether checks run the same programs, if both have some.
+// sameCommands reports whether checks run the same programs, if both have some.
 func sameCommands(a, b []lb.Check) bool {
 	own, other := commands(a), commands(b)
 	return len(own) == 0 || len(other) == 0 || reflect.DeepEqual(own, other)
@@ -96,7 +96,7 @@ func withoutCommands(list []lb.Check) []lb.Check {
 	return slices.DeleteFunc(list, func(c lb.Check) bool { return c.Exec != nil })
 }
 
-// backend says whether a real server is a backend of the service.
+// backend reports whether a real server is a backend of the service.
 func (r *reader) backend(s *draft.Service, n *node) bool {
 	for _, at := range s.BackendAt {
 		if at == n.at {

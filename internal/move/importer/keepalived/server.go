@@ -207,7 +207,7 @@ func modeOf(c *node) (mode lb.Mode, known bool) {
 	return mode, known
 }
 
-// sameMode says whether a server with a kind of its own, if c is one, gets packets as the others of its service do.
+// sameMode reports whether a server with a kind of its own, if c is one, gets packets as the others of its service do.
 func (r *reader) sameMode(s *draft.Service, c *node) bool {
 	if c == nil || r.Mode != "" {
 		return true

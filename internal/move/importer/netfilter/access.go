@@ -34,8 +34,8 @@ func (r *reader) access(g *group, vip netip.Addr, port uint16) (rules []draft.Ru
 	return rules, ""
 }
 
-// keeps says whether an exception keeps packets to a service's address and port from it, by no more than their source;
-// why names a match besides.
+// keeps reports whether an exception keeps packets to a service's address and port from it, by no more than their
+// source; why names a match besides.
 func (r *reader) keeps(e exception, g *group, vip netip.Addr, port uint16) (of bool, why string) {
 	if e.family != "" && (e.family == "ipv4") != vip.Is4() || e.to.IsValid() && !e.to.Contains(vip) {
 		return false, ""
@@ -62,7 +62,7 @@ func (r *reader) keeps(e exception, g *group, vip netip.Addr, port uint16) (of b
 	return true, ""
 }
 
-// elsewhere says whether an interface is none of those that packets arrive on.
+// elsewhere reports whether an interface is none of those that packets arrive on.
 func (r *reader) elsewhere(name string) bool {
 	return name == "lo" || len(r.Interfaces) > 0 && name[0] != '!' && !slices.Contains(r.Interfaces, name)
 }

@@ -185,7 +185,7 @@ func (r *reader) guardChain(name string) []rule {
 	return r.chains[name]
 }
 
-// passes says whether a packet gets through all hooks; why names the match that makes it impossible to say.
+// passes reports whether a packet gets through all hooks; why names the match that makes it impossible to say.
 func (r *reader) passes(p packet, t tally) (served bool, why string) {
 	for i := range r.guards.hooks {
 		h := &r.guards.hooks[i]
@@ -306,7 +306,7 @@ func (l *look) verdict(chain string, rule rule, depth int) outcome {
 	return outcome{accept: true, drop: true, next: true} // a program decides, or the rule is not understood
 }
 
-// match says whether a rule matches the packet, or perhaps does.
+// match reports whether a rule matches the packet, or perhaps does.
 func (l *look) match(r rule) (matches, perhaps bool) {
 	inside := slices.ContainsFunc(r.from, func(n netip.Prefix) bool {
 		return n.Bits() <= l.from.Bits() && n.Overlaps(l.from)
@@ -334,7 +334,7 @@ func (l *look) match(r rule) (matches, perhaps bool) {
 	return sure, !sure
 }
 
-// port says whether the packet's port is one of a rule.
+// port reports whether the packet's port is one of a rule.
 func (l *look) port(r rule) (is, known bool) {
 	if len(r.ports) == 0 {
 		return true, true
@@ -358,7 +358,7 @@ func (l *look) port(r rule) (is, known bool) {
 	return false, true
 }
 
-// arrives says whether the packet arrives by a rule's interface.
+// arrives reports whether the packet arrives by a rule's interface.
 func (l *look) arrives(r rule) (is, known bool) {
 	name, other := strings.CutPrefix(r.in, "!")
 	excluded, elsewhere := strings.CutPrefix(l.of.in, "!")
@@ -382,7 +382,7 @@ func (l *look) arrives(r rule) (is, known bool) {
 	return !other, same > 0 && same == len(arrivals)
 }
 
-// leaves says whether the packet leaves by a rule's interface: one that names the backends is of packets to them.
+// leaves reports whether the packet leaves by a rule's interface: one that names the backends is of packets to them.
 func (l *look) leaves(r rule) (is, known bool) {
 	name, other := strings.CutPrefix(r.out, "!")
 	if r.out == "" || r.to.IsValid() {
@@ -430,7 +430,7 @@ func (r *reader) restOfGuards() {
 // notPassed is the remark on rules of other tables.
 const notPassed = keep + "; what Jeoul balances does not pass it, so it neither drops nor changes those packets"
 
-// byRoutes says whether packets to backends are taken to leave by the interfaces of a rule.
+// byRoutes reports whether packets to backends are taken to leave by the interfaces of a rule.
 func (r *reader) byRoutes(rule rule, g *group) bool {
 	name, other := strings.CutPrefix(rule.out, "!")
 	arrivals := slices.Clone(r.Interfaces)

@@ -160,7 +160,7 @@ func (r *reader) rule(at remark.At, words []string, table string, isCommand bool
 	chains[chain] = slices.Insert(chains[chain], min(position, len(chains[chain])), parsed)
 }
 
-// policy reads the policy of a chain of another table than nat, and says whether it drops packets, and they are of
+// policy reads the policy of a chain of another table than nat, and reports whether it drops packets, and they are of
 // connections.
 func (r *reader) policy(at remark.At, table, chain, target string) bool {
 	h, is := hookOf(at, table, chain)

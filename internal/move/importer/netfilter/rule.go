@@ -131,7 +131,7 @@ func parse(at remark.At, words []string) (rule, error) {
 	return r, r.statistic(mode, every, packet, probability)
 }
 
-// synMatches says whether the first packet of a connection has the flags of --tcp-flags.
+// synMatches reports whether the first packet of a connection has the flags of --tcp-flags.
 func synMatches(mask, flags string) bool {
 	has := func(list, flag string) bool { return list == "ALL" || slices.Contains(strings.Split(list, ","), flag) }
 	for _, flag := range []string{"FIN", "SYN", "RST", "PSH", "ACK", "URG"} {
@@ -148,7 +148,7 @@ var known = []string{"-p", "--protocol", "-s", "--source", "-d", "--destination"
 	"--dports", "--destination-ports", "-j", "--jump", "-g", "--goto", "--to-destination", "--to-source", "--dst-type",
 	"--state", "--ctstate", "--mode", "--every", "--packet", "--probability"}
 
-// unknownFlag says whether an option is none that is known, and has no value: another one follows.
+// unknownFlag reports whether an option is none that is known, and has no value: another one follows.
 func unknownFlag(option, next string) bool {
 	return strings.HasPrefix(next, "-") && !slices.Contains(known, option) && !slices.Contains(valued, option)
 }

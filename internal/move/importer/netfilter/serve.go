@@ -43,7 +43,7 @@ func (r *reader) serve() {
 	}
 }
 
-// sameBackends says whether two services send to the same.
+// sameBackends reports whether two services send to the same.
 func sameBackends(a, b *draft.Service) bool {
 	return slices.EqualFunc(a.Backends, b.Backends, func(x, y lb.Backend) bool {
 		return x.Address == y.Address && x.Port == y.Port && x.Weight == y.Weight
@@ -80,7 +80,7 @@ func orAll(protocol string) string {
 	return protocol
 }
 
-// four says whether a group's destinations are of IPv4.
+// four reports whether a group's destinations are of IPv4.
 func (g *group) four() bool {
 	if g.family != "" {
 		return g.family == "ipv4"
@@ -222,7 +222,7 @@ func (r *reader) source(s *draft.Service, g *group) {
 	}
 }
 
-// replaces says whether a rule of POSTROUTING is of clients' packets to a service's backends.
+// replaces reports whether a rule of POSTROUTING is of clients' packets to a service's backends.
 func (r *reader) replaces(rule rule, s *draft.Service, g *group) bool {
 	if len(rule.from) > 0 && !rule.notFrom || rule.unknown != "" || rule.partly || rule.local || rule.family != "" &&
 		(rule.family == "ipv4") != s.VIP.Is4() {
@@ -243,7 +243,7 @@ func (r *reader) replaces(rule rule, s *draft.Service, g *group) bool {
 	return rule.out == "" || rule.to.IsValid() || r.leavesBy(rule, g)
 }
 
-// leavesBy says whether packets to backends leave by the interfaces of a rule. Which they do, the routes of the host
+// leavesBy reports whether packets to backends leave by the interfaces of a rule. Which they do, the routes of the host
 // say and not the rules: an interface that clients' packets arrive on is taken for one by which backends are not
 // reached.
 func (r *reader) leavesBy(rule rule, g *group) bool {

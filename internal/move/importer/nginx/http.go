@@ -88,7 +88,7 @@ func guarded(n *node, inner bool) *node {
 	return nil
 }
 
-// errorPage says whether a location is that of a page that a server answers errors by.
+// errorPage reports whether a location is that of a page that a server answers errors by.
 func errorPage(server, location *node) bool {
 	if location.word(1) != "=" {
 		return false
@@ -218,7 +218,7 @@ func (r *reader) location(w *web, c *node) string {
 	return ""
 }
 
-// setsHost and setsProto say whether a block sets a header of requests.
+// setsHost and setsProto report whether a block sets a header of requests.
 func setsHost(n *node) bool  { return sets(n, "Host") }
 func setsProto(n *node) bool { return sets(n, "X-Forwarded-Proto") }
 
@@ -292,7 +292,7 @@ func (r *reader) httpDirective(c *node) {
 	}
 }
 
-// knownHeader says whether mode proxy gives a header the same value, or can be asked for it.
+// knownHeader reports whether mode proxy gives a header the same value, or can be asked for it.
 func knownHeader(c *node) bool {
 	switch strings.ToLower(c.word(1)) {
 	case "host":
@@ -467,7 +467,7 @@ func (r *reader) route(s *draft.Service, p *place, first *location, names map[*u
 	r.answers(s, p, list)
 }
 
-// belowAnother says whether one of several hosts is below a name of another server that is looked at later.
+// belowAnother reports whether one of several hosts is below a name of another server that is looked at later.
 func belowAnother(hosts []string, later []name) bool {
 	return slices.ContainsFunc(later, func(n name) bool {
 		below, all := strings.CutPrefix(n.host, "*")

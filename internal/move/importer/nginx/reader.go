@@ -68,7 +68,7 @@ func child(name string, blocks ...*node) *node {
 	return nil
 }
 
-// on says whether a directive is there and not off.
+// on reports whether a directive is there and not off.
 func on(n *node) bool { return n != nil && n.word(1) != "off" && !strings.HasPrefix(n.word(1), "0") }
 
 // upstream is a group of servers that connections are passed to.
@@ -94,8 +94,8 @@ type web struct {
 	redirect bool
 	// rules say which clients it serves.
 	rules []draft.Rule
-	// why says why it cannot be carried over: the addresses that it listens on are left out, for its requests would go
-	// to the other servers there.
+	// why says why it cannot be carried over: the addresses that it listens on are left out, because its requests would
+	// go to the other servers there.
 	why string
 	// served says that a service is made with it.
 	served bool

@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/drops"
 )
 
-// own says whether an address is this host's.
+// own reports whether an address is this host's.
 func (r *Reading) own(a netip.Addr) bool {
 	for _, l := range r.Links {
 		for _, p := range l.Addresses {
@@ -31,8 +31,7 @@ func (e *Evidence) Rightful(vip netip.Addr) int {
 	return 1
 }
 
-// OnLoopback says whether this host has an address on its loopback only, as a
-// backend has a VIP.
+// OnLoopback reports whether this host has an address on its loopback only, as a backend has a VIP.
 func (e *Evidence) OnLoopback(a netip.Addr) bool {
 	found := false
 	for _, l := range e.After.Links {
@@ -59,7 +58,7 @@ func (e *Evidence) HostOf(mac string) string {
 	return ""
 }
 
-// IsNode says whether one of those that claim a VIP is a node of a cluster that the VIP's services send to.
+// IsNode reports whether one of those that claim a VIP is a node of a cluster that the VIP's services send to.
 func (e *Evidence) IsNode(c Claim) bool {
 	status := e.After.Balancer
 	if status == nil {
@@ -76,8 +75,8 @@ func (e *Evidence) IsNode(c Claim) bool {
 	return false
 }
 
-// Serves says whether a packet is a client's for a service of the balancer, or for the VIP of a host without one: there
-// only a balancer sends such packets.
+// Serves reports whether a packet is a client's for a service of the balancer, or for the VIP of a host without one:
+// there only a balancer sends such packets.
 func (r *Reading) Serves(f drops.Flow) bool {
 	if r.Balancer == nil {
 		return slices.Contains(r.LoopbackVIPs(), f.Destination)

@@ -13,7 +13,7 @@ func (e *Evidence) Grew(name string) uint64 {
 	return Growth(e.After.Protocols[name], e.Before.Protocols[name])
 }
 
-// Growth is a counter's growth; 0 if it began anew.
+// Growth is a counter's growth; 0 if it began again.
 func Growth(after, before uint64) uint64 {
 	if after < before {
 		return 0

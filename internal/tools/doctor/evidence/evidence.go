@@ -202,7 +202,7 @@ type Hanging struct {
 // Flows is the behaviour of backends by the packets of clients, as they passed the balancer.
 type Flows struct {
 	Packets int `json:"packets"`
-	// Lost came too fast to be told of.
+	// Lost came too fast to be reported.
 	Lost uint64 `json:"lost,omitempty"`
 	// Seconds is how long packets were followed.
 	Seconds  float64         `json:"seconds"`
@@ -233,7 +233,7 @@ type Path struct {
 	Address netip.Addr `json:"address"`
 	// Size is that of the largest packet that should pass, in bytes of the IP packet.
 	Size int `json:"size"`
-	// Small and Large say whether a small one and one of that size were answered.
+	// Small and Large report whether a small one and one of that size were answered.
 	Small bool `json:"small_answered"`
 	Large bool `json:"large_answered"`
 	// Told says that a router reported it too big (path MTU discovery works).

@@ -13,8 +13,7 @@ import (
 // is one that a sender waits for.
 const resolving = 4
 
-// Wanted says whether a sender misses a neighbour: something that was tried long ago is
-// no fault.
+// Wanted reports whether a sender misses a neighbour: something that was tried long ago is no fault.
 func (e *Evidence) Wanted(n Neighbour, dropped uint64) bool {
 	if slices.ContainsFunc(e.After.hops(), func(h hop) bool { return h.address == n.Address }) {
 		return true

@@ -29,7 +29,7 @@ const (
 // judgeHealth tells of backends whose health checks fail, and of those that fail clients.
 func judgeHealth(s *ops.Status) []Finding { return append(judgeChecks(s), judgeOutliers(s)...) }
 
-// judgeOutliers tells of backends that are ejected, and of those that are not for want of others.
+// judgeOutliers tells of backends that are ejected, and of those that are not for lack of others.
 func judgeOutliers(s *ops.Status) []Finding {
 	var figures []Figure
 	var means consequences

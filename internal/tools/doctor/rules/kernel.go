@@ -51,8 +51,7 @@ func judgeKernel(e *evidence.Evidence) []Finding {
 	return []Finding{finding(kernelLacks, "The kernel lacks something that eBPF programs need", figures...)}
 }
 
-// manyDrops is from how many packets a second on a reason that no rule knows is told
-// of.
+// manyDrops is from how many packets a second on a reason that no rule knows is reported.
 const manyDrops = 1
 
 // judgeOtherDrops reports the kernel's drops for reasons that no other rule has.

@@ -6,8 +6,7 @@ package rules
 type kind struct {
 	id   string
 	harm Harm
-	// sign says that it is usually a consequence of another fault, and is told of
-	// after all others.
+	// sign says that it is usually a consequence of another fault, and is reported after all others.
 	sign  bool
 	means string
 	cures []Cure

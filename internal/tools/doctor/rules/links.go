@@ -34,7 +34,7 @@ func judgeLinks(e *evidence.Evidence) (findings []Finding) {
 			}
 		}
 		slices.SortFunc(lost, func(a, b Figure) int { return cmp.Compare(a.Name, b.Name) })
-		// The kernel adds those for which a core's queue had no room; they are told of apart.
+		// The kernel adds those for which a core's queue had no room; they are reported separately.
 		d := evidence.Growth(evidence.Growth(after.RxDropped, before.RxDropped), e.DroppedOn(after.Index, "CPU_BACKLOG"))
 		if d >= fewPackets && float64(d) > dropShare*float64(packets+d) {
 			lost = append(lost, Figure{Name: "rx_dropped", On: after.Name, Value: float64(d), Unit: "packets",

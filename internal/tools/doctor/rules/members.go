@@ -13,8 +13,8 @@ import (
 // many do.
 const farBehind = 10_000
 
-// judgeMembers tells of other balancers that are not reached, are told of no flows, or not as fast as they begin, have
-// one name or another version, or balance in another way, by our own balancer's status.
+// judgeMembers reports other balancers that are not reached, receive no flows, or not as fast as they begin,
+// have one name or another version, or balance in another way, by our own balancer's status.
 func judgeMembers(before, s *ops.Status) (findings []Finding) {
 	if s.Members == nil {
 		return nil

@@ -32,8 +32,8 @@ func judgePaths(e *evidence.Evidence) (findings []Finding) {
 	return judgeHanging(e)
 }
 
-// hangingShare is from which share of all connections on those that hang are told of:
-// everywhere a few clients go away without a word.
+// hangingShare is from which share of all connections on those that hang are reported: everywhere a few clients go
+// away without a word.
 const hangingShare = 0.05
 
 // judgeHanging concludes from connections alone, where the peers answer no pings.

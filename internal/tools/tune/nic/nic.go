@@ -65,7 +65,7 @@ const (
 var writable = []string{RingRX, RingTX, Combined, AdaptiveRX, CoalesceRXUsecs, CoalesceRXFrames, HashTCP4, HashUDP4,
 	HashTCP6, HashUDP6}
 
-// Known says whether a setting's name can be read, and whether it can be written.
+// Known reports whether a setting's name can be read, and whether it can be written.
 func Known(setting string) (readable, settable bool) {
 	if name, ok := strings.CutPrefix(setting, Feature); ok {
 		return name != "", name != ""

@@ -247,9 +247,8 @@ func (p *Plan) Isolated() cpuset.CPUSet {
 // Housekeeping are all CPUs that are not isolated.
 func (p *Plan) Housekeeping() cpuset.CPUSet { return p.top.Online().Difference(p.Isolated()) }
 
-// Spread returns the CPUs that work on a queue's packets after the card's interrupt
-// (RPS): where there are fewer queues than CPUs for packets, each queue gets its
-// part of them; else none, for the queue's own CPU has it already.
+// Spread returns the CPUs that work on a queue's packets after the card's interrupt (RPS): where there are fewer queues
+// than CPUs for packets, each queue gets its part of them; else none, because the queue's own CPU has it already.
 func (p *Plan) Spread(queue int) cpuset.CPUSet {
 	queues := p.Queues()
 	if p.Card.Queues > 0 {

@@ -68,7 +68,7 @@ func (k Key) String() string {
 	return string(k.Kind) + " " + k.Name
 }
 
-// Check says whether the key may be written. A journal is read with our rights.
+// Check reports whether the key may be written. A journal is read with our rights.
 func (k Key) Check() error {
 	switch k.Kind {
 	case KindSysctl:
@@ -113,7 +113,7 @@ func CheckItem(text string) error {
 	return Key{Kind: Kind(kind), Name: name, Interface: "eth0"}.Check()
 }
 
-// OfMachine says whether the setting is the machine's, and not a namespace's.
+// OfMachine reports whether the setting is the machine's, and not a namespace's.
 func (k Key) OfMachine(scope string) bool {
 	switch k.Kind {
 	case KindSysctl:
@@ -127,7 +127,7 @@ func (k Key) OfMachine(scope string) bool {
 	return true
 }
 
-// Same says whether two texts are one value.
+// Same reports whether two texts are one value.
 func (k Key) Same(a, b string) bool {
 	a, b = sysctl.OneLine(a), sysctl.OneLine(b)
 	switch {
@@ -141,7 +141,7 @@ func (k Key) Same(a, b string) bool {
 	return false
 }
 
-// SameList says whether two lists are of the same CPUs.
+// SameList reports whether two lists are of the same CPUs.
 func SameList(a, b string) bool {
 	x, err1 := cpuset.Parse(a)
 	y, err2 := cpuset.Parse(b)

@@ -27,7 +27,7 @@ func (t Tree) Read(parts ...string) string {
 	return sysctl.OneLine(string(data))
 }
 
-// Exists says whether a file of the tree is there.
+// Exists reports whether a file of the tree is there.
 func (t Tree) Exists(parts ...string) bool {
 	_, err := os.Stat(t.Path(parts...))
 	return err == nil

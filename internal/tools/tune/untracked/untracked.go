@@ -57,8 +57,8 @@ func Name(s lb.ServiceKey) string {
 	return s.Protocol.String() + "/" + netip.AddrPortFrom(s.VIP, s.Port).String()
 }
 
-// Bypassed says whether the rules for a service are there. Errors: ErrUnsupported;
-// one that is fs.ErrPermission without the right to look.
+// Bypassed reports whether the rules for a service are there. Errors: ErrUnsupported; one that is fs.ErrPermission
+// without the right to look.
 func Bypassed(s lb.ServiceKey) (bool, error) {
 	c, err := nftables.New()
 	if err != nil {

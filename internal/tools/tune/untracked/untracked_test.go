@@ -96,7 +96,7 @@ func nft(t *testing.T, h hosts, input string, args ...string) (output string) {
 	return output
 }
 
-// tracks says whether the server's kernel tracks a connection to a service.
+// tracks reports whether the server's kernel tracks a connection to a service.
 func (h hosts) tracks(t *testing.T, key lb.ServiceKey) bool {
 	t.Helper()
 	at := netip.AddrPortFrom(key.VIP, key.Port).String()

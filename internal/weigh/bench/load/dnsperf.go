@@ -70,7 +70,7 @@ func (k DNSPerf) Prepare(share Share) ([]string, error) {
 	return command, nil
 }
 
-// Parse takes answers without an error for good ones. Lost queries are told apart from wrong answers.
+// Parse takes answers without an error permanently ones. Lost queries are told apart from wrong answers.
 func (DNSPerf) Parse(_ Share, stdout []byte) (*Outcome, error) {
 	report, err := parseDNSPerf(stdout)
 	if err != nil {

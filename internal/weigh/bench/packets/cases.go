@@ -82,15 +82,15 @@ const (
 	ipv6 family = "ipv6"
 )
 
-// baseline says whether the case is measured for comparison only.
+// baseline reports whether the case is measured for comparison only.
 func (m measured) baseline() bool { return m.mode == "" }
 
-// tracked says whether the balancer remembers the flows of the packets.
+// tracked reports whether the balancer remembers the flows of the packets.
 func (m measured) tracked() bool {
 	return m.scheduler.Remembers() || m.mode == lb.FullNAT || m.change == pin || m.change == move
 }
 
-// spends says whether the packets use up room in a table.
+// spends reports whether the packets use up room in a table.
 func (m measured) spends() bool { return m.tracked() && m.kind == fresh }
 
 func (m measured) family() family {
@@ -100,7 +100,7 @@ func (m measured) family() family {
 	return ipv4
 }
 
-// reply says whether the packets come from a backend.
+// reply reports whether the packets come from a backend.
 func (m measured) reply() bool { return m.frame.ToClient }
 
 func (m measured) params() map[string]any {

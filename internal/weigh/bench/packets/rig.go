@@ -67,8 +67,7 @@ func newRig(hook lb.Hook, list []measured, most, packets uint32) (*rig, error) {
 	return r, nil
 }
 
-// renew makes the balancer of a setup anew, with the flows that its cases take for
-// known and no others.
+// renew makes the balancer of a setup again, with the flows that its cases take for known and no others.
 func (r *rig) renew(s setup) error {
 	if old := r.balancers[s]; old != nil {
 		delete(r.balancers, s)

@@ -129,7 +129,7 @@ func (s setup) before() lb.State {
 	return b.State
 }
 
-// changed says whether the balancer has just come from another state.
+// changed reports whether the balancer has just come from another state.
 func (s setup) changed() bool { return s == pinning || s == pinned }
 
 // builder collects services.

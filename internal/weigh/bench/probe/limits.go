@@ -27,7 +27,7 @@ type Limits struct {
 	LocalPorts int
 	// Orphans is how many closed TCP connections a kernel keeps until all was acknowledged (tcp_max_orphans), TCPPages
 	// how many pages TCP may hold before it drops arriving segments (the second of tcp_mem); 0 where that is not to be
-	// seen, for they are the machine's and no namespace's.
+	// seen, because they are the machine's and no namespace's.
 	Orphans, TCPPages int
 }
 

@@ -33,20 +33,20 @@ type Changing interface {
 
 // Checking is a running subject that shows what its health checks have found.
 type Checking interface {
-	// Serves says whether the server gets new connections, as far as health checks decide it.
+	// Serves reports whether the server gets new connections, as far as health checks decide it.
 	Serves(ctx context.Context, server *lab.Host) (bool, error)
 }
 
 // ShowingChecks is a running subject whose health checks may begin some time after it is up.
 type ShowingChecks interface {
-	// Passes says whether the server has passed its checks in every service.
+	// Passes reports whether the server has passed its checks in every service.
 	Passes(ctx context.Context, server *lab.Host) (bool, error)
 }
 
 // Noticing is a running subject that can tell whether it knows that a server cannot be
 // reached. One that is not Noticing sends on to a host that is gone.
 type Noticing interface {
-	// Reaches says whether it sends packets to a server, by what it shows of itself.
+	// Reaches reports whether it sends packets to a server, by what it shows of itself.
 	Reaches(ctx context.Context, server *lab.Host) (bool, error)
 }
 
@@ -57,8 +57,7 @@ type Restarting interface {
 	// Restart ends the process as a service manager does that restarts it, starts another
 	// one, and returns when that serves.
 	Restart(ctx context.Context) error
-	// End ends the process for good, as a service manager does that stops it, and returns when
-	// it is gone.
+	// End ends the process permanently, as a service manager does that stops it, and returns when it is gone.
 	End(ctx context.Context) error
 	// Kill ends the process as a crash does (SIGKILL), and returns when it is gone.
 	Kill(ctx context.Context) error

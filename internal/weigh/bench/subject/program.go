@@ -90,7 +90,7 @@ func (p *Program) Stop(ctx context.Context) error {
 	return p.Process.Stop(ctx)
 }
 
-// Runs says whether the program has not ended; of nil, which was never started, false.
+// Runs reports whether the program has not ended; of nil, which was never started, false.
 func (p *Program) Runs() bool {
 	if p == nil {
 		return false

@@ -135,7 +135,7 @@ func (s Setup) With(services []Service) Setup {
 	return s
 }
 
-// SameServers says whether services of one number have the same servers.
+// SameServers reports whether services of one number have the same servers.
 func SameServers(a, b []Service) bool {
 	return slices.EqualFunc(a, b, func(a, b Service) bool { return slices.Equal(a.Servers, b.Servers) })
 }

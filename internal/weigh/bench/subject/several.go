@@ -17,7 +17,7 @@ type Several interface {
 	// Drain takes a balancer out of the router's ways as for maintenance, and Undrain brings it back.
 	Drain(ctx context.Context, n int) (time.Duration, error)
 	Undrain(ctx context.Context, n int) (time.Duration, error)
-	// End stops a balancer for good, and Kill kills its daemon and its speaker (SIGKILL); Begin starts it again.
+	// End stops a balancer permanently, and Kill kills its daemon and its speaker (SIGKILL); Begin starts it again.
 	End(ctx context.Context, n int) (time.Duration, error)
 	Kill(ctx context.Context, n int) (time.Duration, error)
 	Begin(ctx context.Context, n int) (time.Duration, error)

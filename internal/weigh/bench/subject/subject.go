@@ -54,8 +54,7 @@ type Running interface {
 	// the servers. Those of the clients may still be closing, so all addresses
 	// must go on answering.
 	Quiesce(ctx context.Context) error
-	// Stop takes the subject down, with or without Quiesce before it, and takes
-	// back what Start did.
+	// Stop takes the subject down, with or without Quiesce before it, and undoes what Start did.
 	Stop(ctx context.Context) error
 }
 

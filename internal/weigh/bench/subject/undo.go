@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// Undo is how to take back what a subject has set up, in order.
+// Undo is how to undo what a subject has set up, in order.
 type Undo []func() error
 
 // On switches something on, and notes how it is switched off.
@@ -29,8 +29,7 @@ func (u *Undo) Rewriting(l *lab.Lab) error {
 	)
 }
 
-// All takes everything back, the last first. What went with its laboratory is
-// taken back already.
+// All takes everything back, the last first. What went with its laboratory is undone already.
 func (u *Undo) All() error {
 	var errs []error
 	for _, back := range slices.Backward(*u) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package view shows on a terminal how far a run is: ended trials scroll by, and below it stands a status that is
-// painted anew.
+// painted again.
 package view
 
 import (

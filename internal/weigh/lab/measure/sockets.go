@@ -28,7 +28,7 @@ type Scope struct {
 	OwnPorts []uint16
 }
 
-// has says whether a connection is in the scope.
+// has reports whether a connection is in the scope.
 func (s Scope) has(from, to netip.AddrPort) bool {
 	if len(s.Addresses) == 0 {
 		return true

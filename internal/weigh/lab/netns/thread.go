@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OnOwnThread runs f in a new goroutine on an OS thread that ends with it, so
-// that f may change the thread's namespaces for good.
+// OnOwnThread runs f in a new goroutine on an OS thread that ends with it, so that f may change the thread's namespaces
+// permanently.
 func OnOwnThread(f func()) {
 	go func() {
 		runtime.LockOSThread()

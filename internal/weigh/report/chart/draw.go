@@ -169,7 +169,7 @@ func (c *Chart) share(v float64) float64 {
 	return (&axes{low: XY{X: low}, high: XY{X: high}, log: c.Log}).share(v)
 }
 
-// above says whether labels stand above their bars, for want of room beside.
+// above reports whether labels stand above their bars, for lack of room beside.
 func (c *Chart) above(width float64) bool {
 	return !c.Unlabelled && (width < narrow || float64(c.labelWidth()) > width*widestLabel)
 }

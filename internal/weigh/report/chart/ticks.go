@@ -83,7 +83,7 @@ func decades(low, high, every float64, multiples ...float64) []tick {
 	return out
 }
 
-// fits says whether the marks' labels have room beside each other.
+// fits reports whether the marks' labels have room beside each other.
 func (t ticks) fits(marks []tick) bool {
 	var need vg.Length
 	s := style(tickSize, InkQuiet, false, atStart)

@@ -30,7 +30,7 @@ func Summarize(values []float64) Stat {
 	return Stat{Median: median, Min: v[0], Max: v[len(v)-1], N: len(v)}
 }
 
-// Overlaps says whether the ranges of two stats have a value in common.
+// Overlaps reports whether the ranges of two stats have a value in common.
 func (s Stat) Overlaps(o Stat) bool { return s.Min <= o.Max && o.Min <= s.Max }
 
 // Aggregate sorts a run's trials into sections, one a load, in order of their
@@ -125,7 +125,7 @@ func (s *Section) Label(p *Point, threads bool) string {
 	return strings.Join(parts, " · ")
 }
 
-// VariesWithin says whether a parameter has several values among the trials of a subject.
+// VariesWithin reports whether a parameter has several values among the trials of a subject.
 func (s *Section) VariesWithin(subject, name string) bool {
 	var of []results.Trial
 	for _, t := range s.Trials {
@@ -309,8 +309,8 @@ func RatioOf(a, b *Point, metric string) (r float64, ok bool) {
 	return Ratio(a.Stats[metric].Median, b.Stats[metric].Median)
 }
 
-// RoundRobin says whether a point's balancer takes the servers in turn.
+// RoundRobin reports whether a point's balancer takes the servers in turn.
 func RoundRobin(p *Point) bool { return p.Params[ParamScheduler].Word == "rr" }
 
-// Remembers says whether a point's scheduler remembers every flow.
+// Remembers reports whether a point's scheduler remembers every flow.
 func Remembers(p *Point) bool { return lb.Scheduler(p.Params[ParamScheduler].Word).Remembers() }

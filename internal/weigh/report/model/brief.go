@@ -28,7 +28,7 @@ func Brief(sentences []string, prefix string) []string {
 	return out
 }
 
-// MissedTargets says whether a sentence is about targets that are missed.
+// MissedTargets reports whether a sentence is about targets that are missed.
 func MissedTargets(s string) bool { return strings.Contains(s, "argets that are missed") }
 
 // AtMost keeps the first of many words, and says how many there are more.

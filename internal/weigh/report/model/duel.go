@@ -108,17 +108,17 @@ func (d Duel) LevelText(format func(float64) string) string {
 	return format(d.Ratio) + " (" + format(d.Low) + "–" + format(d.High) + ")"
 }
 
-// Tied says whether two points cannot be told apart.
+// Tied reports whether two points cannot be told apart.
 func Tied(a, b *Point, metric string) bool {
 	pairs := pairsOf(a, b, metric)
 	return !Duel{Estimate: certainty.Ratio(pairs), Repeats: len(pairs)}.Told()
 }
 
-// Sure says whether there is an interval. Points of a single repeat make none, however many they are: nothing says by
-// how much another repeat would differ.
+// Sure reports whether there is an interval. Points of a single repeat make none, however many they are: nothing says
+// by how much another repeat would differ.
 func (d Duel) Sure() bool { return d.Bounded() && d.Repeats > 1 }
 
-// Told says whether the two are told apart. A ratio that rounds to 1.00 is no difference, however sure.
+// Told reports whether the two are told apart. A ratio that rounds to 1.00 is no difference, however sure.
 func (d Duel) Told() bool {
 	return d.Sure() && d.Differs() && wording.RatioText(d.Ratio) != wording.RatioText(1)
 }
@@ -161,7 +161,7 @@ func (s *Section) rank() (r Ranking, ok bool) {
 	balancers := slices.DeleteFunc(slices.Clone(s.Subjects), func(name string) bool {
 		return slices.Contains(NotBalancers, name) || !s.Measured(name)
 	})
-	if len(balancers) == 0 { // A run may ask what the way to a balancer costs.
+	if len(balancers) == 0 { // A run may ask what the path to a balancer costs.
 		balancers = slices.DeleteFunc(slices.Clone(s.Subjects), func(name string) bool {
 			return name == s.Baseline || !s.Measured(name)
 		})

@@ -40,7 +40,7 @@ func kindOf(s *Section, registered []Registration) *Kind {
 		Verdict: func(*Section) []string { return nil }}
 }
 
-// HasParam says whether trials of the section have a parameter.
+// HasParam reports whether trials of the section have a parameter.
 func (s *Section) HasParam(name string) bool {
 	return slices.ContainsFunc(s.Trials, func(t results.Trial) bool { return t.Params[name] != nil })
 }

@@ -41,7 +41,7 @@ type Point struct {
 	Shares []float64
 }
 
-// Has says whether the point's valid trials have metric.
+// Has reports whether the point's valid trials have metric.
 func (p *Point) Has(metric string) bool { return p.Stats[metric].N > 0 }
 
 // Group holds the points that share the load's parameters, and so can be
@@ -97,7 +97,7 @@ func (s *Section) Points() []*Point {
 	return all
 }
 
-// Has says whether any valid trial under the load has metric.
+// Has reports whether any valid trial under the load has metric.
 func (s *Section) Has(metric string) bool {
 	return slices.ContainsFunc(s.Points(), func(p *Point) bool { return p.Has(metric) })
 }
@@ -161,7 +161,7 @@ type Yardstick struct {
 // RateMetric is a metric, its column's title, and the noun that it counts.
 type RateMetric struct{ Name, Title, Noun string }
 
-// Is says whether the group's load generators were there; anywhere will do for an empty word.
+// Is reports whether the group's load generators were there; anywhere will do for an empty word.
 func (g *Group) Is(from string) bool { return from == "" || g.Params[paramFrom].Word == from }
 
 // Ranking is the subjects of a load in the order of a yardstick.

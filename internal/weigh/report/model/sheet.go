@@ -37,7 +37,7 @@ type Line struct {
 	Baseline, Quiet bool
 }
 
-// Empty says whether the table has no row.
+// Empty reports whether the table has no row.
 func (sh *Sheet) Empty() bool {
 	for _, g := range sh.Groups {
 		if len(g) > 0 {
@@ -56,7 +56,7 @@ func (sh *Sheet) DropBlankColumns() {
 	}
 }
 
-// Blank says whether a column has no figure.
+// Blank reports whether a column has no figure.
 func (sh *Sheet) Blank(column int) bool {
 	for _, g := range sh.Groups {
 		for _, l := range g {

@@ -265,7 +265,7 @@ func BaselineNotes(s *Section, noun string) []string {
 	return notes
 }
 
-// Measured says whether the subject has a valid trial.
+// Measured reports whether the subject has a valid trial.
 func (s *Section) Measured(subject string) bool {
 	return slices.ContainsFunc(s.Points(), func(p *Point) bool { return p.Subject == subject })
 }
@@ -339,7 +339,7 @@ func PartSheet(s *Section) Sheet {
 	}.Of(s, fields)
 }
 
-// hasParts says whether the CPU time of more than the balancer was read.
+// hasParts reports whether the CPU time of more than the balancer was read.
 func (s *Section) hasParts() bool {
 	return slices.ContainsFunc(cpuParts, func(part cpuPart) bool {
 		return part.PerRequest != results.BalancerCPUUsPerRequest && (s.Has(part.PerRequest) || s.Has(part.Cores))
@@ -406,7 +406,7 @@ func (s *Section) LeftOut(sheets []Sheet) Sheet {
 // figureText makes a number of a table one that can be parsed.
 var figureText = strings.NewReplacer(",", "", "−", "-")
 
-// figureShown says whether a figure is among others, rounded as some table rounds.
+// figureShown reports whether a figure is among others, rounded as some table rounds.
 func figureShown(shown map[float64]bool, v float64) bool {
 	is := func(format byte, digits int) bool {
 		rounded, err := strconv.ParseFloat(strconv.FormatFloat(v, format, digits, 64), 64)

@@ -182,7 +182,7 @@ func ChangeText(v string) string {
 	return v
 }
 
-// ParamPinned says whether generators are tied to cores.
+// ParamPinned reports whether generators are tied to cores.
 const ParamPinned = "pinned"
 
 // syncText says how several balancers of IPVS come to carry on with each other's connections.

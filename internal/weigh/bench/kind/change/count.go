@@ -114,7 +114,7 @@ func balancerCores(reading probe.Reading) float64 {
 	return 0
 }
 
-// leaves says whether a server leaves in an event, or had left before.
+// leaves reports whether a server leaves in an event, or had left before.
 func (c *changeTrial) leaves(e changeEvent, server string) bool {
 	return c.left[server] || slices.ContainsFunc(e.leaves, func(i int) bool { return c.backends()[i].Name == server })
 }
@@ -170,9 +170,8 @@ func (c *changeTrial) writeCounts(e changeEvent, counts live.Counts, got *result
 	}
 }
 
-// before says whether a connection that broke was opened before its server was away the
-// last time: it is one of those of a server that leaves, which end, and had only not
-// spoken while it was away.
+// before reports whether a connection that broke was opened before its server was away the last time: it is one of
+// those of a server that leaves, which end, and had only not spoken while it was away.
 func (c *changeTrial) before(b live.Break) bool {
 	away, ok := c.away[b.Server]
 	return ok && time.Since(away) < b.Age

@@ -88,8 +88,8 @@ func reload(ctx context.Context, c *changeTrial) error {
 	return nil
 }
 
-// choosesByHash says whether the subject's choice is a function of the packet, so
-// that it can be asked which flows move.
+// choosesByHash reports whether the subject's choice is a function of the packet, so that it can be asked which flows
+// move.
 func choosesByHash(t bench.Trial) bool {
 	return t.Params["scheduler"] == string(lb.Maglev)
 }

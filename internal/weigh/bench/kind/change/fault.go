@@ -30,7 +30,7 @@ func EndFaults(r *bench.Runner, after time.Duration) {
 	*bench.KeptOfRun[tail](r, faultTail) = tail(after)
 }
 
-// on says whether there are checks.
+// on reports whether there are checks.
 func (c ChangeCheck) on() bool { return c != ChangeCheck{} }
 
 // checkValues checks the values, where an event needs them or any is given.
@@ -59,7 +59,7 @@ func (c ChangeCheck) checkValues(at bench.Path, fail bench.FailFunc) {
 // maxInARow bounds rise and fall.
 const maxInARow = 100
 
-// subject is the check as subjects are told of it; nil where there is none.
+// subject is the check as subjects get it; nil where there is none.
 func (c ChangeCheck) subject() *subject.Check {
 	if !c.on() {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 )
 
-// canRestart says whether the subject is a process that connections may outlive.
+// canRestart reports whether the subject is a process that connections may outlive.
 func canRestart(t bench.Trial) bool {
 	return t.Form.Lab.Balancers == 0 && t.Subject.Can().Restarts
 }
@@ -43,7 +43,7 @@ func restart(ctx context.Context, c *changeTrial) error {
 	return nil
 }
 
-// canUpgrade says whether another build can take over from the subject.
+// canUpgrade reports whether another build can take over from the subject.
 func canUpgrade(t bench.Trial) bool {
 	return t.Form.Lab.Balancers == 0 && t.Subject.Can().Upgrades
 }
@@ -65,7 +65,7 @@ func upgrade(ctx context.Context, c *changeTrial) error {
 	return nil
 }
 
-// stopAndBegin stops the subject's process for good, and starts another one.
+// stopAndBegin stops the subject's process permanently, and starts another one.
 func stopAndBegin(ctx context.Context, c *changeTrial) error {
 	r, err := c.restarting()
 	if err != nil {

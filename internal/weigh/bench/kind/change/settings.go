@@ -135,7 +135,7 @@ func (c Changes) backends(servers []*lab.Host) []*lab.Host {
 	return servers
 }
 
-// carriesUDP says whether UDP is asked by: proxies carry none.
+// carriesUDP reports whether UDP is asked by: proxies carry none.
 func carriesUDP(p bench.Point) bool {
 	return p.Subject.Can().UDP && own(p.By).Proxies == 0
 }

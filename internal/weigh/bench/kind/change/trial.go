@@ -31,7 +31,7 @@ type changeEvent struct {
 	change  func(context.Context, *changeTrial) error
 	// after, if it is there, adds to the metrics.
 	after func(context.Context, *changeTrial, map[string]float64) error
-	// only says whether a trial has the event at all; nil: every one.
+	// only reports whether a trial has the event at all; nil: every one.
 	only func(bench.Trial) bool
 }
 
@@ -187,7 +187,7 @@ const (
 	reloadPause = 50 * time.Millisecond
 )
 
-// happens says whether a trial has the event.
+// happens reports whether a trial has the event.
 func (e changeEvent) happens(t bench.Trial) bool {
 	named := own(t.By).Events
 	if ofBalancers(e.name) && t.Form.Lab.Balancers == 0 {
@@ -258,7 +258,7 @@ const (
 	leaving = 1
 )
 
-// ofBalancers says whether an event is one of several balancers.
+// ofBalancers reports whether an event is one of several balancers.
 func ofBalancers(name string) bool { return strings.HasPrefix(name, balancersPrefix) }
 
 // connections is how many are held: all of the point, or as many as the subject can carry, with a note then.

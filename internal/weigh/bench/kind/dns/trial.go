@@ -102,7 +102,7 @@ func (d *dnsTrial) ready(ctx context.Context) error {
 	return group.Wait()
 }
 
-// hasTask says whether a host has an address.
+// hasTask reports whether a host has an address.
 var hasTask = lab.NewTask("has-address", func(_ context.Context, h *lab.Host, address netip.Addr) (has bool,
 	err error) {
 	err = h.Do(func() error {

@@ -18,7 +18,7 @@ type Search struct {
 
 // settings are a load's keys besides those of all kinds.
 type settings struct {
-	// Rate are the rates, in requests a second of all clients, or Search how the highest is to be found; Keep says
+	// Rate are the rates, in requests a second of all clients, or Search how the highest is to be found; Keep reports
 	// whether connections are kept.
 	Rate   []int   `yaml:"rate"`
 	Search *Search `yaml:"search"`

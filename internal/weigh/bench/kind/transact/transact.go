@@ -340,7 +340,7 @@ func (transactions) Settings(read func(into any)) any { return bench.ReadSetting
 // own are a load's settings of its generator.
 func own(l bench.Load) settings { return bench.SettingsOf[settings](l) }
 
-// byNetperf says whether a load has netperf for its generator.
+// byNetperf reports whether a load has netperf for its generator.
 func byNetperf(l bench.Load) bool { return own(l).Generator == transact.NetperfProgram }
 
 // netperf is its client and its server, which both tell a version.

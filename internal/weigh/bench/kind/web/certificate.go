@@ -95,7 +95,7 @@ func (c *certificate) path(h *lab.Host) string {
 	return filepath.Join(h.Dir, "tls.pem")
 }
 
-// encrypted says whether a load of the form is over TLS.
+// encrypted reports whether a load of the form is over TLS.
 func encrypted(f bench.Form) bool {
 	return slices.ContainsFunc(f.Loads, func(l bench.Load) bool { return bench.SettingsOf[Settings](l).TLS })
 }

@@ -28,9 +28,9 @@ func crowd(p bench.Point) int {
 	return p.Concurrency
 }
 
-// crowdObstacle says whether the answers to all connections at once, as clients of a closed loop ask for them, are more
-// than a kernel holds without pressure. Beyond that it drops segments that have arrived, and the trial would measure
-// its retransmissions, if it came to an end (tcp(7), tcp_mem).
+// crowdObstacle reports whether the answers to all connections at once, as clients of a closed loop ask for them, are
+// more than a kernel holds without pressure. Beyond that it drops segments that have arrived, and the trial would
+// measure its retransmissions, if it came to an end (tcp(7), tcp_mem).
 func crowdObstacle(p bench.Point, limits probe.Limits) string {
 	each := (min(p.Form.Web.FileBytes+headerBytes, windowBytes) + pageBytes - 1) / pageBytes
 	if pages := crowd(p) * each; limits.TCPPages > 0 && pages > limits.TCPPages {
@@ -45,10 +45,9 @@ func crowdObstacle(p bench.Point, limits probe.Limits) string {
 // wait for the client's end of a connection before they close theirs.
 const patientDir = "patient/"
 
-// patient says whether the web servers must wait for clients before they close. A
-// server that closes first leaves the rest of its answer to the kernel, and beyond
-// tcp_max_orphans such connections the kernel resets them. ab takes part of those
-// resets for nothing at all, and waits for ever.
+// patient reports whether the web servers must wait for clients before they close. A server that closes first leaves
+// the rest of its answer to the kernel, and beyond tcp_max_orphans such connections the kernel resets them. ab takes
+// part of those resets for nothing at all, and waits for ever.
 func patient(p bench.Point, limits probe.Limits) bool {
 	return limits.Orphans > 0 && crowd(p) > limits.Orphans
 }

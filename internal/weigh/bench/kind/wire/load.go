@@ -44,7 +44,7 @@ func wireSources(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 19, byte(i + 1), 0}), wireSourceBits)
 }
 
-// udp says whether the load is one of datagrams.
+// udp reports whether the load is one of datagrams.
 func (w Wire) udp() bool { return w.Load == wire.UDP || w.Load == wire.DNS }
 
 // connections is how many a step offers, 0 where time decides.
@@ -87,7 +87,7 @@ func wireRoom(f bench.Form) (most int) {
 	return most
 }
 
-// sets says whether the load sets connections up.
+// sets reports whether the load sets connections up.
 func (w Wire) sets() bool { return !w.udp() && w.Load != wire.SYNFlood }
 
 // load is the tester's load, without warming up.
@@ -123,5 +123,5 @@ func (w Wire) first() float64 {
 	return float64(w.Rate)
 }
 
-// direct says whether there is no balancer.
+// direct reports whether there is no balancer.
 func direct(t bench.Trial) bool { return t.Subject.Name() == "direct" }

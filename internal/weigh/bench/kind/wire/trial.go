@@ -181,8 +181,8 @@ func steps(t bench.Trial) int {
 	return (l.To-l.From)/l.Step + 1
 }
 
-// DropPartial takes the results of ladders that were ended early out of a run that is gone
-// on with: they are climbed anew.
+// DropPartial takes the results of ladders that were ended early out of a run that is gone on with: they are climbed
+// again.
 func (kind) DropPartial(r *bench.Runner, trials []bench.Trial) {
 	for _, t := range trials {
 		of := func(done results.Trial) bool { return t.Has(done) && done.Params[paramOffered] != nil }
@@ -245,7 +245,7 @@ func fastest(bursts []results.Trial) results.Trial {
 	return best
 }
 
-// wasFull says whether a result is not valid because the balancer was full.
+// wasFull reports whether a result is not valid because the balancer was full.
 func wasFull(t results.Trial) bool {
 	return len(t.Notes) > 0 && strings.HasPrefix(t.Notes[0], fullSetup)
 }

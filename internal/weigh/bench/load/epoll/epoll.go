@@ -79,7 +79,7 @@ func (l *Loop) wait(handle func(fd int, events uint32), ms int) error {
 	for _, event := range l.events[:max(n, 0)] {
 		switch fd := int(event.Fd); fd {
 		case l.timer, l.wake:
-			unix.Read(fd, l.scratch[:]) // EAGAIN means that it was set anew
+			unix.Read(fd, l.scratch[:]) // EAGAIN means that it was set again
 		default:
 			handle(fd, event.Events)
 		}

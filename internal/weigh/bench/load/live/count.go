@@ -83,10 +83,9 @@ type Counts struct {
 	Turned              map[string]uint64
 	// LostQueries is when the queries of Unanswered were sent.
 	LostQueries Moments `json:",omitempty"`
-	// Lapped are connections from ports that are used again which were answered, and
-	// LostLaps when those began that were not; Taken are those that could not be
-	// tried, for the port was not free yet. LostSYNs is when the SYNs were sent,
-	// first ones and others, after which the kernel had to send another.
+	// Lapped are connections from ports that are used again which were answered, and LostLaps when those began that
+	// were not; Taken are those that could not be tried, because the port was not free yet. LostSYNs is when the SYNs
+	// were sent, first ones and others, after which the kernel had to send another.
 	Lapped, Taken      uint64  `json:",omitempty"`
 	LostLaps, LostSYNs Moments `json:",omitempty"`
 	// LapsFailed are LostLaps by their cause.

@@ -216,7 +216,7 @@ func part(total, n, i int) int {
 	return size
 }
 
-// Begin has all clients begin their counts anew.
+// Begin has all clients begin their counts again.
 func (c *Crew) Begin(ctx context.Context) error {
 	return c.all(ctx, func(int) order { return order{Begin: true} }, nil)
 }

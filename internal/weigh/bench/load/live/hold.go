@@ -278,7 +278,7 @@ func (h *holder) during(f func(mark uint64)) {
 	}
 }
 
-// earlier says whether something that began before a mark is not done yet.
+// earlier reports whether something that began before a mark is not done yet.
 func (h *holder) earlier(mark uint64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -100,7 +100,7 @@ func (h *holder) lap(port int, number uint64, again bool, mark uint64) net.Conn 
 	return nil
 }
 
-// isTaken says whether a port could not be used, for another socket has it still.
+// isTaken reports whether a port could not be used, for another socket has it still.
 func isTaken(err error) bool {
 	return errors.Is(err, unix.EADDRINUSE) || errors.Is(err, unix.EADDRNOTAVAIL)
 }
@@ -123,7 +123,7 @@ func (e ending) let(conn net.Conn) error {
 	return err
 }
 
-// ended waits until the server has ended a connection, and says whether it has.
+// ended waits until the server has ended a connection, and reports whether it has.
 func (h *holder) ended(conn net.Conn, how ending) bool {
 	if err := how.let(conn); err != nil {
 		return causeOf(err) == Reset
@@ -136,7 +136,7 @@ func (h *holder) ended(conn net.Conn, how ending) bool {
 	return errors.Is(err, io.EOF) || cause == Reset
 }
 
-// shallStay says whether connections shall stay open.
+// shallStay reports whether connections shall stay open.
 func (h *holder) shallStay() bool {
 	h.laps.mu.Lock()
 	defer h.laps.mu.Unlock()
@@ -152,7 +152,7 @@ func (l *laps) keep(port int, server string) {
 	l.stay[port] = server
 }
 
-// stays keeps a connection open until staying is over, or its server ends it: it says whether that was so.
+// stays keeps a connection open until staying is over, or its server ends it: it reports whether that was so.
 func (h *holder) stays(port int, conn net.Conn) bool {
 	h.laps.mu.Lock()
 	over := h.laps.staying

@@ -21,12 +21,13 @@ import (
 )
 
 // Server answers requests under a name, at a TCP and a UDP port of all IPv4 addresses that its host has. At another TCP
-// port, unless that is 0, it answers health checks over HTTP: a stop of one stops the other, for both are one process.
+// port, unless that is 0, it answers health checks over HTTP: a stop of one stops the other, because both are one
+// process.
 type Server struct {
 	Name         string
 	Port, Health uint16
-	// Proxies are addresses that connections come from which are answered under the names of these, for
-	// it is they that clients have connected to.
+	// Proxies are addresses that connections come from which are answered under the names of these, because it is they
+	// that clients have connected to.
 	Proxies map[netip.Addr]string
 
 	own     answerer

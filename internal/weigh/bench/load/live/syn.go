@@ -75,7 +75,7 @@ func (w *synWatch) note(again uint32, now time.Time) {
 }
 
 // end returns when the SYNs were sent that were lost; err is the error of the connection. It is asked before anything
-// is sent over it, for that may be sent again too.
+// is sent over it, because that may be sent again too.
 func (w *synWatch) end(err error) []time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()

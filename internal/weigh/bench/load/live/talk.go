@@ -16,7 +16,7 @@ import (
 type order struct {
 	// Open opens the load's connections.
 	Open *Load `json:",omitempty"`
-	// Begin begins the counts anew.
+	// Begin begins the counts again.
 	Begin bool `json:",omitempty"`
 	// Count asks for the counts as they are.
 	Count bool `json:",omitempty"`

@@ -28,7 +28,7 @@ type answer struct {
 
 func (a *answer) reset() { *a = answer{head: a.head[:0]} }
 
-// take adds bytes that came; whole then says whether these were all. The error wraps errAnswer.
+// take adds bytes that came; whole then reports whether these were all. The error wraps errAnswer.
 func (a *answer) take(data []byte, fileBytes int) error {
 	if a.whole {
 		return fmt.Errorf("%w: %d bytes too much", errAnswer, len(data))

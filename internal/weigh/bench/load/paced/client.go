@@ -121,7 +121,7 @@ func (c *client) run(ctx context.Context) error {
 // done says that every request has come to its end.
 func (c *client) done() bool { return c.report.Answered+c.report.Failed == c.report.Due }
 
-// free says whether a request that is due could be sent.
+// free reports whether a request that is due could be sent.
 func (c *client) free() bool { return len(c.idle) > 0 || c.open < c.Connections }
 
 // ask sends the requests that are due.

@@ -132,7 +132,7 @@ func (m *many) transact(ctx context.Context) error {
 	return nil
 }
 
-// over says whether the time is.
+// over reports whether the time is.
 func (m *many) over() bool { return time.Since(m.began) >= m.Duration }
 
 // giveUp fails streams that have been silent for too long.

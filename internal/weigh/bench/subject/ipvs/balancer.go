@@ -18,8 +18,8 @@ type ipvsBalancer struct {
 	syncID int
 	// serves: its kernel has the table.
 	serves bool
-	// left are servers that have been away. A connection that was told of meanwhile is bound to none, and the kernel
-	// does not forget it with one.
+	// left are servers that have been away. A connection that was synchronised meanwhile is bound to none, and the
+	// kernel does not forget it with one.
 	left map[netip.AddrPort]bool
 }
 

@@ -62,7 +62,7 @@ var keepalivedConfig = template.Must(template.New("keepalived.conf").Parse(keepa
 // keepalivedService is a virtual server of keepalived's.
 type keepalivedService struct {
 	ipvsService
-	// Method is the way to the servers (lvs_method).
+	// Method is the path to the servers (lvs_method).
 	Method string
 	Check  *keepalivedCheck
 }
@@ -214,7 +214,7 @@ func (r *runningKeepalived) Serves(_ context.Context, server *lab.Host) (bool, e
 	return table.serves(server.IPv4)
 }
 
-// serves says whether a server is in all services; an error where it is in some only.
+// serves reports whether a server is in all services; an error where it is in some only.
 func (t keepalivedTable) serves(server netip.Addr) (bool, error) {
 	in := 0
 	for _, servers := range t {
@@ -230,7 +230,7 @@ func (t keepalivedTable) serves(server netip.Addr) (bool, error) {
 	return in > 0, nil
 }
 
-// Change writes the configuration anew and has keepalived read it.
+// Change writes the configuration again and has keepalived read it.
 func (r *runningKeepalived) Change(ctx context.Context, services []subject.Service) error {
 	if err := r.configure(services); err != nil {
 		return err
@@ -274,7 +274,7 @@ func (r *runningKeepalived) Notes() []string {
 		"a failed one is made again an interval after its end, and one that passes puts a server back")
 }
 
-// Stop ends keepalived, which takes its services away, and takes back what was set up.
+// Stop ends keepalived, which takes its services away, and undoes what was set up.
 func (r *runningKeepalived) Stop(ctx context.Context) error {
 	return errors.Join(r.process.Stop(ctx), r.runningIPVS.Stop(ctx))
 }

@@ -245,7 +245,7 @@ func (r *severalIPVS) Ways() string {
 		"balancer after balancer, " + ipvsComeAndGo
 }
 
-// Stop ends all, and takes back what was set up.
+// Stop ends all, and undoes what was set up.
 func (r *severalIPVS) Stop(ctx context.Context) error {
 	errs := []error{r.each(func(one *ipvsBalancer) error {
 		var err error

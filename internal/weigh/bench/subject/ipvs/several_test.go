@@ -46,7 +46,7 @@ UDP C6120102 8AD4 C6120064 1B58 C6120201 1B58 UDP             298
 	}
 }
 
-// TestBIRDAcceptsItsConfig has BIRD read what it is told of the VIP beside IPVS.
+// TestBIRDAcceptsItsConfig has BIRD parse the configuration of the VIP beside IPVS.
 func TestBIRDAcceptsItsConfig(t *testing.T) {
 	bird := testenv.Program(t, "bird")
 	path := filepath.Join(t.TempDir(), "bird.conf")

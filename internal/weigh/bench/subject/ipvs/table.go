@@ -25,7 +25,7 @@ import (
 
 // ipvsTable is the table of services in a balancer's kernel.
 type ipvsTable struct {
-	// Flags are the way to the servers (IP_VS_CONN_F_* of linux/ip_vs.h).
+	// Flags are the path to the servers (IP_VS_CONN_F_* of linux/ip_vs.h).
 	Flags uint32
 	// Upper and Lower are the thresholds of each server; 0 is none.
 	Upper, Lower uint32
@@ -53,7 +53,7 @@ type ipvsServer struct {
 	Weight int
 }
 
-// has says whether one of the services has a server.
+// has reports whether one of the services has a server.
 func (t *ipvsTable) has(server netip.AddrPort) bool {
 	return slices.ContainsFunc(t.Services, func(s ipvsService) bool {
 		return slices.ContainsFunc(s.Servers, func(one ipvsServer) bool { return one.At == server })

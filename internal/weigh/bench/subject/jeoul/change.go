@@ -13,9 +13,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// Change writes the configuration anew and has the daemon read it where servers
-// come or go, and changes weights of the running daemon, as `jeoul backend` does.
-// The file keeps the weights that it began with.
+// Change writes the configuration again and has the daemon read it where servers come or go, and changes weights of the
+// running daemon, as `jeoul backend` does. The file keeps the weights that it began with.
 func (r *runningJeoul) Change(ctx context.Context, services []subject.Service) error {
 	before := r.setup
 	r.setup = before.With(services)
@@ -133,7 +132,7 @@ func (r *runningJeoul) Passes(ctx context.Context, server *lab.Host) (bool, erro
 	return passes(status.Services, server), nil
 }
 
-// passes says whether the server is healthy in every service that has it.
+// passes reports whether the server is healthy in every service that has it.
 func passes(services []ops.Service, server *lab.Host) bool {
 	healthy := 0
 	for _, service := range services {
@@ -150,8 +149,8 @@ func passes(services []ops.Service, server *lab.Host) bool {
 	return healthy > 0
 }
 
-// reaches says whether every service has the server up, with a MAC address; an error where
-// some have it and others have not, or none has it at all: then it is to be asked again.
+// reaches reports whether every service has the server up, with a MAC address; an error where some have it and others
+// have not, or none has it at all: then it is to be asked again.
 func reaches(services []ops.Service, server *lab.Host) (bool, error) {
 	up, down := 0, 0
 	for _, service := range services {

@@ -23,7 +23,7 @@ type runningSeveral struct {
 	all           []*runningJeoul
 	router        *subject.Router
 	held          subject.VIPHolders
-	// routed takes back the routes and the like that were set up in the laboratory.
+	// routed undoes the routes and the like that were set up in the laboratory.
 	routed subject.Undo
 }
 

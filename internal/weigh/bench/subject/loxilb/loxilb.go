@@ -348,8 +348,7 @@ func loxilbFiles(balancer *lab.Host, on bool) error {
 	return nil
 }
 
-// unmount takes away what is mounted on a directory, the last first, and says whether
-// anything was.
+// unmount takes away what is mounted on a directory, the last first, and reports whether anything was.
 func unmount(dir string) (bool, error) {
 	err := unix.Unmount(dir, unix.MNT_DETACH)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {

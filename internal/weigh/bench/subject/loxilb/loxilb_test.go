@@ -111,7 +111,7 @@ func TestLoxiLBFiles(t *testing.T) {
 	if now, err := fileSystems(); err != nil || !cmp.Equal(outside, now) {
 		t.Errorf("outside of the laboratory there were %x, and are %x (%v)", outside, now, err)
 	}
-	for range 2 { // a failed start takes back what it has not done
+	for range 2 { // a failed start undoes what it has not done
 		if err := loxilbFiles(r.setup.Lab.Balancer, false); err != nil {
 			t.Fatal(err)
 		}

@@ -93,7 +93,7 @@ func (r iptablesRules) each(setup subject.Setup, options ...string) string {
 	return text.String()
 }
 
-// text are the rules for a set-up; anew, in place of those that are there.
+// text are the rules for a set-up; again, in place of those that are there.
 func (r iptablesRules) text(setup subject.Setup, anew bool) []byte {
 	text := bytes.NewBufferString(iptablesTable)
 	if anew {

@@ -62,8 +62,8 @@ func (r *kernelNAT) Stop(ctx context.Context) error {
 	return errors.Join(err, r.undo.All())
 }
 
-// clearNAT takes rules back and forgets tracked connections as well: they would
-// outlive the rules by minutes. What went with its laboratory is taken back already.
+// clearNAT takes rules back and forgets tracked connections as well: they would outlive the rules by minutes. What went
+// with its laboratory is undone already.
 func clearNAT(ctx context.Context, rules natRules, setup subject.Setup) error {
 	err := errors.Join(rules.clear(ctx, setup), guardFar(ctx, rules, setup, false), setup.Lab.Balancer.ForgetTracked())
 	if errors.Is(err, lab.ErrClosed) {
@@ -72,7 +72,7 @@ func clearNAT(ctx context.Context, rules natRules, setup subject.Setup) error {
 	return err
 }
 
-// Change writes the rules anew. What is tracked already keeps its server.
+// Change writes the rules again. What is tracked already keeps its server.
 func (r *kernelNAT) Change(ctx context.Context, services []subject.Service) error {
 	if err := r.rules.can(services); err != nil {
 		return err

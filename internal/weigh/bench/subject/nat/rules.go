@@ -13,8 +13,8 @@ import (
 
 // natRules are how a program hands the kernel its rules of NAT.
 type natRules interface {
-	// set sets the rules for a set-up; anew in place of those that are there, in
-	// one transaction, so that no packet meets half of them.
+	// set sets the rules for a set-up; again in place of those that are there, in one transaction, so that no packet
+	// meets half of them.
 	set(ctx context.Context, setup subject.Setup, anew bool) error
 	// clear takes the rules back, and with them the tracking of connections.
 	clear(ctx context.Context, setup subject.Setup) error
@@ -44,10 +44,9 @@ func applyRules(ctx context.Context, host *lab.Host, name string, rules []byte, 
 	return nil
 }
 
-// farRules are rules that a machine's worker takes back if the run does not.
+// farRules are rules that a machine's worker undoes if the run does not.
 type farRules struct {
-	// Program reads them behind Args. On says whether they are set now, or were taken
-	// back.
+	// Program reads them behind Args. On reports whether they are set now, or were undone.
 	Program string
 	Args    []string
 	Text    []byte

@@ -24,8 +24,8 @@ const (
 	haproxyDocumentMaxConn = 10_000
 )
 
-// paramSplice says whether HAProxy may have the kernel move bytes from socket to
-// socket (option splice-auto), which pays for some traffic only.
+// paramSplice reports whether HAProxy may have the kernel move bytes from socket to socket (option splice-auto), which
+// pays for some traffic only.
 const (
 	paramSplice = "splice"
 	spliceAuto  = "auto"
@@ -100,7 +100,7 @@ func haproxyValuesOf(setup subject.Setup, threads, maxConn, cores int) haproxyVa
 		Services: proxyServices(setup)}
 }
 
-// tlsNote says whether TLS ends here.
+// tlsNote reports whether TLS ends here.
 func (v haproxyValues) tlsNote() string {
 	if v.Certificate == "" {
 		return "no TLS listener"

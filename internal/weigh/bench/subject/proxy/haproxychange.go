@@ -112,8 +112,8 @@ func (r *changingHAProxy) Serves(ctx context.Context, server *lab.Host) (bool, e
 // haproxyRunning is a server's operational state (srv_op_state) that takes traffic.
 const haproxyRunning = "2"
 
-// haproxyRuns reads a server's operational state, the sixth field of its lines, and says whether
-// it runs everywhere; an error where it runs in some services only, or is in none.
+// haproxyRuns reads a server's operational state, the sixth field of its lines, and reports whether it runs everywhere;
+// an error where it runs in some services only, or is in none.
 func haproxyRuns(reply, server string) (bool, error) {
 	runs, not := 0, 0
 	for line := range strings.Lines(reply) {

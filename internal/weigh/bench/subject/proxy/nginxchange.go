@@ -23,8 +23,8 @@ type changingNginx struct {
 	workers int
 }
 
-// Change writes the configuration anew and reloads: nginx without its commercial
-// API knows no other way. A server that drains is marked "down".
+// Change writes the configuration again and reloads: nginx without its commercial API knows no other way. A server that
+// drains is marked "down".
 func (r *changingNginx) Change(ctx context.Context, services []subject.Service) error {
 	if err := r.write(services); err != nil {
 		return err

@@ -73,13 +73,13 @@ func TestSubjectsCarry(t *testing.T) {
 	}
 }
 
-// optional says whether a subject needs what no package of `make deps` brings: a
-// kernel's module, or a program that Debian does not have or starts as a service.
+// optional reports whether a subject needs what no package of `make deps` brings: a kernel's module, or a program that
+// Debian does not have or starts as a service.
 func optional(s subject.Subject) bool {
 	return byIPVS(s) || slices.Contains([]string{"envoy", "docker-proxy", "loxilb"}, s.Name())
 }
 
-// byIPVS says whether the kernel's IPVS carries what goes through a subject.
+// byIPVS reports whether the kernel's IPVS carries what goes through a subject.
 func byIPVS(s subject.Subject) bool {
 	return strings.HasPrefix(s.Name(), "ipvs-") || strings.HasPrefix(s.Name(), "keepalived-")
 }

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// update has golden files written anew.
+// update has golden files written again.
 var update = flag.Bool("update", false, "write the golden files")
 
 // Paper is a laboratory on paper: the plan of one, never built.

@@ -83,7 +83,7 @@ func distributionVerdict(s *model.Section) []string {
 // rare is how unlikely a deviation is that chance may not explain.
 const rare = 0.01
 
-// hashVerdict says whether flows spread over hash tables as chance would spread them.
+// hashVerdict reports whether flows spread over hash tables as chance would spread them.
 func hashVerdict(s *model.Section) []string {
 	n, least := 0, 1.0
 	var odd []string

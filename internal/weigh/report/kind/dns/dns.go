@@ -261,20 +261,20 @@ func dnsVerdict(s *model.Section) []string {
 	return sentences
 }
 
-// local says whether the section's load generators were on the balancer's host.
+// local reports whether the section's load generators were on the balancer's host.
 func local(s *model.Section) bool {
 	return slices.ContainsFunc(s.Groups, func(g *model.Group) bool { return g.Is(model.FromBalancer) })
 }
 
-// dnsBoundedAt says whether generators were told to ask no more than a subject answered.
+// dnsBoundedAt reports whether generators were told to ask no more than a subject answered.
 func dnsBoundedAt(g *model.Group, subject string) bool {
 	p, most := g.Best(subject, results.QueriesPerSecond), g.Params[model.ParamMostQueries].Number
 	return p != nil && most > 0 &&
 		p.Stats[results.QueriesPerSecond].Median >= dnsBounded*most*g.Params[model.ParamGenerators].Number
 }
 
-// dnsIdleAt says whether in half of a subject's trials or more nothing was full: then
-// it was the generators that asked no more.
+// dnsIdleAt reports whether in half of a subject's trials or more nothing was full: then it was the generators that
+// asked no more.
 func dnsIdleAt(g *model.Group, subject string) bool {
 	p := g.Best(subject, results.QueriesPerSecond)
 	if p == nil {

@@ -95,7 +95,7 @@ func bySubject(s *model.Section) *model.Section {
 	return &r
 }
 
-// tracked says whether the balancer remembers the flows of a point.
+// tracked reports whether the balancer remembers the flows of a point.
 func tracked(p *model.Point) bool {
 	return model.Remembers(p) || modeOf(p) == fullNATMode
 }
@@ -116,8 +116,8 @@ func withFlows(v model.Value) string {
 
 func nanoseconds(v float64) string { return wording.Decimal(v, 1) }
 
-// ofScheduler says whether a point is about a scheduler other than that of all modes, or
-// about a change, and so shown with those.
+// ofScheduler reports whether a point is about a scheduler other than that of all modes, or about a change, and so
+// shown with those.
 func ofScheduler(p *model.Point) bool {
 	_, changing := p.Params[model.ParamChange]
 	scheduler := p.Params[model.ParamScheduler].Word
@@ -126,7 +126,7 @@ func ofScheduler(p *model.Point) bool {
 
 const fullNATMode = "fullnat"
 
-// sameKind says whether two points differ in their flows at most.
+// sameKind reports whether two points differ in their flows at most.
 func sameKind(p, q *model.Point) bool {
 	a, b := maps.Clone(p.Params), maps.Clone(q.Params)
 	delete(a, model.ParamFlows)

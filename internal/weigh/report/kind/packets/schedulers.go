@@ -61,7 +61,7 @@ func schedulerRows(s *model.Section, g *model.Group) []*schedulerRow {
 	})
 }
 
-// ofSchedulers says whether a point is one that schedulers are compared by.
+// ofSchedulers reports whether a point is one that schedulers are compared by.
 func ofSchedulers(s *model.Section, p *model.Point) bool {
 	for _, name := range []string{model.ParamConfigured, model.ParamOuter, "tag"} {
 		if _, ok := p.Params[name]; ok {

@@ -41,8 +41,8 @@ func prefixed(prefix, s string) string {
 	return prefix + s
 }
 
-// aimedAt says whether a point's figure is one that a target is about: packets
-// of known flows that no scheduler has to remember, while nothing changes.
+// aimedAt reports whether a point's figure is one that a target is about: packets of known flows that no scheduler has
+// to remember, while nothing changes.
 func aimedAt(p *model.Point, mode string) bool {
 	_, compared := p.Params[model.ParamConfigured]
 	_, changing := p.Params[model.ParamChange]

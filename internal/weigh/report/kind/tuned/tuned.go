@@ -26,7 +26,7 @@ func untunedOf(g *model.Group, p *model.Point) *model.Point {
 	return nil
 }
 
-// sameBut says whether two sets of parameters differ in one at most.
+// sameBut reports whether two sets of parameters differ in one at most.
 func sameBut(a, b model.Params, but string) bool {
 	without := func(p model.Params) string {
 		return p.Only(slices.DeleteFunc(p.Names(), func(name string) bool { return name == but })).Key()

@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// isLadder says whether the load is a series of rates.
+// isLadder reports whether the load is a series of rates.
 func isLadder(s *model.Section) bool { return slices.Contains(s.Varying, model.ParamOffered) }
 
 // wireRates are the main metrics of packet-level loads, with the nouns that they count.
