@@ -72,7 +72,7 @@ type Balancer struct {
 	Events *events.Log
 	// Sources are the sources of the configuration.
 	Sources *sources.Sources
-	// Configured is called after each change of the configuration, with the name of the one the caller for it; nil: it
+	// Configured is called after each change of the configuration, with the name of the caller; nil: it
 	// is not.
 	Configured func(change sources.Change, by string)
 	// Denied is called for each request over TCP whose client is not let in, with its address and the reason; nil: it

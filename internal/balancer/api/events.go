@@ -114,7 +114,7 @@ func (b Balancer) handleWatches(a huma.API) {
 			host, err := os.Hostname()
 			client := callerOf(ctx)
 			return &answer[session]{session{Client: client.name(), Role: client.client.Role, Host: host,
-				Version: b.Version}},
+					Version: b.Version}},
 				err
 		})
 	stream := &huma.Schema{Type: huma.TypeString,

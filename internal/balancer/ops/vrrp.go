@@ -68,7 +68,7 @@ type VRRPForeign struct {
 	Reason string `json:"reason"`
 }
 
-// VRRPDrained is a drain of a balancer: the caller for it, and when.
+// VRRPDrained is a drain of a balancer: the caller, and when.
 type VRRPDrained struct {
 	By string    `json:"by"`
 	At time.Time `json:"at"`

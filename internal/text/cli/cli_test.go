@@ -74,7 +74,7 @@ func TestHelp(t *testing.T) {
 	for line, has := range map[string]bool{"--help": true, "help": true, "help feed": false, "feed --help": false} {
 		var stdout bytes.Buffer
 		parser := newZoo(t, &stdout)
-		_, _ = parser.Parse(Help(parser.Model, strings.Fields(line))) // goes on after help, whose exit does nothing here
+		_, _ = parser.Parse(Help(parser.Model, strings.Fields(line))) // help does not exit here
 		if got := strings.Count(stdout.String(), "Which zoo."); got != map[bool]int{true: 1}[has] {
 			t.Errorf("%s shows the connection %d times:\n%s", line, got, &stdout)
 		}

@@ -310,7 +310,7 @@ func (c *Change) stays() bool {
 	return c.Before != nil && c.Next != nil && c.Before.id == c.Next.id
 }
 
-// Undo undoes what Begin did: the programs before are in use again.
+// Undo reverts Begin: the previous programs are in use again.
 func (c *Change) Undo() (err error) {
 	if c.Next == nil {
 		return nil
