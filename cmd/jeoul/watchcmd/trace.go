@@ -158,15 +158,15 @@ func (c *TraceCmd) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	told := 0
+	shown := 0
 	err = client.Trace(ctx, request, func(event trace.Event) error {
 		if err := c.printEvent(event); err != nil {
 			return err
 		}
 		if event.Packet != nil {
-			told++
+			shown++
 		}
-		if c.Count > 0 && told >= c.Count {
+		if c.Count > 0 && shown >= c.Count {
 			return errCountReached
 		}
 		return nil

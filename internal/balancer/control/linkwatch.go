@@ -74,10 +74,10 @@ func (w *linkWatch) reconcileLinks() error {
 	w.paths.MarkStale()
 	// The settings of the deleted interface are given up first: the new one has settings of its own.
 	err := w.forward(w.view)
-	if remade := w.recreated; len(remade) > 0 && err == nil {
+	if pending := w.recreated; len(pending) > 0 && err == nil {
 		w.recreated = nil
 		if err = w.forward(w.view); err != nil {
-			w.recreated = remade
+			w.recreated = pending
 		}
 	}
 	err = errors.Join(err, w.opt.Paths.SetInterfaces(w.view.Config.Interfaces))

@@ -379,7 +379,7 @@ func (r *operator) applyOverlays(overlays map[view.BackendName]view.Overlay, cha
 		if i, ok := r.view.Named[change.name.Service]; ok {
 			services = append(services, i)
 		}
-		if o, laid := overlays[change.name]; laid && o.Absent == nil && r.view.ByName(change.name) == nil {
+		if o, exists := overlays[change.name]; exists && o.Absent == nil && r.view.ByName(change.name) == nil {
 			o.Absent = &view.Absence{Since: time.Now(), Was: change.was}
 			overlays[change.name] = o
 		}

@@ -191,16 +191,16 @@ func (p *proxies) armRenewal(cfg *config.Config) {
 func (p *proxies) evaluateCertificates(cfg *config.Config) (problems, warnings yamlfile.Problems) {
 	now := time.Now()
 	problems, warnings = cfg.CheckCertificates(p.opt.ReadFile, now)
-	var troubles []string
+	var texts []string
 	for _, problem := range problems {
-		troubles = append(troubles, problem.Error()+" (the one before serves on until the proxy is reloaded)")
+		texts = append(texts, problem.Error()+" (the one before serves on until the proxy is reloaded)")
 	}
 	for _, warning := range warnings {
-		troubles = append(troubles, warning.Error())
+		texts = append(texts, warning.Error())
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.evaluated, p.problems = now, troubles
+	p.evaluated, p.problems = now, texts
 	return problems, warnings
 }
 

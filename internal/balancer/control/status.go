@@ -186,7 +186,7 @@ func operationsOf(v *view.View, history []operation, counters lb.Counters) ops.O
 			continue
 		}
 		for _, b := range v.Config.Services[i].Backends {
-			if o, laid := v.Overlays[view.NameOf(s, b)]; laid {
+			if o, exists := v.Overlays[view.NameOf(s, b)]; exists {
 				list.InForce = append(list.InForce,
 					o.Status(view.TargetOf(s, b), *remainingOf(s, s.BackendKey(b), counters)))
 			}

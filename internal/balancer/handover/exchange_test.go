@@ -361,12 +361,12 @@ func TestRequestEarly(t *testing.T) {
 		t.Error("one that was not asked sends early, too")
 	}
 	for _, test := range []struct {
-		hurries    bool
+		early      bool
 		took, want time.Duration
-	}{{false, time.Second, DefaultScanInterval}, {true, 0, hurryInterval},
+	}{{false, time.Second, DefaultScanInterval}, {true, 0, earlyScanInterval},
 		{true, 10 * time.Millisecond, 4 * 10 * time.Millisecond}, {true, time.Second, DefaultScanInterval}} {
 		e := &Exchange{options: Options{}.withDefaults()}
-		if got := e.scanPause(test.hurries, test.took); got != test.want {
+		if got := e.scanPause(test.early, test.took); got != test.want {
 			t.Errorf("%+v: the pause is %v", test, got)
 		}
 	}

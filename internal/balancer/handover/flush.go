@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// hurryTime is the time after a Flush in which all flows are looked at each time, and not a part of them: its
+	// earlyScanTime is the time after a Flush in which all flows are looked at each time, and not a part of them: its
 	// caller is about to have packets go elsewhere, and flows begin until they do.
-	hurryTime = 2 * time.Second
+	earlyScanTime = 2 * time.Second
 	// flushPoll is the interval between two checks of whether peers have caught up.
 	flushPoll = 2 * time.Millisecond
 )

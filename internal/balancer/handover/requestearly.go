@@ -13,10 +13,10 @@ const (
 	// earlyTime is for how long peers send new flows early once they were asked to: routers take some seconds to follow
 	// an announcement.
 	earlyTime = 10 * time.Second
-	// hurryInterval is from one look at all flows to the next one meanwhile, or after a Flush; hurryMaxShare bounds it
-	// by how often that has the time that a look takes.
-	hurryInterval = 20 * time.Millisecond
-	hurryMaxShare = 4
+	// earlyScanInterval is from one look at all flows to the next one meanwhile, or after a Flush; earlyScanMaxShare
+	// bounds it by how often that has the time that a look takes.
+	earlyScanInterval = 20 * time.Millisecond
+	earlyScanMaxShare = 4
 )
 
 // RequestEarly has peers that are connected send flows as soon as they are proven, for a while: packets of theirs are
@@ -30,9 +30,9 @@ func (e *Exchange) RequestEarly() {
 }
 
 // scanPause is from the beginning of one look at flows to the next one's, the last of which took so long.
-func (e *Exchange) scanPause(hurries bool, took time.Duration) time.Duration {
-	if !hurries {
+func (e *Exchange) scanPause(early bool, took time.Duration) time.Duration {
+	if !early {
 		return e.options.ScanInterval
 	}
-	return min(e.options.ScanInterval, max(hurryInterval, hurryMaxShare*took))
+	return min(e.options.ScanInterval, max(earlyScanInterval, earlyScanMaxShare*took))
 }

@@ -139,7 +139,7 @@ func (e *Exchange) scanLoop(ctx context.Context) {
 			return
 		case <-timer.C:
 		case flush = <-e.flushWaiters:
-			earlyUntil = later(earlyUntil, time.Now().Add(hurryTime))
+			earlyUntil = later(earlyUntil, time.Now().Add(earlyScanTime))
 		case <-e.requestEarly:
 			earlyUntil = later(earlyUntil, time.Now().Add(earlyTime))
 		}

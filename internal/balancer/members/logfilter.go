@@ -55,7 +55,7 @@ func (f *logFilter) Write(line []byte) (int, error) {
 			return len(line), nil
 		}
 	}
-	return len(line), nil // whom it reaches, the events say; the rest is of its inner life
+	return len(line), nil // source it reaches, the events say; the rest is of its inner life
 }
 
 // countUntrusted counts packets and connections from an address that is no peer's.
@@ -71,11 +71,11 @@ func (m *Membership) LogRefusal(from netip.Addr, why error) {
 }
 
 // logRefusal counts a refusal, and logs it if none was logged lately.
-func (f *logFilter) logRefusal(whom, text string) {
+func (f *logFilter) logRefusal(source, text string) {
 	f.mu.Lock()
 	f.refused++
 	now := time.Now()
-	last, known := f.loggedAt[whom]
+	last, known := f.loggedAt[source]
 	log := !known || now.Sub(last) >= repeatInterval
 	if log && !known && len(f.loggedAt) >= maxRemembered {
 		for key, at := range f.loggedAt {
@@ -86,7 +86,7 @@ func (f *logFilter) logRefusal(whom, text string) {
 		log = len(f.loggedAt) < maxRemembered
 	}
 	if log {
-		f.loggedAt[whom] = now
+		f.loggedAt[source] = now
 	}
 	f.mu.Unlock()
 	if log {

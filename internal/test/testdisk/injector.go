@@ -17,8 +17,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/unotify"
 )
 
-// told is set in the environment of a process whose files fail: the path of the injector's socket.
-const told = "JEOUL_TEST_DISK"
+// envName is set in the environment of a process whose files fail: the path of the injector's socket.
+const envName = "JEOUL_TEST_DISK"
 
 // Injector has the calls fail by which a process, and those that it starts, changes files. The calls are the real
 // ones of the real program: the kernel halts it at each and asks.
@@ -42,7 +42,7 @@ func Inject(dir string, decide func(op Op, path string) unix.Errno) (*Injector, 
 }
 
 // Env is to be in the environment of such a process, which calls Report.
-func (i *Injector) Env() string { return told + "=" + i.socket.Addr().String() }
+func (i *Injector) Env() string { return envName + "=" + i.socket.Addr().String() }
 
 // Close returns when all processes have ended.
 func (i *Injector) Close() error {
@@ -146,12 +146,12 @@ func (c change) file(n *unotify.Notice) string {
 
 // Report has an injector decide on this process's operations on files, if the environment says so.
 func Report() error {
-	at := os.Getenv(told)
+	at := os.Getenv(envName)
 	if at == "" {
 		return nil
 	}
 	// A process that it starts is halted with it, and has no injector of its own.
-	if err := os.Unsetenv(told); err != nil {
+	if err := os.Unsetenv(envName); err != nil {
 		return err
 	}
 	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: at})

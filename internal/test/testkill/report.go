@@ -12,14 +12,14 @@ import (
 	"github.com/jeoul/jeoul/internal/test/unotify"
 )
 
-// told is set in the environment of a victim, whose socket is the first file after the standard ones.
+// envName is set in the environment of a victim, whose socket is the first file after the standard ones.
 const (
-	told       = "JEOUL_TEST_KILL"
+	envName    = "JEOUL_TEST_KILL"
 	socketFile = 3
 )
 
 // Told reports whether this process is a victim's.
-func Told() bool { return os.Getenv(told) != "" }
+func Told() bool { return os.Getenv(envName) != "" }
 
 // Report has the kernel halt this process at each step. Call it in a victim, before anything else.
 func Report() error { return unotify.Install(filter(), socketFile) }

@@ -43,7 +43,7 @@ func Start(command *exec.Cmd) (*Victim, error) {
 		return nil, err
 	}
 	defer theirs.Close()
-	command.Env = append(command.Environ(), told+"=1")
+	command.Env = append(command.Environ(), envName+"=1")
 	command.ExtraFiles = []*os.File{theirs}
 	if err := command.Start(); err != nil {
 		return nil, errors.Join(err, ours.Close())

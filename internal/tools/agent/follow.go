@@ -25,9 +25,9 @@ type follower struct {
 	events *nl.NetlinkSocket
 	done   chan struct{}
 
-	mu      sync.Mutex
-	told    map[netip.Addr]tcAgentRole
-	problem error // of the last look, if it failed
+	mu       sync.Mutex
+	notified map[netip.Addr]tcAgentRole
+	problem  error // of the last look, if it failed
 }
 
 // follow tells once, and goes on in the background until close.
@@ -37,7 +37,7 @@ func follow(vips []netip.Addr, roles *ebpf.Map) (*follower, error) {
 		return nil, fmt.Errorf("open a netlink socket: %w", err)
 	}
 	f := &follower{vips: vips, roles: roles, handle: handle, done: make(chan struct{}),
-		told: map[netip.Addr]tcAgentRole{}}
+		notified: map[netip.Addr]tcAgentRole{}}
 	// First of all listen, so that no change falls between.
 	f.events, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
 	if err != nil {
@@ -81,22 +81,22 @@ func (f *follower) logRoles() error {
 		return fmt.Errorf("list the addresses of this host: %w", err)
 	}
 	for addr, role := range roles {
-		if f.told[addr] == role {
+		if f.notified[addr] == role {
 			continue
 		}
 		if err := f.roles.Put(addr.As16(), role); err != nil {
 			return fmt.Errorf("tell the eBPF program of address %s: %w", addr, err)
 		}
-		f.told[addr] = role
+		f.notified[addr] = role
 	}
-	for addr := range f.told {
+	for addr := range f.notified {
 		if _, there := roles[addr]; there {
 			continue
 		}
 		if err := f.roles.Delete(addr.As16()); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("tell the eBPF program that address %s is gone: %w", addr, err)
 		}
-		delete(f.told, addr)
+		delete(f.notified, addr)
 	}
 	return nil
 }

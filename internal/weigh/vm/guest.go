@@ -209,16 +209,16 @@ func do(p *frameWriter, port io.Reader) (status int, err error) {
 	}
 	out.Close()
 	go obey(port, child)
-	told := make(chan error, 1)
+	sent := make(chan error, 1)
 	results := &file{path: job.Result}
-	go func() { told <- sendLines(p, lines, results) }()
+	go func() { sent <- sendLines(p, lines, results) }()
 	status, err = reapUntil(child.Pid)
 	if job.Prints {
 		err = errors.Join(err, os.Rename(printed.Name(), job.Result))
 	}
 	// A process that the job left behind may hold the pipe open.
 	err = errors.Join(err, lines.SetReadDeadline(time.Now().Add(time.Second)))
-	return status, errors.Join(err, <-told, results.sendFrame(p))
+	return status, errors.Join(err, <-sent, results.sendFrame(p))
 }
 
 // unfinished ends the name of a job's output while the job runs.

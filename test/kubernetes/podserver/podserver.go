@@ -126,14 +126,14 @@ func serve() error {
 func (s *server) drain(listener net.Listener, linger time.Duration, failed <-chan error) error {
 	s.terminating.Store(true)
 	quiet := time.NewTimer(linger)
-	for lingers := true; lingers; {
+	for remaining := true; remaining; {
 		select {
 		case err := <-failed:
 			return err
 		case <-s.met:
 			quiet.Reset(linger)
 		case <-quiet.C:
-			lingers = false
+			remaining = false
 		}
 	}
 	listener.Close() // the connections go on

@@ -98,9 +98,9 @@ func FuzzWith(f *testing.F) {
 		for name := range 1 + random.IntN(8) {
 			cfg.Services = append(cfg.Services, service(name))
 		}
-		laid := NewLayout(cfg)
+		layout := NewLayout(cfg)
 		for round := range 5 {
-			next := &config.Config{Services: slices.Clone(laid.Config.Services)}
+			next := &config.Config{Services: slices.Clone(layout.Config.Services)}
 			i := random.IntN(len(next.Services))
 			switch random.IntN(8) {
 			case 0:
@@ -120,26 +120,26 @@ func FuzzWith(f *testing.F) {
 					next.Services[random.IntN(len(next.Services))].Backends = backends()
 				}
 			}
-			before := withoutNumbers(laid)
+			before := withoutNumbers(layout)
 			kept := before
 			kept.uses = maps.Clone(before.uses)
 			for addr, uses := range kept.uses {
 				kept.uses[addr] = slices.Clone(uses)
 			}
-			is, want := laid.WithConfig(next), NewLayout(next)
+			is, want := layout.WithConfig(next), NewLayout(next)
 			if got, want := withoutNumbers(is), withoutNumbers(want); !reflect.DeepEqual(got, want) {
 				t.Fatalf("%+v\n%+v", got, want)
 			}
-			if !reflect.DeepEqual(kept, withoutNumbers(laid)) {
+			if !reflect.DeepEqual(kept, withoutNumbers(layout)) {
 				t.Fatal("the layout before is another now")
 			}
-			checkDifference(t, laid, is)
+			checkDifference(t, layout, is)
 			for n, addr := range is.Backends {
 				if is.Number[addr] != n {
 					t.Fatalf("%s has the number %d, and is at %d", addr, is.Number[addr], n)
 				}
 			}
-			laid = is
+			layout = is
 		}
 	})
 }

@@ -24,36 +24,36 @@ func (t *Table) Places() (list []Place) {
 // Check returns the faults of a table that is at rest: a place that is still being written, a flow that is not found or
 // is there twice, and a bucket with a wrong count of the flows that are in their second bucket instead of it.
 func (t *Table) Check() string {
-	var wrongs strings.Builder
+	var problems strings.Builder
 	overflowed := make([]uint32, len(t.Buckets))
 	seen := map[objects.XDPFlow]bool{}
 	for _, place := range t.Places() {
 		flow := place.Flow()
 		home, second, tag := t.bucketsOf(t.HashKey(&flow))
 		if place.Tag() != tag || place.State() == objects.XDPFlowStateFLOW_FREE {
-			fmt.Fprintf(&wrongs, "%+v: tag %#x in state %d, want %#x\n", flow, place.Tag(), place.State(), tag)
+			fmt.Fprintf(&problems, "%+v: tag %#x in state %d, want %#x\n", flow, place.Tag(), place.State(), tag)
 		}
 		switch place.Bucket {
 		case &t.Buckets[home]:
 		case &t.Buckets[second]:
 			overflowed[home]++
 		default:
-			fmt.Fprintf(&wrongs, "%+v is in neither of its buckets\n", flow)
+			fmt.Fprintf(&problems, "%+v is in neither of its buckets\n", flow)
 		}
 		key := flow
 		key.Backend, key.Generation, key.Source.Port, key.Source.Address = 0, 0, 0, 0
 		if seen[key] {
-			fmt.Fprintf(&wrongs, "%+v is there twice\n", flow)
+			fmt.Fprintf(&problems, "%+v is there twice\n", flow)
 		}
 		seen[key] = true
 		if found, ok := t.Find(&flow); !ok || found != place {
-			fmt.Fprintf(&wrongs, "%+v is not found where it is\n", flow)
+			fmt.Fprintf(&problems, "%+v is not found where it is\n", flow)
 		}
 	}
 	for i := range t.Buckets {
 		if got := t.Buckets[i].Elsewhere; uint32(got) != overflowed[i] || overflowed[i] == 0 && got != 0 {
-			fmt.Fprintf(&wrongs, "bucket %d has %d flows elsewhere and says %#x\n", i, overflowed[i], got)
+			fmt.Fprintf(&problems, "bucket %d has %d flows elsewhere and says %#x\n", i, overflowed[i], got)
 		}
 	}
-	return wrongs.String()
+	return problems.String()
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// strays is how many datagrams that answer another question are passed over.
-const strays = 16
+// maxStrayAnswers is how many datagrams that answer another question are passed over.
+const maxStrayAnswers = 16
 
 // responseBytes is the largest response over UDP that is read: 512 are allowed without EDNS (RFC 1035 section 4.2.1),
 // which servers are known to exceed.
@@ -74,7 +74,7 @@ func (a *ask) queryUDP(conn net.Conn, packed []byte, query *dns.Msg) (*dns.Msg, 
 	}
 	a.step("request", query.Question[0].String(), false)
 	buffer := make([]byte, responseBytes)
-	for range strays {
+	for range maxStrayAnswers {
 		n, err := conn.Read(buffer)
 		if err != nil {
 			return nil, err

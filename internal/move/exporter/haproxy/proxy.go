@@ -144,8 +144,8 @@ func (w *writer) route(k int, section string, route lb.Route) {
 	name := fmt.Sprintf("route%d", k+1)
 	if len(route.Hosts) > 0 {
 		exact, below := parted(route.Hosts, func(h string) (string, bool) {
-			rest, wild := strings.CutPrefix(strings.ToLower(h), "*")
-			return rest, wild
+			rest, isWildcard := strings.CutPrefix(strings.ToLower(h), "*")
+			return rest, isWildcard
 		})
 		w.acl(name+"host", "req.hdr(host),host_only,lower", "str", exact)
 		w.acl(name+"host", "req.hdr(host),host_only,lower", "end", below)

@@ -145,7 +145,7 @@ func routeConditions(r lb.Route) []string {
 func HostConditions(hosts []string) []string {
 	var exact, below []string
 	for _, h := range hosts {
-		if rest, wild := strings.CutPrefix(h, "*"); wild {
+		if rest, isWildcard := strings.CutPrefix(h, "*"); isWildcard {
 			below = append(below, rest)
 		} else {
 			exact = append(exact, h)

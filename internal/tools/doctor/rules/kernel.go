@@ -14,8 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-// told are the kernel's reasons that other rules take, each with figures of its own.
-var told = []string{
+// ownRuleReasons are the kernel's reasons that other rules take, each with figures of its own.
+var ownRuleReasons = []string{
 	"IP_RPFILTER", "IP_INADDRERRORS", "IP_OUTNOROUTES", "IP_INNOROUTES", "PROTO_MEM", "SOCKET_RCVBUFF", "TCP_CSUM",
 	"UDP_CSUM",
 	"IP_CSUM", "NEIGH_FAILED", "NEIGH_QUEUEFULL", "NEIGH_CREATEFAIL", "CPU_BACKLOG", "TCP_LISTEN_OVERFLOW",
@@ -58,7 +58,7 @@ const manyDrops = 1
 func judgeOtherDrops(e *evidence.Evidence) (findings []Finding) {
 	sums := map[string]Figure{}
 	for _, d := range e.Drops {
-		if d.Source != drops.Stack || slices.Contains(told, d.Reason) || slices.Contains(harmless, d.Reason) {
+		if d.Source != drops.Stack || slices.Contains(ownRuleReasons, d.Reason) || slices.Contains(harmless, d.Reason) {
 			continue
 		}
 		f := sums[d.Reason]

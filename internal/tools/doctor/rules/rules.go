@@ -6,8 +6,8 @@ package rules
 
 import "github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 
-// judges conclude from the evidence.
-var judges = []func(*evidence.Evidence) []Finding{
+// allRules conclude from the evidence.
+var allRules = []func(*evidence.Evidence) []Finding{
 	judgePorts, judgeConntrack, judgeNeighbours, judgeWire, judgeMissingVIP, judgeReversePath, judgeFilter,
 	judgePaths, judgeListeners, judgeRoutes, judgeBalancer, judgeFlows, judgeMemory, judgeSoftnet, judgeLinks,
 	judgeQdiscs, judgeXDP, judgeChecksums, judgeCores, judgeTimeWait, judgeRetransmits, judgeOtherDrops, judgeKernel,
@@ -16,7 +16,7 @@ var judges = []func(*evidence.Evidence) []Finding{
 // Findings concludes from the evidence, the worst first.
 func Findings(e *evidence.Evidence) []Finding {
 	findings := []Finding{}
-	for _, rule := range judges {
+	for _, rule := range allRules {
 		findings = append(findings, rule(e)...)
 	}
 	sortFindings(findings)

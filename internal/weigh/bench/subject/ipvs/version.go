@@ -17,11 +17,11 @@ var ipvsVersion = regexp.MustCompile(`IP Virtual Server version (\S+)`)
 
 // kernelIPVS is the version of the kernel's IPVS.
 func kernelIPVS(ctx context.Context) (string, error) {
-	told, err := readIPVS()
+	answer, err := readIPVS()
 	if errors.Is(err, os.ErrNotExist) {
 		// What went wrong with it shows in the next line.
 		_ = exec.CommandContext(ctx, "modprobe", "ip_vs").Run()
-		told, err = readIPVS()
+		answer, err = readIPVS()
 	}
 	if errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("IPVS is %w: this kernel has no module ip_vs. "+
@@ -30,9 +30,9 @@ func kernelIPVS(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("asking the kernel for its version of IPVS: %w", err)
 	}
-	version := ipvsVersion.FindSubmatch(told)
+	version := ipvsVersion.FindSubmatch(answer)
 	if version == nil {
-		return "", fmt.Errorf("asking the kernel for its version of IPVS: it answered %.60q", told)
+		return "", fmt.Errorf("asking the kernel for its version of IPVS: it answered %.60q", answer)
 	}
 	return string(version[1]), nil
 }

@@ -63,14 +63,14 @@ func (r *runningJeoul) weigh(ctx context.Context, service, server string, was, w
 
 // Reload sends SIGHUP and waits until the daemon says what came of it.
 func (r *runningJeoul) Reload(ctx context.Context) error {
-	r.told.forget()
+	r.reloads.forget()
 	if err := r.process.Process.Signal(syscall.SIGHUP); err != nil {
 		return fmt.Errorf("reloading jeoul: %w", err)
 	}
-	if err := r.process.WaitUntil(ctx, r.told.done); err != nil {
+	if err := r.process.WaitUntil(ctx, r.reloads.done); err != nil {
 		return err
 	}
-	return r.told.refusal()
+	return r.reloads.refusal()
 }
 
 // PIDs are the daemon's.

@@ -162,7 +162,7 @@ func (s jeoul) start(ctx context.Context, running *runningJeoul) error {
 // begin starts the daemon, and returns when it is ready.
 func (s jeoul) begin(ctx context.Context, running *runningJeoul) (err error) {
 	balancer := running.setup.Balancer()
-	running.process, err = subject.StartHeard(ctx, balancer, running.told.line, running.executable(), "run", "-c",
+	running.process, err = subject.StartHeard(ctx, balancer, running.reloads.line, running.executable(), "run", "-c",
 		running.path(),
 		"--state-dir", filepath.Join(balancer.Dir, "state"))
 	if err != nil {
@@ -278,7 +278,7 @@ type runningJeoul struct {
 	undo    subject.Undo
 	client  *api.Client
 	hook    ops.Hook
-	told    reloads
+	reloads reloads
 	// hand changes the configuration; nil where nothing is to be changed.
 	hand func(*config.Config, subject.Setup) error
 	// upgraded: the other build runs, or is to.

@@ -134,13 +134,13 @@ const relayScript = `exec "$@" 3>"$0"`
 
 func (r *runningRelays) startRelay(ctx context.Context, protocol lb.Protocol, from, to netip.AddrPort) error {
 	balancer := r.setup.Lab.Balancer
-	told := filepath.Join(balancer.Dir, fmt.Sprintf("%s-%s-%d", dockerProxyProgram, protocol, from.Port()))
-	if err := os.Remove(told); err != nil && !errors.Is(err, os.ErrNotExist) {
+	statusFile := filepath.Join(balancer.Dir, fmt.Sprintf("%s-%s-%d", dockerProxyProgram, protocol, from.Port()))
+	if err := os.Remove(statusFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	// Not in sessions of their own, which would give this subject a share of a busy core for each server.
 	p, err := subject.StartCommand(ctx, balancer, nil,
-		lab.Command{Path: "/bin/sh", Args: []string{"-c", relayScript, told, dockerProxyProgram, "-proto",
+		lab.Command{Path: "/bin/sh", Args: []string{"-c", relayScript, statusFile, dockerProxyProgram, "-proto",
 			protocol.String(),
 			"-host-ip", from.Addr().String(), "-host-port", strconv.Itoa(int(from.Port())),
 			"-container-ip", to.Addr().String(), "-container-port", strconv.Itoa(int(to.Port()))}})
@@ -148,19 +148,19 @@ func (r *runningRelays) startRelay(ctx context.Context, protocol lb.Protocol, fr
 		return err
 	}
 	r.relays = append(r.relays, p)
-	return p.WaitUntil(ctx, func() error { return relayStarted(told) })
+	return p.WaitUntil(ctx, func() error { return relayStarted(statusFile) })
 }
 
-// relayStarted returns nil once the relay has told that it listens: it writes 0 in
+// relayStarted returns nil once the relay has reported that it listens: it writes 0 in
 // a line, or 1 and what went wrong.
-func relayStarted(told string) error {
-	text, err := os.ReadFile(told)
+func relayStarted(statusFile string) error {
+	text, err := os.ReadFile(statusFile)
 	if err != nil {
 		return err
 	}
 	status, reason, _ := bytes.Cut(text, []byte("\n"))
 	if string(status) != "0" {
-		return fmt.Errorf("it has not told that it listens, but %q", strings.TrimSpace(string(reason)))
+		return fmt.Errorf("it has not reported that it listens, but %q", strings.TrimSpace(string(reason)))
 	}
 	return nil
 }

@@ -81,14 +81,14 @@ var (
 // streamModule returns the file of nginx's stream module, empty where it is
 // built in. The error wraps probe.ErrNotInstalled where it is neither.
 func streamModule(ctx context.Context) (string, error) {
-	told, err := exec.CommandContext(ctx, "nginx", "-V").CombinedOutput()
+	output, err := exec.CommandContext(ctx, "nginx", "-V").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("asking nginx how it was built: %w", err)
 	}
-	if nginxStatic.Match(told) {
+	if nginxStatic.Match(output) {
 		return "", nil
 	}
-	if path := nginxModules.FindSubmatch(told); path != nil {
+	if path := nginxModules.FindSubmatch(output); path != nil {
 		module := filepath.Join(string(path[1]), "ngx_stream_module.so")
 		if _, err := os.Stat(module); err == nil {
 			return module, nil
