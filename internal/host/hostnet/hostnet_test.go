@@ -95,8 +95,8 @@ func readSettings(tb testing.TB, ns *namespace.Namespace) settings {
 		s.Ignore, err1 = testenv.Sysctl("net/ipv4/conf/all/arp_ignore")
 		s.Announce, err2 = testenv.Sysctl("net/ipv4/conf/all/arp_announce")
 		addrs, err3 := allAddresses()
-		// The kernel ends duplicate address detection of thousands of addresses one by one, each under the lock that all
-		// network namespaces of the machine have in common, and each change interrupts a dump.
+		// The kernel ends duplicate address detection of thousands of addresses one by one, each under the lock that
+		// all network namespaces of the machine have in common, and each change interrupts a dump.
 		for end := time.Now().Add(time.Minute); errors.Is(err3, netlink.ErrDumpInterrupted) && time.Now().Before(end); {
 			addrs, err3 = allAddresses()
 		}

@@ -156,7 +156,7 @@ func TestDNS(t *testing.T) {
 
 func TestDNSBadServers(t *testing.T) {
 	want := lb.Check{Type: lb.CheckDNS, Timeout: patiently, DNS: &lb.DNSCheck{Name: "www.example.com", Type: "A"}}
-	flood := serveUDP(t, "127.0.0.1:0", func(query []byte) [][]byte { return make([][]byte, 2*strays) })
+	flood := serveUDP(t, "127.0.0.1:0", func(query []byte) [][]byte { return make([][]byte, 2*maxStrayAnswers) })
 	expect(t, check(t, flood, want), health.Failed, "no response to the query")
 	want.DNS = &lb.DNSCheck{Name: "www.example.com", Type: "A", TCP: true}
 	short := serve(t, "127.0.0.1:0", func(c net.Conn) { c.Read(make([]byte, 512)); c.Write([]byte{0, 20, 1}) })
