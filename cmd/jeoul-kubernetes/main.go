@@ -225,8 +225,10 @@ func (c *command) options(client kubernetes.Interface, log *slog.Logger) (contro
 		Rights: func(ctx context.Context) ([]rights.Right, error) {
 			return rights.Missing(ctx, client, c.neededRights())
 		},
-		Backends: func(ctx context.Context) ([]ops.ServiceBackend, error) { return balancer.Backends(ctx) },
-		Lease:    status.Lease{Namespace: c.LeaseNamespace, Identity: identity, Name: c.leaseName()}}
+		Unreached: func(ctx context.Context) ([]ops.ServiceBackend, error) {
+			return balancer.BackendsIn(ctx, lb.NoRoute)
+		},
+		Lease: status.Lease{Namespace: c.LeaseNamespace, Identity: identity, Name: c.leaseName()}}
 	if c.Pools != "" {
 		options.Pools = func() ([]pools.Pool, error) { return readPools(c.Pools) }
 		if _, err := options.Pools(); err != nil {

@@ -43,6 +43,9 @@ const (
 // Balancer is the interface of a running balancer to the API.
 type Balancer struct {
 	Status func() (ops.Status, error)
+	// Services returns the services of these names that there are, as Status has them, in its order, at the cost of
+	// these only; nil: Status is asked for them.
+	Services func(names []string) ([]ops.Service, error)
 	// Explain returns the outcome that a packet would have. Errors: trace.ErrBadQuestion, trace.ErrNoService.
 	Explain func(trace.Question) (*trace.Packet, error)
 	// Trace reports real packets, after an event that it has started, until the context ends or notify returns an

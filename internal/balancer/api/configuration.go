@@ -324,7 +324,7 @@ func (b Balancer) listSources() ([]Source, error) {
 		counts[cfg.Owner(i)]++
 	}
 	list := []Source{{Name: config.FileOwner, Services: counts[config.FileOwner]}}
-	for _, f := range b.Sources.Fragments() {
+	for _, f := range b.Sources.Heads() {
 		list = append(list, Source{Name: f.Name, Generation: f.Generation, Services: counts[f.Name],
 			By: f.By, At: f.At})
 	}

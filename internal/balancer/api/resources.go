@@ -12,6 +12,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
@@ -26,6 +27,12 @@ type ServicesParams struct {
 	Services []string `query:"service,explode" doc:"Only parts of these services; all where none is named"`
 }
 
+// BackendsParams selects backends; exported, for huma to find it.
+type BackendsParams struct {
+	ServicesParams
+	States []string `query:"state,explode" doc:"Only backends in these states; in any where none is named"`
+}
+
 // OneServiceParams has the service that a request is about; exported, for huma to find it.
 type OneServiceParams struct {
 	Service string `path:"service"`
@@ -35,8 +42,12 @@ type OneServiceParams struct {
 func (b Balancer) handleResources(a huma.API) {
 	addList(b, a, endpoint{path: servicesPath, id: "list-services", summary: "The services as they are now"},
 		func(services []ops.Service) []ops.Service { return services })
-	addList(b, a, endpoint{path: backendsPath, id: "list-backends",
-		summary: "The backends of services as they are now"}, ops.BackendsOf)
+	addEndpoint(a, endpoint{method: http.MethodGet, path: backendsPath, id: "list-backends",
+		summary: "The backends of services as they are now"},
+		func(_ context.Context, in *BackendsParams) (*answer[[]ops.ServiceBackend], error) {
+			services, err := b.servicesNamed(in.Services)
+			return &answer[[]ops.ServiceBackend]{ops.BackendsOf(services, in.States...)}, err
+		})
 	addList(b, a, endpoint{path: checksPath, id: "list-checks",
 		summary: "The health checks of backends, and their latest results"}, ops.ChecksOf)
 	addEndpoint(a, endpoint{method: http.MethodGet, path: servicesPath + "/{service}", id: "get-service-status",
@@ -61,17 +72,26 @@ func (b Balancer) handleResources(a huma.API) {
 func addList[T any](b Balancer, a huma.API, e endpoint, of func([]ops.Service) []T) {
 	e.method = http.MethodGet
 	addEndpoint(a, e, func(_ context.Context, in *ServicesParams) (*answer[[]T], error) {
-		status, err := b.Status()
-		return &answer[[]T]{of(status.ServicesNamed(in.Services))}, err
+		services, err := b.servicesNamed(in.Services)
+		return &answer[[]T]{of(services)}, err
 	})
 }
 
-func (b Balancer) service(name string) (ops.Service, error) {
+// servicesNamed returns the services of these names as they are now; all where none is named.
+func (b Balancer) servicesNamed(names []string) ([]ops.Service, error) {
+	if len(names) > 0 && b.Services != nil {
+		return b.Services(names)
+	}
 	status, err := b.Status()
+	return status.ServicesNamed(names), err
+}
+
+func (b Balancer) service(name string) (ops.Service, error) {
+	services, err := b.servicesNamed([]string{name})
 	if err != nil {
 		return ops.Service{}, err
 	}
-	return status.Service(name)
+	return ops.Status{Services: services}.Service(name)
 }
 
 // Services asks for services by name; for all where none is named. Errors: ErrNotRunning, ErrNoRights,
@@ -84,6 +104,14 @@ func (c *Client) Services(ctx context.Context, names ...string) (list []ops.Serv
 // Backends asks for the backends of services; of all where none is named. Errors: as those of Services.
 func (c *Client) Backends(ctx context.Context, services ...string) (list []ops.ServiceBackend, err error) {
 	err = c.request(ctx, http.MethodGet, listPath(backendsPath, services), nil, &list)
+	return list, err
+}
+
+// BackendsIn asks for the backends of all services that are in a state. Of a daemon of an earlier version, it may have
+// others. Errors: as those of Services.
+func (c *Client) BackendsIn(ctx context.Context, state lb.BackendState) (list []ops.ServiceBackend, err error) {
+	path := backendsPath + "?" + url.Values{"state": {string(state)}}.Encode()
+	err = c.request(ctx, http.MethodGet, path, nil, &list)
 	return list, err
 }
 

@@ -10,8 +10,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/text/keytable"
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
@@ -289,7 +287,7 @@ func (p *parser) checkOld(fresh map[netip.Addr]int) {
 // before it.
 func WriteService(c *Config, s lb.Service) ([]byte, error) {
 	only := Config{Services: []lb.Service{withoutDefaults(c, s)}}
-	text, err := encode(keytable.Write(fragmentKeys, &only))
+	text, err := yamlfile.Encode(keytable.Write(fragmentKeys, &only))
 	if err != nil {
 		return nil, fmt.Errorf("write the service %s: %w", s.Name, err)
 	}
@@ -306,7 +304,7 @@ func WriteServices(c *Config, services []lb.Service) ([][]byte, error) {
 	for i := range services {
 		all.Services[i] = withoutDefaults(c, services[i])
 	}
-	text, err := encode(keytable.Write(fragmentKeys, &all))
+	text, err := yamlfile.Encode(keytable.Write(fragmentKeys, &all))
 	if err != nil {
 		return nil, fmt.Errorf("write %d services: %w", len(services), err)
 	}
@@ -338,15 +336,6 @@ func itemsOf(list []byte) (items [][]byte) {
 // FragmentHead stands before the services of a fragment as WriteFragment has it.
 const FragmentHead = "services:\n"
 
-// encode writes a node as YAML.
-func encode(node *yaml.Node) ([]byte, error) {
-	var text bytes.Buffer
-	encoder := yaml.NewEncoder(&text)
-	encoder.SetIndent(2)
-	err := encoder.Encode(node)
-	return text.Bytes(), err
-}
-
 // WriteAmendment returns the text of a difference of which the texts of the services are given, as WriteService returns
 // them; Amend reads it.
 func WriteAmendment(services [][]byte, removed []string) ([]byte, error) {
@@ -357,7 +346,7 @@ func WriteAmendment(services [][]byte, removed []string) ([]byte, error) {
 	if len(removed) == 0 {
 		return text, nil
 	}
-	names, err := encode(keytable.Write(amendmentKeys, &amendment{remove: removed}))
+	names, err := yamlfile.Encode(keytable.Write(amendmentKeys, &amendment{remove: removed}))
 	return append(text, names...), err
 }
 

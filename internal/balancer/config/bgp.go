@@ -305,7 +305,7 @@ func PeerField(i int, name string) string {
 }
 
 // checkBGP looks at each peer's fields among themselves, and at the services that are announced.
-func (p *parser) checkBGP(vips map[netip.Addr]string) {
+func (p *parser) checkBGP(vips map[netip.Addr]int) {
 	p.checkSpeaker()
 	if !p.cfg.BGP.On() { // not there, or reported before
 		p.cfg.BGP = lb.BGP{}
@@ -373,10 +373,10 @@ func optional(n *uint32) string {
 }
 
 // checkPeer refuses settings of a peer that contradict one another, or with which no session could come about.
-func (p *parser) checkPeer(i int, vips map[netip.Addr]string) {
+func (p *parser) checkPeer(i int, vips map[netip.Addr]int) {
 	peer, own := p.cfg.BGP.Peers[i], p.cfg.BGP.ASN
 	if vip, is := vips[peer.Address]; is {
-		p.Fail(PeerField(i, "address"), "%s is the VIP of %s; write the router's address", peer.Address, p.Place(vip))
+		p.Fail(PeerField(i, "address"), "%s is the VIP of %s; write the router's address", peer.Address, p.Place(ServiceField(vip, "vip")))
 	}
 	if peer.Address.Is6() && peer.Address.IsLinkLocalUnicast() && peer.Interface == "" &&
 		!p.Bad(PeerField(i, "interface")) {
@@ -398,7 +398,7 @@ func (p *parser) checkPeer(i int, vips map[netip.Addr]string) {
 	local := PeerField(i, "local_address")
 	if vip, is := vips[peer.LocalAddress]; is {
 		p.Fail(local, "%s is the VIP of %s, which this host does not send from; write an address of its own",
-			peer.LocalAddress, p.Place(vip))
+			peer.LocalAddress, p.Place(ServiceField(vip, "vip")))
 	} else if peer.LocalAddress.IsValid() && lb.FamilyOf(peer.LocalAddress) != lb.FamilyOf(peer.Address) {
 		p.Fail(local, "%s is of another family than the router's address %s", peer.LocalAddress, peer.Address)
 	}

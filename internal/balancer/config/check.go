@@ -39,10 +39,10 @@ func (p *parser) check() {
 	p.checkMembers(vips)
 }
 
-// checkNames looks at the names and places of services, and returns the fields of the VIPs.
-func (p *parser) checkNames() map[netip.Addr]string {
+// checkNames looks at the names and places of services, and returns the VIPs, with the first service of each.
+func (p *parser) checkNames() map[netip.Addr]int {
 	names, keys := make(map[string]int, len(p.cfg.Services)), make(map[lb.ServiceKey]int, len(p.cfg.Services))
-	vips, newVIPs := make(map[netip.Addr]string, len(p.cfg.Services)), map[netip.Addr]int{}
+	vips, newVIPs := make(map[netip.Addr]int, len(p.cfg.Services)), map[netip.Addr]int{}
 	for i := range p.cfg.Services {
 		s := &p.cfg.Services[i]
 		if first, duplicate := claim(names, s.Name, i); duplicate && s.Name != "" {
@@ -52,12 +52,12 @@ func (p *parser) checkNames() map[netip.Addr]string {
 		if !s.VIP.IsValid() {
 			continue
 		}
-		field := ServiceField(i, "vip")
-		if _, duplicate := claim(vips, s.VIP, field); !duplicate && i >= p.old && p.old > 0 && !p.oldVIPs[s.VIP] {
+		if _, duplicate := claim(vips, s.VIP, i); !duplicate && i >= p.old && p.old > 0 && !p.oldVIPs[s.VIP] {
 			newVIPs[s.VIP] = i
 		}
 		if first, duplicate := claim(keys, s.Key(), i); duplicate && s.Port != 0 && !p.Bad(ServiceField(i, "protocol")) {
-			p.Fail(field, "%s is already taken by %s; join the two services or change the vip, port or protocol",
+			p.Fail(ServiceField(i, "vip"),
+				"%s is already taken by %s; join the two services or change the vip, port or protocol",
 				s.Key(), p.Place(ServiceField(first, "vip")))
 		}
 	}
@@ -79,7 +79,7 @@ func (p *parser) fillPorts() {
 
 // checkBackends looks at the backends of a service among themselves. There may be a
 // hundred thousand in a file: a field's path is made where there is something to say.
-func (p *parser) checkBackends(i int, vips map[netip.Addr]string) {
+func (p *parser) checkBackends(i int, vips map[netip.Addr]int) {
 	s := p.cfg.Services[i]
 	names, addresses := make(map[string]int, len(s.Backends)), make(map[netip.AddrPort]int, len(s.Backends))
 	for j, b := range s.Backends {
@@ -101,7 +101,7 @@ func (p *parser) checkBackends(i int, vips map[netip.Addr]string) {
 // checkAddress looks at a backend's address among the others of its service, by
 // their number, and the VIPs. Where ports are translated, two on one host differ by
 // theirs.
-func (p *parser) checkAddress(i, j int, addresses map[netip.AddrPort]int, vips map[netip.Addr]string) {
+func (p *parser) checkAddress(i, j int, addresses map[netip.AddrPort]int, vips map[netip.Addr]int) {
 	s := p.cfg.Services[i]
 	b := s.Backends[j]
 	place := netip.AddrPortFrom(b.Address, 0)
@@ -117,7 +117,7 @@ func (p *parser) checkAddress(i, j int, addresses map[netip.AddrPort]int, vips m
 			b.Address, p.Place(BackendField(i, first, "address")))
 	case isVIP:
 		p.Fail(BackendField(i, j, "address"), "%s is the VIP of %s; write the backend's own address", b.Address,
-			p.Place(vip))
+			p.Place(ServiceField(vip, "vip")))
 	default:
 		p.checkFamily(i, j)
 	}

@@ -76,7 +76,7 @@ func poolField(i int, name string) string {
 }
 
 // checkPool looks at the pool beside the services.
-func (p *parser) checkPool(vips map[netip.Addr]string) {
+func (p *parser) checkPool(vips map[netip.Addr]int) {
 	backends := map[netip.Addr]string{}
 	for _, a := range p.cfg.FullNAT.Addresses {
 		backends[a.Address] = ""
@@ -102,7 +102,7 @@ func (p *parser) checkPool(vips map[netip.Addr]string) {
 		case duplicate:
 			p.Fail(field, "%s is already %s; name each address once", a.Address, p.Place(before))
 		case isVIP:
-			p.Fail(field, "%s is the VIP of %s; use another address of the balancer", a.Address, p.Place(vip))
+			p.Fail(field, "%s is the VIP of %s; use another address of the balancer", a.Address, p.Place(ServiceField(vip, "vip")))
 		case backends[a.Address] != "":
 			p.Fail(field, "%s is the backend %s; use an address of the balancer", a.Address,
 				p.Place(backends[a.Address]))

@@ -157,7 +157,7 @@ func WriteFragment(c *Config, owner string) ([]byte, error) {
 	if len(services) == 0 {
 		return nil, nil
 	}
-	text, err := encode(keytable.Write(fragmentKeys, &Config{Services: services}))
+	text, err := yamlfile.Encode(keytable.Write(fragmentKeys, &Config{Services: services}))
 	if err != nil {
 		return nil, fmt.Errorf("write the services of %s: %w", owner, err)
 	}

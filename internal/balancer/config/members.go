@@ -64,7 +64,7 @@ var membersKeys = keytable.Table[lb.MembersConfig]{
 }
 
 // checkMembers looks at the fields among themselves.
-func (p *parser) checkMembers(vips map[netip.Addr]string) {
+func (p *parser) checkMembers(vips map[netip.Addr]int) {
 	m := p.cfg.Members
 	if !m.Listen.IsValid() { // absent members have no defaults
 		p.cfg.Members = lb.MembersConfig{}
@@ -76,7 +76,7 @@ func (p *parser) checkMembers(vips map[netip.Addr]string) {
 	}
 	if vip, is := vips[m.Listen.Addr()]; is {
 		p.Fail("members.listen", "%s is the VIP of %s; write an address of this balancer's own", m.Listen.Addr(),
-			p.Place(vip))
+			p.Place(ServiceField(vip, "vip")))
 	}
 	switch {
 	case m.FlowsPort != 0 && !m.HandOver:
@@ -90,7 +90,7 @@ func (p *parser) checkMembers(vips map[netip.Addr]string) {
 	for i, peer := range m.Peers {
 		if vip, is := vips[peer]; is {
 			p.Fail(yamlfile.Element("members.peers", i), "%s is the VIP of %s; write an address of the member's own",
-				peer, p.Place(vip))
+				peer, p.Place(ServiceField(vip, "vip")))
 		}
 		if peer != m.Listen.Addr() {
 			others++

@@ -58,7 +58,7 @@ var vrrpKeys = keytable.Table[lb.VRRP]{
 }
 
 // checkVRRP looks at the fields among themselves.
-func (p *parser) checkVRRP(vips map[netip.Addr]string) {
+func (p *parser) checkVRRP(vips map[netip.Addr]int) {
 	v := &p.cfg.VRRP
 	if v.ID == 0 { // not there, or reported before
 		*v = lb.VRRP{}

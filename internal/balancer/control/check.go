@@ -25,20 +25,39 @@ type hostChecks struct{ *core }
 // unreachable for now: Run adds them once routes and addresses allow it.
 func (m *hostChecks) check(l *view.Layout, links []iface.State) (warnings yamlfile.Problems, err error) {
 	cfg := l.Config
-	routes, err := m.opt.Paths.Lookup(l.Watched)
+	routes, mistakes, unreached, err := m.lookup(l, links)
 	if err != nil {
 		return nil, err
 	}
-	for addr, r := range routes {
-		routes[addr] = view.Within(links, r)
-	}
-	mistakes, unreached := checkRoutes(cfg, links, routes)
 	mistakes = append(mistakes, m.checkChecks(l)...)
 	mistakes = append(mistakes, m.findCgroup(l)...)
 	if err := mistakes.Err(); err != nil {
 		return nil, err
 	}
 	return slices.Concat(unreached, checkMTUs(cfg, routes), m.checkPorts(cfg, links)), nil
+}
+
+// lookup looks the backends up, and finds those that the services' modes do not reach. Where all are reached by the
+// routes that are known, and nothing says that these have changed, the kernel is not asked again: the answer has an
+// address for each of thousands of VIPs.
+func (m *hostChecks) lookup(l *view.Layout, links []iface.State) (routes map[netip.Addr]paths.Route, mistakes,
+	unreached yamlfile.Problems, err error) {
+	routes, known := m.opt.Paths.KnownRoutes(l.Watched)
+	for {
+		if !known {
+			if routes, err = m.opt.Paths.Lookup(l.Watched); err != nil {
+				return nil, nil, nil, err
+			}
+		}
+		for addr, r := range routes {
+			routes[addr] = view.Within(links, r)
+		}
+		mistakes, unreached = checkRoutes(l.Config, links, routes)
+		if !known || len(mistakes)+len(unreached) == 0 {
+			return routes, mistakes, unreached, nil
+		}
+		known = false
+	}
 }
 
 // findCgroup finds the control group whose sockets are served.
@@ -280,7 +299,11 @@ func membersFields(before, after lb.MembersConfig) []reloadField {
 
 // checkChecks finds the checks that this host cannot run.
 func (m *hostChecks) checkChecks(l *view.Layout) (problems yamlfile.Problems) {
-	for i, s := range l.Config.Services {
+	for i := range l.Config.Services {
+		s := &l.Config.Services[i]
+		if _, checked := m.view.HasService(i, s); checked && m.generation > 0 {
+			continue
+		}
 		for k, check := range s.ResolvedChecks() {
 			if why := m.opt.Checks.Unsupported(check); why != "" {
 				problems = append(problems, l.Config.At(l.Config.CheckField(i, k), "%s", why))

@@ -360,12 +360,13 @@ func (c *Controller) converge() error {
 // service only.
 func (c *Controller) verdictsFor(l *view.Layout, before *view.View) [][]view.Verdict {
 	verdicts := make([][]view.Verdict, len(l.Config.Services))
-	for i, s := range l.Config.Services {
+	for i := range l.Config.Services {
+		s := &l.Config.Services[i]
 		if !s.Checks.On() {
 			continue
 		}
-		if before.HasService(s) {
-			verdicts[i] = before.Verdicts[before.Keyed[s.Key()]]
+		if at, has := before.HasService(i, s); has {
+			verdicts[i] = before.Verdicts[at]
 			continue
 		}
 		verdicts[i] = make([]view.Verdict, len(s.Backends))

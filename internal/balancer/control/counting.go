@@ -59,6 +59,24 @@ func (n *counting) counters(v *view.View) (view.Counted, error) {
 	return v.Tallied(all), nil
 }
 
+// countersOf reads the counters of some services, by their numbers. Where they have counters beside those of their own
+// endpoints (the proxy's, and the pool's, whose ports services share), it reads all.
+func (n *counting) countersOf(v *view.View, services []int) (view.Counted, error) {
+	keys := make(map[lb.ServiceKey]bool, len(services))
+	for _, i := range services {
+		s := &v.Config.Services[i]
+		if s.Mode.Proxied() || s.Mode.UsesPool() {
+			return n.counters(v)
+		}
+		keys[s.Key()] = true
+	}
+	from, err := n.opt.DataPlane.CountersOf(keys)
+	if err != nil {
+		return view.Counted{}, fmt.Errorf("read the counters: %w", err)
+	}
+	return v.Tallied(view.Counted{Counters: from}), nil
+}
+
 // endpointCounters reads the counters, by endpoint. The proxy's counters of backends are merged into those of the data
 // plane, so that readers need not distinguish them. If the proxy does not answer, its last counters are used.
 func (n *counting) endpointCounters(v *view.View) (view.Counted, error) {

@@ -41,8 +41,11 @@ type world struct {
 	forwardErr error
 	followErr  map[string]error // by the first interface
 
-	// routes are the routes to addresses that are not on the link of eth9.
+	// routes are the routes to addresses that are not on the link of eth9, known those that were looked up last; nil:
+	// they may have changed. asked counts lookups.
 	routes      map[netip.Addr]paths.Route
+	known       map[netip.Addr]paths.Route
+	asked       int
 	entries     map[netip.Addr]paths.Entry
 	changed     map[netip.Addr]paths.Entry // since the controller asked
 	pathChanges chan struct{}
@@ -222,6 +225,16 @@ func (w *world) Counters() (lb.Counters, error) {
 	return w.counters, w.countersErr
 }
 
+// CountersOf has no other services than those asked for, though they have counters.
+func (w *world) CountersOf(services map[lb.ServiceKey]bool) (lb.Counters, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	counters := lb.Counters{Backends: maps.Clone(w.counters.Backends), Services: maps.Clone(w.counters.Services)}
+	maps.DeleteFunc(counters.Backends, func(b lb.BackendKey, _ lb.BackendCount) bool { return !services[b.Service] })
+	maps.DeleteFunc(counters.Services, func(key lb.ServiceKey, _ lb.ServiceCount) bool { return !services[key] })
+	return counters, w.countersErr
+}
+
 func (w *world) BackendCounts(services map[lb.ServiceKey]bool) (map[lb.BackendKey]lb.BackendCount, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -274,9 +287,16 @@ func (n ways) SetInterfaces(names []string) error {
 	return nil
 }
 
+func (n ways) KnownRoutes([]netip.Addr) (map[netip.Addr]paths.Route, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return maps.Clone(n.known), n.known != nil
+}
+
 func (n ways) Lookup(addrs []netip.Addr) (map[netip.Addr]paths.Route, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.asked++
 	routes := map[netip.Addr]paths.Route{}
 	for _, addr := range addrs {
 		routes[addr] = n.routeTo(addr)

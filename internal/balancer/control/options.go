@@ -32,6 +32,8 @@ type DataPlane interface {
 	Attachments() []lb.Attachment
 	// Counters returns all counters since the data plane was opened.
 	Counters() (lb.Counters, error)
+	// CountersOf returns the counters of the given services and of their backends only.
+	CountersOf(services map[lb.ServiceKey]bool) (lb.Counters, error)
 	// BackendCounts returns the counters of the backends of the given services only.
 	BackendCounts(services map[lb.ServiceKey]bool) (map[lb.BackendKey]lb.BackendCount, error)
 }
@@ -54,6 +56,9 @@ type Paths interface {
 	SetInterfaces([]string) error
 	// Lookup returns the present routes to addresses, without adding these to the resolved set.
 	Lookup([]netip.Addr) (map[netip.Addr]paths.Route, error)
+	// KnownRoutes returns the routes to the resolved set as they were looked up last. known is false where addresses
+	// are another set, or where a route may have changed since.
+	KnownRoutes(addresses []netip.Addr) (routes map[netip.Addr]paths.Route, known bool)
 	// Entries returns the known path to each resolved address.
 	Entries() map[netip.Addr]paths.Entry
 	// Changed returns the entries that have changed since the last call. all: any entry may have changed, and the

@@ -185,8 +185,9 @@ func (p *pathLog) logNewAddresses(before *view.View, kind events.Kind) {
 // on this host.
 func (p *pathLog) describe(previous *view.View, warnings yamlfile.Problems) {
 	cfg, services := p.view.Config, loglines.New(p.opt.Log.Info)
-	for _, s := range cfg.Services {
-		if previous.HasService(s) {
+	for i := range cfg.Services {
+		s := &cfg.Services[i]
+		if _, has := previous.HasService(i, s); has {
 			continue
 		}
 		mode := string(s.Mode)

@@ -41,6 +41,10 @@ func (s still) SetAddresses([]netip.Addr) error      { return nil }
 func (s still) Entries() map[netip.Addr]paths.Entry  { return s.entries }
 func (s still) Changes() <-chan struct{}             { return s.changes }
 func (s still) Counters() (c lb.Counters, err error) { return c, nil }
+
+func (s still) CountersOf(map[lb.ServiceKey]bool) (c lb.Counters, err error) { return c, nil }
+func (s still) KnownRoutes([]netip.Addr) (map[netip.Addr]paths.Route, bool)  { return nil, false }
+
 func (s still) Lookup(addrs []netip.Addr) (map[netip.Addr]paths.Route, error) {
 	routes := make(map[netip.Addr]paths.Route, len(addrs))
 	for _, addr := range addrs {

@@ -4,14 +4,17 @@ package control
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/control/loglines"
 	"github.com/jeoul/jeoul/internal/balancer/control/view"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/balancer/paths"
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
 
@@ -20,9 +23,9 @@ func (c *Controller) Status() (ops.Status, error) {
 	attachments, entries := c.opt.DataPlane.Attachments(), c.opt.Paths.Entries()
 	// A view is immutable: the lock need not be held while it is read.
 	c.mu.Lock()
-	v, links, missing, generation, history, spared, problems := c.view, c.links, c.missing, c.generation,
-		c.operator.history, c.ejector.spared, c.problems()
-	sets, refused := c.discovering.sets, c.discovering.refused
+	v, links, missing, generation, history, problems := c.view, c.links, c.missing, c.generation,
+		c.operator.history, c.problems()
+	with := c.serviceInputs(entries)
 	c.mu.Unlock()
 	counters, err := c.counting.counters(v)
 	if err != nil {
@@ -51,16 +54,10 @@ func (c *Controller) Status() (ops.Status, error) {
 		Proxy:      c.proxies.engineStatus(v),
 	}
 	for i := range v.Config.Services {
-		service := v.ServiceStatus(i, entries, counters.Counters)
-		view.FillProxied(v.Config.Services[i], counters.Proxy, &service)
-		c.pathLog.outages.fillSince(&service)
-		c.poolWatch.scarcity.fillStatus(v.Layout, i, counters.Counters, &service)
-		c.fillHealth(v, i, spared, &service)
-		service.Discovered = discoveredStatus(v, i, sets, refused, time.Now())
-		status.Services = append(status.Services, service)
+		status.Services = append(status.Services, c.serviceStatus(i, &with, counters))
 	}
 	status.Problems = append(status.Problems, c.poolWatch.scarcity.problems(v.Layout, counters.Counters)...)
-	status.Problems = append(status.Problems, v.SparedProblems(spared)...)
+	status.Problems = append(status.Problems, v.SparedProblems(with.spared)...)
 	status.Problems = append(status.Problems, c.proxies.engineProblems(v)...)
 	status.Problems = append(status.Problems, discoveryProblems(status.Services)...)
 	if c.opt.ReplyHops != nil {
@@ -73,6 +70,59 @@ func (c *Controller) Status() (ops.Status, error) {
 	c.routes.fillStatus(v, &status)
 	c.election.fillStatus(v, &status)
 	return status, nil
+}
+
+// Services returns the present status of the services of these names, as Status has it; of those that there are, in the
+// configuration's order. The cost grows with these: who asks for one of thousands again and again does not have all of
+// them counted. It may be called from any goroutine, after Start.
+func (c *Controller) Services(names []string) ([]ops.Service, error) {
+	entries := c.opt.Paths.Entries()
+	c.mu.Lock()
+	with := c.serviceInputs(entries)
+	c.mu.Unlock()
+	var wanted []int
+	for _, name := range names {
+		if i, there := with.view.Named[name]; there {
+			wanted = append(wanted, i)
+		}
+	}
+	slices.Sort(wanted)
+	wanted = slices.Compact(wanted)
+	counters, err := c.counting.countersOf(with.view, wanted)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]ops.Service, 0, len(wanted))
+	for _, i := range wanted {
+		list = append(list, c.serviceStatus(i, &with, counters))
+	}
+	return list, nil
+}
+
+// serviceInputs are the inputs of the status of services, besides the counters, as of one time.
+type serviceInputs struct {
+	view    *view.View
+	entries map[netip.Addr]paths.Entry
+	spared  map[lb.BackendKey]string
+	sets    []lb.Discovered
+	refused []config.RefusedBackend
+}
+
+// serviceInputs returns the inputs of now; the caller holds the lock.
+func (c *Controller) serviceInputs(entries map[netip.Addr]paths.Entry) serviceInputs {
+	return serviceInputs{c.view, entries, c.ejector.spared, c.discovering.sets, c.discovering.refused}
+}
+
+// serviceStatus returns the status of service i.
+func (c *Controller) serviceStatus(i int, with *serviceInputs, counters view.Counted) ops.Service {
+	v := with.view
+	service := v.ServiceStatus(i, with.entries, counters.Counters)
+	view.FillProxied(v.Config.Services[i], counters.Proxy, &service)
+	c.pathLog.outages.fillSince(&service)
+	c.poolWatch.scarcity.fillStatus(v.Layout, i, counters.Counters, &service)
+	c.fillHealth(v, i, with.spared, &service)
+	service.Discovered = discoveredStatus(v, i, with.sets, with.refused, time.Now())
+	return service
 }
 
 // fillOutcomes adds how many packets had each outcome.

@@ -4,14 +4,19 @@ package control
 
 import (
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/balancer/paths"
 )
 
 func TestNearlyFull(t *testing.T) {
@@ -83,4 +88,97 @@ func TestLossesOfXDP(t *testing.T) {
 			stop()
 		})
 	}
+}
+
+// severalModes has services whose status is made of different counters.
+const severalModes = `
+interface: eth9
+fullnat: {addresses: [{address: 192.0.2.250}]}
+services:
+  - {name: web, vip: 192.0.2.100, port: 80, backends: [{name: web01, address: 192.0.2.1}, {name: web02, address: 192.0.2.2}]}
+  - {name: full, vip: 192.0.2.101, port: 80, mode: fullnat, backends: [{name: web01, address: 192.0.2.1}]}
+  - {name: shop, vip: 192.0.2.102, port: 80, mode: fullnat, backends: [{name: web01, address: 192.0.2.1}]}
+  - {name: dns, vip: 192.0.2.100, port: 53, protocol: udp, backends: [{name: web02, address: 192.0.2.2}]}
+`
+
+// TestServices: services that are asked for by their names are as the status has them, in its order, each once, and
+// those that there are not are left out.
+func TestServices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c := w.controller(severalModes)
+		stop := w.run(c)
+		w.countEach(c)
+		status, err := c.Status()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, names := range [][]string{{}, {"web"}, {"full"}, {"dns", "web"}, {"shop", "nowhere", "web", "shop"},
+			{"nowhere"}, {"dns", "shop", "full", "web"}} {
+			want := []ops.Service{}
+			if len(names) > 0 {
+				want = status.ServicesNamed(names)
+			}
+			got, err := c.Services(names)
+			diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }))
+			if err != nil || diff != "" {
+				t.Errorf("%q: %v (-status +services):\n%s", names, err, diff)
+			}
+		}
+		stop()
+	})
+}
+
+// countEach gives each backend and each service counters of its own.
+func (w *world) countEach(c *Controller) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counters = lb.Counters{Backends: map[lb.BackendKey]lb.BackendCount{},
+		Services: map[lb.ServiceKey]lb.ServiceCount{}}
+	n := uint64(0)
+	for _, s := range c.view.Config.Services {
+		for _, b := range s.Backends {
+			n++
+			w.counters.Backends[s.BackendKey(b)] = lb.BackendCount{Packets: 100 * n, Bytes: 1000 * n,
+				PortsHeld: uint32(n)}
+		}
+		w.counters.Services[s.Key()] = lb.ServiceCount{Active: uint32(10 + n), Flows: 20 + n}
+	}
+}
+
+// TestKnownRoutesSuffice: a configuration whose backends are all reached by the routes that are known needs no lookup,
+// and where one is not reached by these, the kernel decides.
+func TestKnownRoutesSuffice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c := w.controller(web)
+		stop := w.run(c)
+		fresh, err := ways{w}.Lookup(c.view.Watched)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone := netip.MustParseAddr("192.0.2.2")
+		for _, test := range []struct {
+			known paths.Fault
+			real  paths.Fault
+			asked int
+		}{{paths.None, paths.None, 0}, {paths.NoRoute, paths.None, 1}, {paths.OwnAddress, paths.None, 1},
+			{paths.NoRoute, paths.NoRoute, 1}} {
+			w.known, w.asked = maps.Clone(fresh), 0
+			w.routes[gone] = fresh[gone]
+			for _, at := range []struct {
+				routes map[netip.Addr]paths.Route
+				fault  paths.Fault
+			}{{w.known, test.known}, {w.routes, test.real}} {
+				if at.fault != paths.None {
+					at.routes[gone] = paths.Route{Fault: at.fault, Reason: "has no route"}
+				}
+			}
+			_, mistakes, unreached, err := c.hostChecks.lookup(c.view.Layout, c.links)
+			if err != nil || w.asked != test.asked || len(mistakes)+len(unreached) > 0 != (test.real != paths.None) {
+				t.Errorf("%+v: looked up %d times, found %v and %v (%v)", test, w.asked, mistakes, unreached, err)
+			}
+		}
+		stop()
+	})
 }

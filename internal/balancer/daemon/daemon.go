@@ -69,10 +69,12 @@ type balancer struct {
 	routes     *replyroutes.Follower
 	controller *control.Controller
 	// status is the controller's with all parts in it.
-	status  func() (ops.Status, error)
-	metrics *metrics.Metrics
-	service *systemd.Manager
-	memory  *resident.Releaser
+	status func() (ops.Status, error)
+	// services is api.Balancer's.
+	services func(names []string) ([]ops.Service, error)
+	metrics  *metrics.Metrics
+	service  *systemd.Manager
+	memory   *resident.Releaser
 }
 
 // Run balances by a configuration, which it has checked, until the context ends, or SIGUSR2 comes: then the data plane
@@ -132,7 +134,15 @@ func (b *balancer) start(ctx context.Context) error {
 	}
 	parts := b.parts()
 	b.sources.Use(reloadAll(b.controller.Reload, parts), b.controller.Replace)
-	b.status = withTimestamps(b.withFeeds(showAll(b.controller.Status, parts)), clock.Read)
+	wall := clock.NewWallClock(clock.Read())
+	b.status = withTimestamps(wall, b.withFeeds(showAll(b.controller.Status, parts)), clock.Read)
+	b.services = func(names []string) ([]ops.Service, error) {
+		s, err := withTimestamps(wall, b.withFeeds(func() (s ops.Status, err error) {
+			s.Services, err = b.controller.Services(names)
+			return s, err
+		}), clock.Read)()
+		return s.Services, err
+	}
 	b.metrics = metrics.New(b.status, int(b.cfg.Metrics.Backends))
 	b.resources.started = true
 	if err := b.resources.instance.removeAliases(b.cfg.Interfaces[0]); err != nil {
@@ -242,7 +252,8 @@ func (b *balancer) serve(ctx context.Context, hangup <-chan os.Signal) error {
 func (b *balancer) apiBalancer(ctx context.Context, reloads *reloader) api.Balancer {
 	c, plane := b.controller, b.resources.datapath
 	return api.Balancer{
-		Status: b.status, Operate: c.Operate, Drain: b.drain, Operations: c.Operations, Flows: c.Flows, Check: c.Check,
+		Status: b.status, Services: b.services, Operate: c.Operate, Drain: b.drain, Operations: c.Operations,
+		Flows: c.Flows, Check: c.Check,
 		Reload:  func(by string) (ops.Reloaded, error) { return reloads.reload(ctx, by) },
 		Explain: plane.Explain, Trace: loggedTrace(plane, b.Log), Capture: loggedCapture(plane, b.status, b.Log),
 		Metrics: b.metrics.Handler(), Events: b.Events, Sources: b.sources, Configured: b.logChange,

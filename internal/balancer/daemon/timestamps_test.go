@@ -25,7 +25,7 @@ func TestStatusIsDated(t *testing.T) {
 	kept := ops.Status{Started: start, BGP: &ops.BGP{Peers: []ops.BGPPeer{{Since: began}}}, Services: []ops.Service{{
 		Backends: []ops.Backend{{Health: &ops.Health{State: lb.Failing, Since: began}}}}},
 		Operations: ops.Operations{InForce: []ops.Overlay{{Drain: &ops.Drained{At: began, Deadline: deadline}}}}}
-	status := withTimestamps(func() (ops.Status, error) { return kept, nil }, read)
+	status := withTimestamps(clock.NewWallClock(read()), func() (ops.Status, error) { return kept, nil }, read)
 	for _, by = range []time.Duration{0, time.Hour, -time.Hour, 0} {
 		shown = shown.Add(30 * time.Minute)
 		s, err := status()

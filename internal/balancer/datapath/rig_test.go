@@ -134,12 +134,27 @@ func sharedRig(t *testing.T, hook lb.Hook) *rig {
 	return r
 }
 
+// compareCountersOf checks that the counters of a service that are read by themselves are those among all.
+func (r *rig) compareCountersOf(tb testing.TB, all lb.Counters) {
+	tb.Helper()
+	for key := range all.Services { // one of them, another each time
+		got, err := r.datapath.CountersOf(map[lb.ServiceKey]bool{key: true})
+		want := maps.Clone(all.Backends)
+		maps.DeleteFunc(want, func(b lb.BackendKey, _ lb.BackendCount) bool { return b.Service != key })
+		if err != nil || !maps.Equal(got.Backends, want) || len(got.Services) != 1 {
+			tb.Errorf("the counters of %v by themselves are %v, and %v among all (%v)", key, got, want, err)
+		}
+		return
+	}
+}
+
 func (r *rig) counters(tb testing.TB) lb.Counters {
 	tb.Helper()
 	counters, err := r.datapath.Counters()
 	if err != nil {
 		tb.Fatal(err)
 	}
+	r.compareCountersOf(tb, counters)
 	// Flows are compared by themselves.
 	counters.Flows, counters.Services = lb.FlowCounts{}, nil
 	for key, count := range counters.Backends {

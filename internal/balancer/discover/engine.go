@@ -110,7 +110,12 @@ func (e *Engine) notifyChanged() {
 func (e *Engine) SetServices(services []lb.Service) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.services = slices.DeleteFunc(slices.Clone(services), func(s lb.Service) bool { return !s.Discovery.On() })
+	e.services = nil // of thousands, mostly none is discovered
+	for i := range services {
+		if services[i].Discovery.On() {
+			e.services = append(e.services, services[i])
+		}
+	}
 	wanted := map[string]bool{}
 	for _, s := range e.services {
 		for _, of := range s.Discovery.Origins() {
@@ -233,11 +238,12 @@ func (e *Engine) Sets(services []lb.Service) (sets []lb.Discovered) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
-	for _, s := range services {
+	for i := range services {
+		s := &services[i]
 		for _, of := range s.Discovery.Origins() {
 			set := lb.Discovered{Service: s.Name, Origin: of}
-			if k := e.stateOf(originKey(s, of)); k != nil {
-				k.fillService(&set, s, of, now)
+			if k := e.stateOf(originKey(*s, of)); k != nil {
+				k.fillService(&set, *s, of, now)
 			}
 			sets = append(sets, set)
 		}

@@ -54,11 +54,15 @@ func (s Service) Backend(name string) (ServiceBackend, error) {
 	return ServiceBackend{s.Name, s.Backends[i]}, nil
 }
 
-// BackendsOf returns the backends of services, in their order.
-func BackendsOf(services []Service) []ServiceBackend {
+// BackendsOf returns the backends of services that are in one of some states, in their order; all where no state is
+// named.
+func BackendsOf(services []Service, states ...string) []ServiceBackend {
 	all := []ServiceBackend{}
 	for _, service := range services {
 		for _, backend := range service.Backends {
+			if len(states) > 0 && !slices.Contains(states, string(backend.State)) {
+				continue
+			}
 			all = append(all, ServiceBackend{service.Name, backend})
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -77,6 +78,7 @@ type Paths struct {
 	ports         []*port // replaced as a whole, by who holds lookupMu and mu
 	changes       chan struct{}
 	routesChanged chan struct{}   // routing may have changed
+	outdated      atomic.Bool     // and was not looked up since
 	ctx           context.Context // until Close
 	cancel        context.CancelFunc
 	running       sync.WaitGroup
@@ -218,7 +220,7 @@ func (p *Paths) SetInterfaces(interfaces []string) error {
 	}
 	// A lookup that fails now is tried again later.
 	if _, err := p.refresh(p.watched); err != nil {
-		signal(p.routesChanged)
+		p.markOutdated()
 	}
 	signal(p.changes)
 	return nil
@@ -259,6 +261,24 @@ func (p *Paths) failed() error {
 	return nil
 }
 
+// KnownRoutes returns the routes to the watched addresses as they were looked up last. known is false where addrs are
+// others, or the kernel has reported a change since, be the report read or not. Neighbours of the administrator's
+// (nud permanent), of which nothing is reported, may have changed all the same.
+func (p *Paths) KnownRoutes(addrs []netip.Addr) (routes map[netip.Addr]Route, known bool) {
+	p.lookupMu.Lock()
+	defer p.lookupMu.Unlock()
+	if p.isClosed() || p.outdated.Load() || !p.isWatching(addrs) {
+		return nil, false
+	}
+	unread := []unix.PollFd{{Fd: int32(p.events.GetFd()), Events: unix.POLLIN}}
+	if n, err := unix.Poll(unread, 0); n != 0 || err != nil {
+		return nil, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.routes), true
+}
+
 // Lookup looks addresses up without watching them.
 func (p *Paths) Lookup(addrs []netip.Addr) (map[netip.Addr]Route, error) {
 	p.lookupMu.Lock()
@@ -279,6 +299,7 @@ func (p *Paths) isClosed() bool {
 // refresh watches these addresses: it looks them up and has their next hops resolved. It reports whether a route or an
 // interface's MAC changed; a resolver signals its findings itself. The caller holds lookupMu.
 func (p *Paths) refresh(addrs []netip.Addr) (changed bool, err error) {
+	p.outdated.Store(false) // before the kernel is asked: what is reported meanwhile may be of later
 	routes, devices, err := p.lookUp(addrs)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -469,7 +490,7 @@ func (p *Paths) listen() {
 		}):
 			// Addresses stay for longer: no path has changed.
 		case err == nil, errors.Is(err, unix.ENOBUFS): // the latter: messages were lost
-			signal(p.routesChanged)
+			p.markOutdated()
 		default:
 			return
 		}
@@ -505,7 +526,7 @@ func (p *Paths) follow(ctx context.Context) {
 			return
 		case <-readErrors.C:
 			if p.readICMPErrors() {
-				signal(p.routesChanged)
+				p.markOutdated()
 			}
 		case <-p.routesChanged:
 			if !armed {
@@ -568,6 +589,12 @@ func (p *Paths) followOnce() time.Duration {
 		return retryInterval
 	}
 	return recheckInterval
+}
+
+// markOutdated has all addresses looked up again soon.
+func (p *Paths) markOutdated() {
+	p.outdated.Store(true)
+	signal(p.routesChanged)
 }
 
 // signal makes c readable, if it is not yet.

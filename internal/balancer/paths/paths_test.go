@@ -283,6 +283,51 @@ func TestRouteChanges(t *testing.T) {
 	b.awaitEntry(to, "without a route", func(e Entry) bool { return e.Fault == NoRoute && e.MAC == nil })
 }
 
+// TestKnownRoutes: the routes that were looked up last are known until the kernel reports a change, and again once they
+// were looked up after it; nothing that was reported is missed, however soon it is asked.
+func TestKnownRoutes(t *testing.T) {
+	b := newTestNetwork(t, "eth0", "eth1")
+	const to = "198.18.0.3"
+	b.watch(to)
+	known := func() bool {
+		t.Helper()
+		routes, known := b.paths.KnownRoutes([]netip.Addr{addr(to)})
+		if !known {
+			return false
+		}
+		fresh, err := b.paths.Lookup([]netip.Addr{addr(to)})
+		if err != nil || !maps.Equal(routes, fresh) {
+			t.Fatalf("known are %+v, and the kernel has %+v (%v)", routes, fresh, err)
+		}
+		clear(routes) // they are the caller's
+		return true
+	}
+	await := func() {
+		t.Helper()
+		testenv.Eventually(t, 10*time.Second, "the routes are known", known)
+	}
+	await()
+	if _, known := b.paths.KnownRoutes([]netip.Addr{addr("198.18.0.4")}); known {
+		t.Error("a route is known that nobody watches")
+	}
+	for i := range 5 {
+		b.ip(fmt.Sprintf("addr add 198.18.5.%d/32 dev eth1", i+1))
+		known()
+		b.ip(fmt.Sprintf("route add %s via 198.18.1.2", to))
+		known()
+		await()
+		b.ip("route del " + to)
+		known()
+		await()
+	}
+	if err := b.paths.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if known() {
+		t.Error("routes are known after the end")
+	}
+}
+
 // TestOwnMAC: a neighbour with the MAC address of one of the host's own interfaces, whether
 // packets leave by that or by another, is no host to send packets to.
 func TestOwnMAC(t *testing.T) {

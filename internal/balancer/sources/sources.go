@@ -85,6 +85,9 @@ func (s *Sources) Path() string { return s.path }
 // Fragments returns the sources beside the file, by name.
 func (s *Sources) Fragments() []Fragment { return s.now.Load().whole() }
 
+// Heads is Fragments, but may leave the texts out, which are long.
+func (s *Sources) Heads() []Fragment { return slices.Clone(s.now.Load().fragments) }
+
 // merge checks sources together. Lines of problems are those of the stored files, but of the new
 // fragment those of its text.
 func (s *Sources) merge(file config.Source, fragments []Fragment, fresh string) (*revision, error) {

@@ -296,9 +296,10 @@ func (v *View) member(at Use) member {
 
 // members returns the backends of service i that are not taken out, and the largest weight among them. It updates their
 // slow starts.
-func (v *View) members(i int) (members []member, most uint16) {
+func (v *View) members(i int) (all []member, most uint16) {
 	s := v.Config.Services[i]
-	starts, all := slices.Clone(v.Starts[i]), make([]member, len(s.Backends))
+	starts := slices.Clone(v.Starts[i])
+	all = make([]member, len(s.Backends))
 	for j := range all {
 		all[j] = v.member(Use{i, j})
 	}
@@ -311,11 +312,10 @@ func (v *View) members(i int) (members []member, most uint16) {
 		}
 		if !m.out {
 			most = max(most, m.Weight)
-			members = append(members, *m)
 		}
 	}
 	v.Starts[i] = starts
-	return members, most
+	return slices.DeleteFunc(all, func(m member) bool { return m.out }), most
 }
 
 // readmitIfNoneServes ignores ejections if no other backend serves. The ejector readmits the backends when it next

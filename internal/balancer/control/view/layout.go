@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"iter"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/balancer/config"
@@ -63,7 +64,7 @@ func NewLayout(cfg *config.Config) *Layout {
 	l := &Layout{Config: cfg}
 	l.numberBackends()
 	l.name()
-	l.find()
+	l.find(nil)
 	return l
 }
 
@@ -94,9 +95,15 @@ func (l *Layout) name() {
 	}
 }
 
-// find collects the services and addresses to which certain modes and keys apply.
-func (l *Layout) find() {
-	l.Addresses = addresses(l.Config)
+// find collects the services and addresses to which certain modes and keys apply. previous is a layout of services with
+// the same VIPs, in the same order; nil: there is none.
+func (l *Layout) find(previous *Layout) {
+	if previous != nil && previous.Config.VRRP.ID == l.Config.VRRP.ID &&
+		reflect.DeepEqual(previous.Config.Pool(), l.Config.Pool()) {
+		l.Addresses = previous.Addresses
+	} else {
+		l.Addresses = addresses(l.Config)
+	}
 	l.findProxied()
 	l.findPooled()
 	l.plain = plainServices(l.Config.Services)
@@ -240,6 +247,9 @@ func (l *Layout) KeyOf(at Use) lb.BackendKey { return l.Service(at).BackendKey(l
 
 // findWithdrawable finds the VIPs that can be withdrawn.
 func (l *Layout) findWithdrawable() {
+	if !slices.ContainsFunc(l.Config.Services, func(s lb.Service) bool { return s.OnEmpty == lb.WithdrawVIP }) {
+		return
+	}
 	permanent := map[netip.Addr]bool{}
 	for i := range l.Config.Services {
 		if s := &l.Config.Services[i]; s.OnEmpty != lb.WithdrawVIP {

@@ -92,6 +92,9 @@ func (v *View) operationsAdmit(i int) bool {
 // configuration has removed all others.
 func (v *View) CheckEligible() error {
 	var problems yamlfile.Problems
+	if len(v.OverlayCounts) == 0 {
+		return nil
+	}
 	for i, s := range v.Config.Services {
 		if v.OverlayCounts[s.Name] == 0 || s.MayBeEmpty() {
 			continue

@@ -18,7 +18,7 @@ func (l *Layout) WithConfig(cfg *config.Config) *Layout {
 	if !ok || !next.renumber(l, changed) {
 		return NewLayout(cfg)
 	}
-	next.find()
+	next.find(l)
 	return next
 }
 

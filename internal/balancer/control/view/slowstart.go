@@ -72,10 +72,11 @@ func (s Start) begin(m *member, out bool, duration time.Duration, now time.Time)
 // that the checks of the previous process have found healthy only recently.
 func (v *View) findStarts(previous *View) {
 	v.Starts = make([][]Start, len(v.Config.Services))
-	for i, s := range v.Config.Services {
-		if s.SlowStart == 0 {
+	for i := range v.Config.Services {
+		if v.Config.Services[i].SlowStart == 0 {
 			continue
 		}
+		s := v.Config.Services[i]
 		v.Starts[i] = make([]Start, len(s.Backends))
 		previousService := previous.byKey(s.Key())
 		for j, b := range s.Backends {

@@ -59,19 +59,28 @@ func New(l *Layout, overlays map[BackendName]Overlay, known []*paths.Entry, verd
 	ejections map[lb.BackendKey]outliers.Ejection,
 	previous *View, now time.Time) *View {
 	v := &View{Layout: l, Overlays: overlays, OverlayCounts: countOverlays(overlays), Known: known,
-		Verdicts: verdicts, Ejections: ejections, Selected: make([]Selection, len(l.Config.Services)), Now: now,
-		State: lb.State{Services: make([]lb.RoutedService, len(l.Config.Services)), Hook: l.Config.Hook,
-			Interfaces: l.Config.Interfaces, Local: l.Cgroup}}
+		Verdicts: verdicts, Ejections: ejections, Now: now,
+		State: lb.State{Hook: l.Config.Hook, Interfaces: l.Config.Interfaces, Local: l.Cgroup}}
 	v.findStarts(previous)
-	for i, s := range l.Config.Services {
+	copied := previous != nil && len(previous.State.Services) == len(l.Config.Services)
+	if copied { // most services are as they were, where they were
+		v.State.Services, v.Selected = slices.Clone(previous.State.Services), slices.Clone(previous.Selected)
+	} else {
+		v.State.Services = make([]lb.RoutedService, len(l.Config.Services))
+		v.Selected = make([]Selection, len(l.Config.Services))
+	}
+	for i := range l.Config.Services {
+		s := &l.Config.Services[i]
 		if previousService := previous.unchangedService(v, i); previousService != nil {
-			s.Backends = previousService.Backends
-			v.State.Services[i] = lb.RoutedService{Service: s, Paths: previousService.Paths,
+			v.State.Services[i] = lb.RoutedService{Service: *s, Paths: previousService.Paths,
 				Observed: previousService.Observed}
+			v.State.Services[i].Backends, v.Selected[i] = previousService.Backends, Selection{}
 			continue
 		}
 		if at, evaluated := previous.sameEvaluation(v, i); evaluated {
-			v.State.Services[i], v.Selected[i] = previous.State.Services[at], previous.Selected[at]
+			if !copied || at != i {
+				v.State.Services[i], v.Selected[i] = previous.State.Services[at], previous.Selected[at]
+			}
 			continue
 		}
 		v.State.Services[i] = shareSlices(v.buildService(i), previous.byKey(s.Key()))
@@ -122,36 +131,41 @@ func (v *View) Entry(addr netip.Addr) *paths.Entry {
 	return nil
 }
 
-// HasService reports whether the view's configuration has a service with exactly this content.
-func (v *View) HasService(s lb.Service) bool {
+// HasService reports whether the view's configuration has service i of another one with exactly this content, and
+// where.
+func (v *View) HasService(i int, s *lb.Service) (at int, has bool) {
 	if v == nil {
-		return false
+		return 0, false
 	}
-	i, ok := v.Keyed[s.Key()]
-	if !ok {
-		return false
+	at, there := v.at(i, s)
+	if !there {
+		return 0, false
 	}
-	previousService := v.Config.Services[i]
-	if lb.Identical(&previousService, &s) {
-		return true
+	previousService := &v.Config.Services[at]
+	if lb.Identical(previousService, s) {
+		return at, true
 	}
 	if !lb.SameBackends(previousService.Backends, s.Backends) {
-		return false
+		return 0, false
 	}
-	previousService.Backends, s.Backends = nil, nil
-	return reflect.DeepEqual(previousService, s)
+	a, b := *previousService, *s
+	a.Backends, b.Backends = nil, nil
+	return at, reflect.DeepEqual(a, b)
 }
 
 // unchangedService returns the routed service whose backends and paths equal those of service i of the next view; nil
 // if there is none.
 func (v *View) unchangedService(next *View, i int) *lb.RoutedService {
-	s := next.Config.Services[i]
-	previousService := v.byKey(s.Key())
-	if previousService == nil || previousService.Mode != s.Mode {
+	s := &next.Config.Services[i]
+	if v == nil || !next.isPlain(i) {
 		return nil
 	}
-	previous := v.Keyed[s.Key()]
-	if !v.isPlain(previous) || !next.isPlain(i) {
+	previous, there := v.at(i, s)
+	if !there || previous >= len(v.State.Services) || !v.isPlain(previous) {
+		return nil
+	}
+	previousService := &v.State.Services[previous]
+	if previousService.Mode != s.Mode {
 		return nil
 	}
 	if !lb.SameBackends(v.Config.Services[previous].Backends, s.Backends) {
@@ -169,26 +183,33 @@ func (v *View) unchangedService(next *View, i int) *lb.RoutedService {
 // one with the same configuration, verdicts, paths and ejections, without operations and without slow start. Evaluating
 // 100,000 backends again for a change of one would take half a second of a core.
 func (v *View) sameEvaluation(next *View, i int) (at int, ok bool) {
-	s := next.Config.Services[i]
-	if s.SlowStart > 0 || next.OverlayCounts[s.Name] > 0 || !v.HasService(s) || v.OverlayCounts[s.Name] > 0 {
+	s := &next.Config.Services[i]
+	if s.SlowStart > 0 || next.OverlayCounts[s.Name] > 0 {
 		return 0, false
 	}
-	at = v.Keyed[s.Key()]
-	if at >= len(v.State.Services) || !slices.Equal(v.Verdicts[at], next.Verdicts[i]) {
+	at, held := v.HasService(i, s)
+	if !held || v.OverlayCounts[s.Name] > 0 || at >= len(v.State.Services) ||
+		!sameVerdicts(v.Verdicts[at], next.Verdicts[i]) {
 		return 0, false
 	}
-	for j, b := range s.Backends {
-		if !samePath(v.Known[v.At[at][j]], next.Known[next.At[i][j]]) {
+	was, is := v.At[at], next.At[i]
+	for j := range s.Backends {
+		if !samePath(v.Known[was[j]], next.Known[is[j]]) {
 			return 0, false
 		}
 		if len(v.Ejections)+len(next.Ejections) == 0 {
 			continue
 		}
-		if key := s.BackendKey(b); v.Ejections[key].Reason != next.Ejections[key].Reason {
+		if key := s.BackendKey(s.Backends[j]); v.Ejections[key].Reason != next.Ejections[key].Reason {
 			return 0, false
 		}
 	}
 	return at, true
+}
+
+// sameVerdicts says whether verdicts are the same; mostly they share their memory.
+func sameVerdicts(a, b []Verdict) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
 }
 
 // buildService builds the routed service of service i, and sets which of its backends take new flows.

@@ -19,12 +19,49 @@ func (r *Reader) Counters() (counters lb.Counters, err error) {
 		}
 		counters, err = p.counters()
 		if err == nil {
-			p.countFlows(&counters, r.janitor.Presence())
+			p.countFlows(&counters, p.Records, r.janitor.Presence())
 			counters.Local, err = p.Sockets.Counts()
 		}
 		return err
 	})
 	return counters, err
+}
+
+// CountersOf returns the counters of some services and of their backends as Counters has them, and no others. Its cost
+// grows with these services.
+func (r *Reader) CountersOf(services map[lb.ServiceKey]bool) (counters lb.Counters, err error) {
+	err = r.published.Read(func(p *Picture) error {
+		if p.Shared == nil {
+			return nil
+		}
+		var records []*generation.Record
+		for _, record := range p.Records {
+			if services[generation.VisibleService(record.Key)] {
+				records = append(records, record)
+			}
+		}
+		if counters.Backends, err = p.countedOf(records); err == nil {
+			p.countFlows(&counters, records, r.janitor.Presence())
+		}
+		return err
+	})
+	return counters, err
+}
+
+// countedOf reads the packets' counters of the backends of services one by one.
+func (p *Picture) countedOf(records []*generation.Record) (map[lb.BackendKey]lb.BackendCount, error) {
+	backends := map[lb.BackendKey]lb.BackendCount{}
+	var failed error
+	eachBackend(records, func(key lb.BackendKey, index uint32) {
+		if failed != nil {
+			return
+		}
+		var count lb.BackendCount
+		count, failed = sharedmaps.ReadBackend(p.Shared.Counts, index)
+		key = generation.Visible(key)
+		backends[key] = backends[key].Plus(count.Plus(p.Ledger.OtherCount(index)).Minus(p.Ledger.Baselines[index]))
+	})
+	return backends, failed
 }
 
 // counters reads the packets' counters.
@@ -47,7 +84,7 @@ func (p *Picture) counters() (lb.Counters, error) {
 		outcomes[objects.XDPOutcomeOUTCOME_RETURNED].Packets += counts[index].ReturnedPackets
 	}
 	backends := make(map[lb.BackendKey]lb.BackendCount, p.Indices)
-	p.eachBackend(func(key lb.BackendKey, index uint32) {
+	eachBackend(p.Records, func(key lb.BackendKey, index uint32) {
 		key = generation.Visible(key)
 		backends[key] = backends[key].Plus(counts[index].Minus(p.Ledger.Baselines[index]))
 	})

@@ -8,22 +8,22 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// eachBackend calls do for each backend, with the index of its counters.
-func (p *Picture) eachBackend(do func(key lb.BackendKey, index uint32)) {
-	for _, r := range p.Records {
+// eachBackend calls do for each backend of services, with the index of its counters.
+func eachBackend(records []*generation.Record, do func(key lb.BackendKey, index uint32)) {
+	for _, r := range records {
 		for i, b := range r.Service.Backends {
 			do(r.Service.BackendKey(b), r.Places[i].Index)
 		}
 	}
 }
 
-// countFlows adds the present flows. The janitor's numbers may be from a moment before or after the picture: where an
-// index changes hands in between, its flows count for the other owner, once.
-func (p *Picture) countFlows(c *lb.Counters, sums flowtable.Presence) {
+// countFlows adds the present flows, and the counters of services. The janitor's numbers may be from a moment before or
+// after the picture: where an index changes hands in between, its flows count for the other owner, once.
+func (p *Picture) countFlows(c *lb.Counters, records []*generation.Record, sums flowtable.Presence) {
 	c.Flows = sums.Flows
 	c.Flows.ProvenLimit, c.Flows.UnprovenLimit = uint64(p.Plan.ProvenLimit), uint64(p.Plan.UnprovenLimit)
 	c.Flows.Bytes = p.Plan.Proven + p.Plan.Unproven + p.Plan.Returns
-	p.eachBackend(func(key lb.BackendKey, index uint32) {
+	eachBackend(records, func(key lb.BackendKey, index uint32) {
 		if int(index) < len(sums.Backends) {
 			sum := sums.Backends[index]
 			if key.Service.Hairpin {
@@ -36,8 +36,8 @@ func (p *Picture) countFlows(c *lb.Counters, sums flowtable.Presence) {
 			c.Backends[key] = count
 		}
 	})
-	c.Services = make(map[lb.ServiceKey]lb.ServiceCount, len(p.Records))
-	for _, r := range p.Records {
+	c.Services = make(map[lb.ServiceKey]lb.ServiceCount, len(records))
+	for _, r := range records {
 		key := generation.VisibleService(r.Key)
 		count := c.Services[key]
 		if int(r.ID) < len(sums.Services) {

@@ -50,8 +50,8 @@ type Options struct {
 	Pusher *push.Pusher
 	// Generation returns the generation of a source that the balancer has.
 	Generation func(ctx context.Context, source string) (uint64, error)
-	// Backends returns the backends of services that the balancer has.
-	Backends func(ctx context.Context) ([]ops.ServiceBackend, error)
+	// Unreached returns the backends of services that the balancer has no route to; others may be among them.
+	Unreached func(ctx context.Context) ([]ops.ServiceBackend, error)
 	// Rights returns the rights that the account lacks; nil: they are not asked for.
 	Rights func(ctx context.Context) ([]rights.Right, error)
 	// Report sends the balancer the age of the source, and its faults; nil: it is not told. Follows names the cluster
@@ -92,15 +92,18 @@ type Controller struct {
 	health   Health
 	refused  map[string]string
 	write    chan struct{}
-	// unreached are the reasons for which packets never reach backends, by the name of their service; asked is when the
-	// balancer reported them.
-	unreached   map[string]string
-	unreachedAt time.Time
+	// unreached are the reasons for which packets never reach backends, by the name of their service, of which
+	// reachChanged signals changes.
+	unreached    map[string]string
+	reachChanged chan struct{}
+	// handedOver is closed when the balancer has taken the services for the first time.
+	handedOver chan struct{}
 }
 
 // New returns a controller that does nothing before Run.
 func New(opt Options) *Controller {
-	return &Controller{opt: opt, write: make(chan struct{}, 1), expired: map[watch.Kind]int{}, started: time.Now()}
+	return &Controller{opt: opt, write: make(chan struct{}, 1), expired: map[watch.Kind]int{}, started: time.Now(),
+		reachChanged: make(chan struct{}, 1), handedOver: make(chan struct{})}
 }
 
 // Run follows the cluster until the context ends. The balancer's services stay.
@@ -109,6 +112,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	running.Go(func() { c.opt.Watcher.Run(ctx) })
 	running.Go(func() { c.run(ctx) })
 	running.Go(func() { c.followRights(ctx) })
+	running.Go(func() { c.followUnreached(ctx) })
 	err := c.opt.Lease.Hold(ctx, c.opt.Client, func(leading context.Context) {
 		c.opt.Log.Info("this balancer writes the status of Services now", "lease", c.opt.Lease.Namespace+"/"+
 			c.opt.Lease.Name)
@@ -128,6 +132,9 @@ func (c *Controller) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-c.reachChanged:
+			c.publish()
+			continue
 		case <-tick.C:
 		case <-c.opt.Watcher.Changed():
 			if clock.Sleep(ctx, debounce) != nil {
@@ -152,7 +159,6 @@ func (c *Controller) reconcile(ctx context.Context) {
 	if !same || !c.isPushed(ctx) || c.retryRefused() {
 		c.pushAll(ctx)
 	}
-	c.readUnreached(ctx)
 	c.publish()
 }
 
@@ -171,6 +177,11 @@ func (c *Controller) pushAll(ctx context.Context) {
 		}
 		c.updateHealth(func(h *Health) { h.Balancer = continueTrouble(h.Balancer, err.Error()) })
 		return
+	}
+	select {
+	case <-c.handedOver:
+	default:
+		close(c.handedOver)
 	}
 	for name, why := range result.Refused {
 		if c.refused[name] != why {

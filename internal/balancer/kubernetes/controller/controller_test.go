@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -78,13 +79,14 @@ func startedWith(t *testing.T, client *fake.Clientset, b *fakeBalancer, change f
 			defer b.mu.Unlock()
 			return b.generation, nil
 		},
-		Backends: func(context.Context) ([]ops.ServiceBackend, error) { return nil, nil },
-		Pusher:   &push.Pusher{Balancer: b, Source: "kubernetes"}, Log: slog.New(slog.DiscardHandler)})
+		Unreached: func(context.Context) ([]ops.ServiceBackend, error) { return nil, nil },
+		Pusher:    &push.Pusher{Balancer: b, Source: "kubernetes"}, Log: slog.New(slog.DiscardHandler)})
 	change(c)
 	var running sync.WaitGroup
 	ctx, stop := context.WithCancel(t.Context())
 	running.Go(func() { watcher.Run(ctx) })
 	running.Go(func() { c.run(ctx) })
+	running.Go(func() { c.followUnreached(ctx) })
 	t.Cleanup(func() { stop(); running.Wait() })
 	return c
 }
@@ -145,6 +147,41 @@ func TestFollowWithoutAPIServer(t *testing.T) {
 	if b.has() != "what it had" {
 		t.Errorf("the balancer was handed %q", b.has())
 	}
+}
+
+// TestFollowUnreached: a backend without a route is named in the verdict on its Service though the balancer takes its
+// time to say so, for which no hand-over waits.
+func TestFollowUnreached(t *testing.T) {
+	client, b, answer := fake.NewClientset(web()), &fakeBalancer{}, make(chan struct{})
+	c := startedWith(t, client, b, func(c *Controller) {
+		c.opt.Unreached = func(ctx context.Context) ([]ops.ServiceBackend, error) {
+			select {
+			case <-answer:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			one := ops.ServiceBackend{Service: "shop:web:http"}
+			one.Name, one.State, one.Reason = "n1", lb.NoRoute, "is in no subnet of eth0"
+			return []ops.ServiceBackend{one}, nil
+		}
+	})
+	eventually(t, "the balancer has the Service", func() bool { return strings.Contains(b.has(), "shop:web:http") })
+	if err := client.CoreV1().Services("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the Service is gone", func() bool { return b.has() == "services: []\n" })
+	if _, err := client.CoreV1().Services("shop").Create(t.Context(), web(), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is back", func() bool { return strings.Contains(b.has(), "shop:web:http") })
+	close(answer)
+	eventually(t, "its verdict names the backend", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return slices.ContainsFunc(c.latest["shop/web"].Problems, func(p model.Problem) bool {
+			return strings.Contains(p.Message, "backend n1")
+		})
+	})
 }
 
 // TestUnreached: backends without a route are named, a bounded number of them.

@@ -5,10 +5,12 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
 // reachInterval is how often the balancer is asked which backends it cannot reach: the answer may be long.
@@ -17,21 +19,33 @@ const reachInterval = 30 * time.Second
 // maxUnreached bounds the backends that a message names.
 const maxUnreached = 5
 
-// readUnreached asks the balancer which backends have no route that their mode could use, such as nodes that are no
-// neighbours in mode l2dsr. Where it does not answer, its last answer stays.
-func (c *Controller) readUnreached(ctx context.Context) {
-	if time.Since(c.unreachedAt) < reachInterval || !c.pushed {
+// followUnreached asks the balancer again and again which backends have no route that their mode could use, such as
+// nodes that are no neighbours in mode l2dsr, from the first hand-over on. Of many backends, the answer takes its time,
+// and no hand-over waits for it. Where the balancer does not answer, its last answer stays.
+func (c *Controller) followUnreached(ctx context.Context) {
+	select {
+	case <-ctx.Done():
 		return
+	case <-c.handedOver:
 	}
-	backends, err := c.opt.Backends(ctx)
-	if err != nil {
-		return // isPushed says so
+	for {
+		if backends, err := c.opt.Unreached(ctx); err == nil { // isPushed says where it does not answer
+			found := unreachedOf(backends)
+			c.mu.Lock()
+			changed := !maps.Equal(found, c.unreached)
+			c.unreached = found
+			c.mu.Unlock()
+			if changed {
+				select {
+				case c.reachChanged <- struct{}{}:
+				default:
+				}
+			}
+		}
+		if clock.Sleep(ctx, reachInterval) != nil {
+			return
+		}
 	}
-	c.unreachedAt = time.Now()
-	found := unreachedOf(backends)
-	c.mu.Lock()
-	c.unreached = found
-	c.mu.Unlock()
 }
 
 // unreachedOf says which backends cannot be reached, and why, by the name of their service.

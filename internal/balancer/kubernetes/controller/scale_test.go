@@ -271,9 +271,24 @@ func (s *realBalancer) awaitIdle(b *testing.B) {
 	})
 }
 
+// measureAsking returns the CPU time in which the balancer tells how one service is.
+func (s *realBalancer) measureAsking(b *testing.B) time.Duration {
+	b.Helper()
+	const times = 20
+	before, _ := s.usage(b)
+	for i := range times {
+		list, err := s.Services(b.Context(), fmt.Sprintf("shop:web-%04d:http", i))
+		if err != nil || len(list) != 1 {
+			b.Fatalf("%d services, %v", len(list), err)
+		}
+	}
+	after, _ := s.usage(b)
+	return (after - before) / times
+}
+
 // BenchmarkServed is BenchmarkScale with a balancer that runs, over its socket, up to its data plane. It reports the
 // times of a change, the CPU time of the balancer and of this process for each, the balancer's memory, and how long all
-// services took at the start, of CPU time too.
+// services took at the start, of CPU time too; and the balancer's CPU time for saying how one service is.
 func BenchmarkServed(b *testing.B) {
 	for _, check := range []string{"none", "icmp"} {
 		for _, together := range []int{1, 100} {
@@ -324,13 +339,14 @@ func benchmarkServed(b *testing.B, check string, together int) {
 	}
 	after, memory := balancer.usage(b)
 	own = cpuTime(b) - own
+	asked := balancer.measureAsking(b)
 	slices.Sort(took)
 	for _, m := range []struct {
 		of   time.Duration
 		unit string
 	}{{took[len(took)/2], "ms-median"}, {took[len(took)*99/100], "ms-p99"}, {first, "ms-first"},
 		{before, "ms-first-cpu"}, {(after - before) / time.Duration(b.N), "ms-balancer-cpu/op"},
-		{own / time.Duration(b.N), "ms-own-cpu/op"}} {
+		{own / time.Duration(b.N), "ms-own-cpu/op"}, {asked, "ms-balancer-cpu/ask"}} {
 		b.ReportMetric(m.of.Seconds()*1000, m.unit)
 	}
 	b.ReportMetric(float64(memory-empty)/(1<<20), "MiB-balancer-grown")

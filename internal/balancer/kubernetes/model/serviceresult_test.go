@@ -3,8 +3,11 @@
 package model
 
 import (
+	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -54,6 +57,40 @@ func TestRebuild(t *testing.T) {
 		}
 		if name == "endpoints" && &got.Services[1].Backends[0] != &before.Services[1].Backends[0] {
 			t.Errorf("%s: the service that has not changed was made anew", name)
+		}
+	}
+}
+
+// TestBuildIgnoresOrder: balancers that hear of the same objects in other orders have the same services, with the same
+// backends in the same order, of which their tables are made.
+func TestBuildIgnoresOrder(t *testing.T) {
+	c := Cluster{Nodes: testNodes(), Services: []*corev1.Service{service("a", local), service("b"), service("c",
+		annotated("mode", "fullnat")), service("d", local, annotated("addresses", "192.0.2.4"))},
+		Slices: []*discoveryv1.EndpointSlice{slice("a", "10.1.0.1 n1", "10.1.0.2 n2"), slice("a", "10.1.0.3 n2"),
+			slice("b", "10.1.1.1 n1"), slice("c", "10.1.2.1 n1", "10.1.2.2 n2"), slice("c", "10.1.2.3 n1", "10.1.2.1 n1"),
+			slice("d", "10.1.3.1 n2")}}
+	for i, address := range []string{"192.0.2.1", "192.0.2.1", "192.0.2.3", "192.0.2.4"} { // two have the same
+		c.Services[i].Status.LoadBalancer.Ingress[0].IP = address
+		c.Services[i].CreationTimestamp.Time = time.Unix(int64(i/2), 0)
+	}
+	for _, routed := range []bool{false, true} {
+		set := settings(t)
+		set.RoutedPods = routed
+		want := Build(c, set, nil)
+		if len(want.Services) < 3 {
+			t.Fatalf("only %s", show(want))
+		}
+		r := rand.New(rand.NewPCG(46, 2))
+		for range 100 {
+			other := Cluster{Nodes: slices.Clone(c.Nodes), Services: slices.Clone(c.Services),
+				Slices: slices.Clone(c.Slices)}
+			r.Shuffle(len(other.Nodes), reflect.Swapper(other.Nodes))
+			r.Shuffle(len(other.Services), reflect.Swapper(other.Services))
+			r.Shuffle(len(other.Slices), reflect.Swapper(other.Slices))
+			if got := Build(other, set, nil); !reflect.DeepEqual(got.Services, want.Services) ||
+				!reflect.DeepEqual(got.Verdicts, want.Verdicts) {
+				t.Fatalf("pods are backends: %t. In another order:\n%s\nbefore:\n%s", routed, show(got), show(want))
+			}
 		}
 	}
 }
