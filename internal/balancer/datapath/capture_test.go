@@ -296,6 +296,43 @@ func TestTracedVerifies(t *testing.T) {
 	}
 }
 
+// TestCapturesLeaveNoInstruction: while nothing is captured, the programs are those of a balancer that never captured
+// anything, instruction by instruction, and none of them has a map of captures.
+func TestCapturesLeaveNoInstruction(t *testing.T) {
+	for _, hook := range []lb.Hook{lb.HookXDP, lb.HookTC} {
+		t.Run(string(hook), func(t *testing.T) {
+			r := newRig(t, hook, testState())
+			// A tag is a hash of a program's instructions, without the numbers of its maps.
+			tags := func() (tags []string) {
+				for _, p := range r.datapath.current.Programs {
+					info, err := p.Info()
+					if err != nil {
+						t.Fatal(err)
+					}
+					tags = append(tags, info.Tag)
+				}
+				return tags
+			}
+			before := tags()
+			c := startBackgroundCapture(t, r, "one", capture.Request{})
+			if during := tags(); slices.Equal(before, during) {
+				t.Errorf("while packets are captured, the programs are %q, as before", during)
+			}
+			c.finish(t)
+			if after := tags(); !slices.Equal(before, after) {
+				t.Errorf("after a capture the programs are %q, before it %q", after, before)
+			}
+			for _, c := range r.datapath.current.Collections {
+				for name := range c.Maps {
+					if strings.HasPrefix(name, "capture_") || strings.HasPrefix(name, "trace_") {
+						t.Errorf("a program that captures nothing has the map %s", name)
+					}
+				}
+			}
+		})
+	}
+}
+
 // checkSkips fails the test where a traced program has no plain one that packets without a capture are handed to: its
 // decisions are the same, and only the cost would show it.
 func checkSkips(t *testing.T, r *rig) {
