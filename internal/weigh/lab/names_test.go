@@ -77,6 +77,9 @@ func namesApart(arg string) error {
 			unix.Unmount(m.MountPoint, unix.MNT_DETACH)
 		}
 	}
+	if coveredMounts, err = mountsOfNames(); err != nil {
+		return err
+	}
 	if err := unix.Mount("tmpfs", "/run", "tmpfs", 0, "mode=0755"); err != nil {
 		return err
 	}
@@ -143,7 +146,11 @@ func noName() error {
 	return err
 }
 
-// mountsOfNames counts the mounts on the directory of the names.
+// coveredMounts is how many mounts there were on the directory of the names that could not be unmounted, because another
+// mount covers them.
+var coveredMounts int
+
+// mountsOfNames counts the mounts on the directory of the names that are not covered.
 func mountsOfNames() (n int, err error) {
 	mounts, err := procfs.GetMounts()
 	for _, m := range mounts {
@@ -151,7 +158,7 @@ func mountsOfNames() (n int, err error) {
 			n++
 		}
 	}
-	return n, err
+	return n - coveredMounts, err
 }
 
 // prepareAtOnce has many make the mount at once, and ip beside them.

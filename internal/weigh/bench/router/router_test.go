@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
 // plan is a router's plan of two balancers.
@@ -78,6 +80,8 @@ func TestFilesAreUnderstood(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+				// FRR's bfdd takes its ports even then.
+				ns := testenv.Namespace(t)
 				for _, d := range daemons {
 					if err := os.WriteFile(d.File, []byte(d.Text), 0o600); err != nil {
 						t.Fatal(err)
@@ -86,9 +90,13 @@ func TestFilesAreUnderstood(t *testing.T) {
 					if kind == BIRD {
 						args = []string{"-p", "-c", d.File}
 					}
+					var out []byte
+					err := ns.Do(func() (err error) {
+						out, err = exec.CommandContext(t.Context(), d.Path, args...).CombinedOutput()
+						return err
+					})
 					// FRR goes on without such a line
-					if out, err := exec.CommandContext(t.Context(), d.Path, args...).CombinedOutput(); err != nil ||
-						strings.Contains(string(out), "on config line") {
+					if err != nil || strings.Contains(string(out), "on config line") {
 						t.Errorf("%s: %v: %s\n%s", d.Path, err, out, d.Text)
 					}
 				}
