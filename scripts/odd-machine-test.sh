@@ -78,8 +78,8 @@ state() {
 	ip -o link | awk '{ print $2 }' | grep -v '^passing'
 	find /sys/fs/cgroup -type d -name '*jeoul*'
 	find /tmp -maxdepth 1 \( -name 'jt-*' -o -name '*jeoul-lab*' \)
-	# By number: take_ports is bash at first.
-	ps -e -o pid=,comm= | awk '$2 !~ /^(ip|ps|sort|sed|sleep|awk|cut|grep|find)$/ { print "process " $1 }'
+	# By number: take_ports is bash at first. BASHPID is this list.
+	ps -e -o pid=,comm= | awk -v list="$BASHPID" '$1 != list && $2 !~ /^(ip|ps|sort|sed|sleep|awk|cut|grep|find)$/ { print "process " $1 }'
 } 2>/dev/null
 
 set -m

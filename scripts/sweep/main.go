@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command sweep removes the remains of an interrupted run of the tests: processes that have VARIABLE=DIRECTORY, its one
-// argument, in their environment, mounts below that directory, and laboratories whose owner is dead, with their
-// namespaces, mounts and directories.
+// argument, in their environment, its control groups, mounts below that directory, and laboratories whose owner is dead,
+// with their namespaces, mounts and directories.
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -17,7 +18,10 @@ import (
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/balancer/local"
+	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
+	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
 )
 
 func main() {
@@ -39,7 +43,32 @@ func sweep(mark string) error {
 		fmt.Printf("removed what laboratory %s left\n", id)
 	}
 	_, dir, _ := strings.Cut(mark, "=")
-	return errors.Join(err, errLabs, unmountBelow(dir))
+	return errors.Join(err, errLabs, unmountBelow(dir), removeCgroups(ctx, dir))
+}
+
+// removeCgroups removes the control groups of the tests of a run, whose processes were killed.
+func removeCgroups(ctx context.Context, dir string) error {
+	root, err := local.Cgroup("")
+	if err != nil {
+		return nil // a machine without control groups has none to remove
+	}
+	groups, err := filepath.Glob(filepath.Join(root, testenv.CgroupPrefixOf(dir)+"*"))
+	if err != nil {
+		return fmt.Errorf("list the control groups of the tests in %s: %v", root, err)
+	}
+	var errs []error
+	for _, group := range groups {
+		// It is busy until the last of its processes is gone.
+		err := claim.Poll(ctx, func() (bool, error) {
+			err := os.Remove(group)
+			return !errors.Is(err, unix.EBUSY), err
+		})
+		if err == nil {
+			fmt.Printf("removed the control group %s\n", group)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // mountEscapes are the escapes of paths in /proc/self/mountinfo.

@@ -21,7 +21,7 @@ func emptyCgroup(t *testing.T) string {
 	if err != nil {
 		t.Skip(err)
 	}
-	dir, err := os.MkdirTemp(root, "jeoul-test-"+strconv.Itoa(os.Getpid())+"-")
+	dir, err := os.MkdirTemp(root, testenv.CgroupPrefix()+strconv.Itoa(os.Getpid())+"-")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/balancer/local"
+	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
 // inside names the environment variable that a process in the tests' control group has, with its
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(inside) != "" || os.Geteuid() != 0 || err != nil {
 		os.Exit(m.Run())
 	}
-	code, err := runInCgroup(filepath.Join(root, "jeoul-test-"+strconv.Itoa(os.Getpid())))
+	code, err := runInCgroup(filepath.Join(root, testenv.CgroupPrefix()+strconv.Itoa(os.Getpid())))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -23,6 +24,16 @@ func Slowed(d time.Duration) time.Duration {
 	}
 	return d
 }
+
+// RunVariable names the directory of a run of scripts/test.sh.
+const RunVariable = "JEOUL_TEST_RUN"
+
+// CgroupPrefix begins the names of control groups that the tests of this run make, and scripts/sweep removes them by it
+// after an interrupted run.
+func CgroupPrefix() string { return CgroupPrefixOf(os.Getenv(RunVariable)) }
+
+// CgroupPrefixOf is CgroupPrefix for the run with a directory.
+func CgroupPrefixOf(dir string) string { return "jeoul-test-" + filepath.Base(dir) + "-" }
 
 // Parallel has so many tests of a package run at once that call t.Parallel, unless -parallel says how many. A TestMain
 // calls it where tests wait for most of their time; else there are as many as there are cores.
