@@ -101,10 +101,11 @@ for ((run = 1; run <= JEOUL_ODD_RUNS; run++)); do
 		sleep 1
 	done
 	kill -INT -- "-$pid" 2>/dev/null || true
-	wait "$pid" || true
+	wait "$pid" 2>/dev/null || true
 	state | sort >"$keep/after-$run"
 	result='left nothing'
-	if ! diff "$keep/before" "$keep/after-$run" >"$keep/left-$run"; then
+	comm -13 "$keep/before" "$keep/after-$run" >"$keep/left-$run"
+	if [ -s "$keep/left-$run" ]; then
 		ps -e -o pid,args >>"$keep/left-$run"
 		result="LEFT what $keep/left-$run lists"
 		status=1

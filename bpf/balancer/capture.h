@@ -349,7 +349,8 @@ enum capture_verdict {
 };
 
 /* capture_draw_only draws the sample of the filter in a slot, which matches the packet as the only one. */
-static __always_inline enum capture_verdict capture_draw_only(const struct capture_slots *filters, __u32 slot)
+static __always_inline enum capture_verdict capture_draw_only(const struct capture_slots *filters,
+							      __u32 slot)
 {
 	struct trace_notes *notes = trace_current();
 
@@ -386,8 +387,8 @@ static __always_inline enum capture_verdict capture_pass(const struct capture_sl
 	return CAPTURE_NONE;
 }
 
-/* capture_ports returns where a plain packet (TCP or UDP without options, extension headers or fragments) has its ports,
- * and NULL for another. */
+/* capture_ports returns the ports of a plain packet (TCP or UDP without options, extension headers or fragments), and
+ * NULL for another. */
 static __always_inline const __be16 *capture_ports(const void *header, const void *data_end, bool ipv6)
 {
 	const struct iphdr *ip = header;
@@ -445,8 +446,8 @@ __noinline int capture_match_each(ctx_t *ctx)
 }
 
 /* capture_pass_ip is capture_pass by the IP header. */
-static __always_inline enum capture_verdict capture_pass_ip(ctx_t *ctx, const struct capture_slots *filters,
-							    const void *header, bool ipv6)
+static __always_inline enum capture_verdict
+capture_pass_ip(ctx_t *ctx, const struct capture_slots *filters, const void *header, bool ipv6)
 {
 	const __be16 *ports = capture_ports(header, ctx_data_end(ctx), ipv6);
 	const struct ipv6hdr *ip6 = header;

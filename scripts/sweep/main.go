@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command sweep removes the remains of an interrupted run of the tests: processes that have VARIABLE=DIRECTORY, its one
-// argument, in their environment, its control groups, mounts below that directory, and laboratories whose owner is dead,
-// with their namespaces, mounts and directories.
+// Command sweep removes the remains of an interrupted run of the tests: processes that have VARIABLE=DIRECTORY, its
+// argument, in their environment, its control groups, mounts below that directory, and laboratories whose owner is
+// dead, with their namespaces, mounts and directories.
 package main
 
 import (
@@ -74,7 +74,7 @@ func removeCgroups(ctx context.Context, dir string) error {
 // mountEscapes are the escapes of paths in /proc/self/mountinfo.
 var mountEscapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// unmountBelow unmounts what is mounted below a directory, the latest mount first.
+// unmountBelow unmounts all file systems below a directory, the latest mount first.
 func unmountBelow(dir string) error {
 	mounts, err := procfs.GetMounts()
 	if err != nil {

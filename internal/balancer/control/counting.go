@@ -170,7 +170,7 @@ type lossReader struct {
 	latest  []uint64
 }
 
-// read returns what get reads or, where that takes longer than lossWait, what it read last.
+// read returns the counters that get reads or, where that takes longer than lossWait, those of its last reading.
 func (r *lossReader) read(get func() []uint64) []uint64 {
 	r.mu.Lock()
 	if r.reading == nil {

@@ -146,8 +146,8 @@ func noName() error {
 	return err
 }
 
-// coveredMounts is how many mounts there were on the directory of the names that could not be unmounted, because another
-// mount covers them.
+// coveredMounts is the number of mounts on the directory of the names that another mount covers, so that they cannot be
+// unmounted.
 var coveredMounts int
 
 // mountsOfNames counts the mounts on the directory of the names that are not covered.

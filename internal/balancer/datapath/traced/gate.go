@@ -7,15 +7,15 @@ import (
 	"slices"
 )
 
-// pattern is what one filter wants of the packets of one address family from a client to a VIP, as the gate of the
-// family has it.
+// pattern has the bits that one filter wants in packets of one address family from a client to a VIP, as the gate of
+// the family has them.
 type pattern struct {
 	XdpCaptureGate
 	// exact: the filter matches each plain packet to the VIP that has these bits, unless its ports are both 0.
 	exact bool
 }
 
-// gateOf returns what the filters in slots, of those that are in use, have in common for packets of a family: 4 or 6.
+// gateOf returns the gate for packets of a family, 4 or 6: the bits that all filters of the used slots want.
 func gateOf(slots []XdpCaptureFilter, family uint8) (gate XdpCaptureGate) {
 	for i, f := range slots {
 		if f.Id == 0 || !isFor(&f, family) {

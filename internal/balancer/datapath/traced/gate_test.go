@@ -107,7 +107,8 @@ func TestGateOpensForEachMatch(t *testing.T) {
 			slots[i] = randomFilter(r)
 		}
 		gates := gatesOf(slots[:])
-		p := plainPacket{family: []uint8{4, 6}[r.IntN(2)], protocol: []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP}[r.IntN(2)],
+		p := plainPacket{family: []uint8{4, 6}[r.IntN(2)],
+			protocol:   []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP}[r.IntN(2)],
 			sourcePort: uint16(1 + r.IntN(2)), destinationPort: uint16(1 + r.IntN(2))}
 		p.source, p.destination = words(r, p.family), words(r, p.family)
 		gate := gates[p.family/2-2]
