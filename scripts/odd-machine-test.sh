@@ -73,13 +73,14 @@ come_and_go() {
 # state lists what a run may leave: names of network namespaces, mounts, interfaces, control groups, directories of tests, and processes.
 # What comes and goes by itself is left out.
 state() {
+	local list=$BASHPID
 	ip netns list | sed 's/ .*//' | grep -v '^passing$'
 	cut -d ' ' -f 5 /proc/self/mountinfo | grep -v '/passing$'
 	ip -o link | awk '{ print $2 }' | grep -v '^passing'
 	find /sys/fs/cgroup -type d -name '*jeoul*'
 	find /tmp -maxdepth 1 \( -name 'jt-*' -o -name '*jeoul-lab*' \)
-	# By number: take_ports is bash at first. BASHPID is this list.
-	ps -e -o pid=,comm= | awk -v list="$BASHPID" '$1 != list && $2 !~ /^(ip|ps|sort|sed|sleep|awk|cut|grep|find)$/ { print "process " $1 }'
+	# By number: take_ports is bash at first.
+	ps -e -o pid=,comm= | awk -v list="$list" '$1 != list && $2 !~ /^(ip|ps|sort|sed|sleep|awk|cut|grep|find)$/ { print "process " $1 }'
 } 2>/dev/null
 
 set -m

@@ -118,8 +118,12 @@ func killMarked(ctx context.Context, mark string) (killed int, err error) {
 	}
 }
 
-// killIfMarked kills a process that has mark in its environment. The pidfd holds the process between the look and
-// the kill, so that a PID that is used again is never hit.
+// endTimeout is how long a killed process may take to end.
+const endTimeout = 10 * time.Second
+
+// killIfMarked kills a process that has mark in its environment, and waits until it has ended: until then it holds the
+// lock of its laboratory, which would count as alive. The pidfd holds the process between the look and the kill, so
+// that a PID that is used again is never hit.
 func killIfMarked(pid int, mark string) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil || pid == os.Getpid() {
@@ -134,5 +138,14 @@ func killIfMarked(pid int, mark string) bool {
 	if err != nil || !slices.Contains(environment, mark) {
 		return false
 	}
-	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
+	if unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) != nil {
+		return false
+	}
+	// An error, or an end that does not come: what the process holds then stays, and is reported.
+	for {
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(endTimeout.Milliseconds()))
+		if !errors.Is(err, unix.EINTR) {
+			return true
+		}
+	}
 }
