@@ -187,13 +187,21 @@ func (s *Sandbox) startBalancer(ctx context.Context) (err error) {
 	})
 }
 
+// undecided is the number of backends that take new flows while the data plane lacks a verdict.
+const undecided = -1
+
 // countUp returns how many backends take new flows, and pass their checks.
 func countUp(status *ops.Status) (up int) {
 	for _, service := range status.Services {
 		for _, backend := range service.Backends {
-			if backend.State == lb.Up && backend.Health != nil && backend.Health.State == lb.Healthy {
-				up++
+			if backend.State != lb.Up {
+				continue
 			}
+			// The data plane does not have the verdict of the checks yet, which the status shows at once.
+			if backend.Health == nil || backend.Health.State != lb.Healthy {
+				return undecided
+			}
+			up++
 		}
 	}
 	return up
