@@ -178,12 +178,23 @@ static __always_inline struct capture_slots *capture_all(void)
 	return bpf_map_lookup_elem(&capture_filters, (const void *)&trace_zero);
 }
 
+/* capture_differs returns the bits of an address that differ from those wanted, as far as the mask has them. */
+static __always_inline __be32 capture_differs(const __be32 *address, const __be32 *wanted,
+					      const __be32 *mask, bool ipv6)
+{
+	__be32 bits = (address[0] & mask[0]) ^ wanted[0];
+
+	if (ipv6)
+		bits |= ((address[1] & mask[1]) ^ wanted[1]) | ((address[2] & mask[2]) ^ wanted[2]) |
+			((address[3] & mask[3]) ^ wanted[3]);
+	return bits;
+}
+
 /* capture_masked compares an address where the filter's mask has bits. */
 static __always_inline bool capture_masked(const __be32 *address, const __be32 *wanted,
 					   const __be32 *mask)
 {
-	return !(((address[0] & mask[0]) ^ wanted[0]) | ((address[1] & mask[1]) ^ wanted[1]) |
-		 ((address[2] & mask[2]) ^ wanted[2]) | ((address[3] & mask[3]) ^ wanted[3]));
+	return !capture_differs(address, wanted, mask, true);
 }
 
 /* capture_tuple compares the addresses and ports of a packet as the client sees them. */
@@ -325,18 +336,6 @@ static __always_inline bool capture_match_plain(const struct capture_slots *filt
 		matches = true;
 	}
 	return matches;
-}
-
-/* capture_differs returns the bits of an address that differ from those wanted, as far as the mask has them. */
-static __always_inline __be32 capture_differs(const __be32 *address, const __be32 *wanted,
-					      const __be32 *mask, bool ipv6)
-{
-	__be32 bits = (address[0] & mask[0]) ^ wanted[0];
-
-	if (ipv6)
-		bits |= ((address[1] & mask[1]) ^ wanted[1]) | ((address[2] & mask[2]) ^ wanted[2]) |
-			((address[3] & mask[3]) ^ wanted[3]);
-	return bits;
 }
 
 enum capture_verdict {

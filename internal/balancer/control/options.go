@@ -133,7 +133,7 @@ type Options struct {
 	// before that would break their connections. nil: the controller does not wait.
 	Joined <-chan struct{}
 	// RequestEarly asks the other members to send new flows to this balancer early, for a while, because their packets
-	// are about to be routed here. It does not block; nil: nobody is asked.
+	// are about to be routed here. It does not block; nil: this balancer has no other members.
 	RequestEarly func()
 	// ReplyHops reports the next hops of replies that do not answer; nil: none are monitored.
 	ReplyHops ReplyHops

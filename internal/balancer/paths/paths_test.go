@@ -308,7 +308,7 @@ func TestKnownRoutes(t *testing.T) {
 	}
 	await()
 	if _, known := b.paths.KnownRoutes([]netip.Addr{addr("198.18.0.4")}); known {
-		t.Error("a route is known that nobody watches")
+		t.Error("the route to an address that is not watched is known")
 	}
 	for i := range 5 {
 		b.ip(fmt.Sprintf("addr add 198.18.5.%d/32 dev eth1", i+1))

@@ -103,8 +103,8 @@ func (f *Follower) Close() {
 	_ = f.ns.Close()
 }
 
-// Run follows routes until the context ends. Then the mirror is disabled, because nobody follows routes any more, and
-// the Follower is closed.
+// Run follows routes until the context ends. Then it disables the mirror, whose routes are no longer up to date, and
+// closes the Follower.
 func (f *Follower) Run(ctx context.Context) {
 	var listening sync.WaitGroup
 	ctx, stop := context.WithCancel(ctx)

@@ -25,7 +25,7 @@ type Changes struct {
 	journal *lockedJournal
 	events  []Event
 	closed  bool
-	// unreported are files whose faults nobody else is notified of; reported are those in earlier Events.
+	// unreported are files whose faults only Events report; reported are those in earlier Events.
 	unreported *durable.Files
 	reported   map[string]bool
 	// forwarding4 and forwarding6 are the settings of Forward.

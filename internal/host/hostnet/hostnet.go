@@ -49,8 +49,8 @@ func Files(files *durable.Files) Option { return func(o *options) { o.files = fi
 
 // Open takes the lock for name in the calling thread's network namespace. If a dead process left changes under that
 // name it takes them back first, and says so in Events. dir is made if it is missing; "" means DefaultDir. A file
-// system that is full, read-only or broken keeps nobody from a change to the host: it holds, the process takes it back
-// on Close, and Files are notified of the fault; only a next process then may not know it. Errors: ErrBusy,
+// system that is full, read-only or broken prevents no change to the host: the change holds, the process takes it back
+// on Close, and Files are notified of the fault; only a next process then may not know the change. Errors: ErrBusy,
 // ErrNoRights, ErrCorrupt.
 func Open(dir, name string, with ...Option) (*Changes, error) {
 	return open(dir, name, (*Changes).recover, with)

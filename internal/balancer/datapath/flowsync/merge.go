@@ -341,7 +341,7 @@ func (t *merger) replaceOther(place flowtable.Place, existing *objects.XDPFlow, 
 // one has ended, too. Else other members' copies of that later connection, which do not know of its end yet, would take
 // the place, and full NAT would take the client's next connection for it, of which others would be told as of one that
 // they know to be over. A flow that was here before this balancer's process ended must be older than that: flows that
-// begin just then are sent to nobody.
+// begin just then are sent to no other member.
 func (t *merger) endEarlier(place flowtable.Place, existing *objects.XDPFlow, in *incoming) {
 	state := place.State()
 	switch {
@@ -392,11 +392,11 @@ const MinLateness = 2 * time.Second
 // that goes on. Four kinds are replaced by any flow that was seen later: one without a backend; one that full NAT has
 // opened again where an ended one was, and that the client has not answered; one that came from another balancer and of
 // which no packet was here; and one that this balancer knew before its process ended, or was held up, and has not seen
-// since: packets went to others, and nobody told this one of the connection's end. It must be later all the same: a
-// flow that begins just before a process ends is sent to nobody, and others send the connection before it when the next
-// process is there. Any other flow must have been seen earlier by MinLateness, so that a late message does not take the
-// place of a connection that has begun here since. Within that time the sequence numbers of the SYNs decide, which a
-// host chooses in ascending order (RFC 9293, section 3.4.1); full NAT has none.
+// since: packets went to other members, and no member has sent the connection's end to this one. It must be later all
+// the same: a flow that begins just before a process ends is sent to no member, and the others send the connection
+// before it to the next process. Any other flow must have been seen earlier by MinLateness, so that a late message does
+// not take the place of a connection that has begun here since. Within that time the sequence
+// numbers of the SYNs decide, which a host chooses in ascending order (RFC 9293, section 3.4.1); full NAT has none.
 func (t *merger) canReplace(place flowtable.Place, existing *objects.XDPFlow, in *incoming) bool {
 	later := t.seenLaterBy(place, in)
 	switch {

@@ -30,8 +30,8 @@ func (r *reader) template(s *section, l line, set settings) (one server, ok bool
 		set, uint32(most))
 }
 
-// byName reports whether a server is named by a host that HAProxy looks up while it runs, and nobody has it looked up
-// now.
+// byName reports whether a server is named by a host that HAProxy looks up while it runs, and the import looks up no
+// names.
 func (r *reader) byName(one server) bool {
 	host, _ := draft.SplitPort(one.address)
 	_, err := netip.ParseAddr(host)

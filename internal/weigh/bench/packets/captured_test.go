@@ -17,8 +17,8 @@ import (
 
 // BenchmarkCaptured sends bursts of the same packets through a balancer that captures nothing, and through one for each
 // of the captures that are measured, in turn, and reports the medians of the time that a packet takes. So few packets
-// are a burst that most are not interrupted, whatever else runs on the machine, and so many that a program's code, which
-// the other programs have taken out of the caches, and the switch of XDP's dispatcher to it are a small part of it.
+// are a burst that most are not interrupted, whatever else runs on the machine, and so many that a program's
+// code, which the other programs have taken out of the caches, and the switch of XDP's dispatcher to it cost little.
 func BenchmarkCaptured(b *testing.B) {
 	testenv.Root(b)
 	const burst = 10_000
