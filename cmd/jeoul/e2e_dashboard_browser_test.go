@@ -97,7 +97,7 @@ func (s *dashboardLab) expectDownAfterKill(t *testing.T, tab *testbrowser.Tab) {
 		tab.Until("web02 is up", up)
 		tab.Eval(fmt.Sprintf(watchForDown, row("web/web02")))
 		began := time.Now()
-		s.patients[s.Servers[1].Name].close(t)
+		s.faultyServers[s.Servers[1].Name].close(t)
 		tab.Until("web02 is unhealthy", `window.shownAt > 0`)
 		var at struct{ Decided, Shown float64 }
 		if err := json.Unmarshal(tab.Eval(`import("/dashboard/model.js").then(({ model }) => ({ shown: shownAt, decided: Date.parse(
@@ -108,7 +108,7 @@ func (s *dashboardLab) expectDownAfterKill(t *testing.T, tab *testbrowser.Tab) {
 		t.Logf("the page showed it %.0f ms after the kill, and %.0f ms after the balancer's decision",
 			at.Shown-float64(began.UnixMilli()), at.Shown-at.Decided)
 		tab.Until("the title counts it", `/^\(\d+\) /.test(document.title)`)
-		s.patients[s.Servers[1].Name].open(t)
+		s.faultyServers[s.Servers[1].Name].open(t)
 	}
 	tab.Until("web02 is up again", up)
 }
@@ -300,7 +300,7 @@ func expectAccessible(t *testing.T, tab *testbrowser.Tab, what string) {
 func (s *dashboardLab) pictures(t *testing.T, ctx context.Context, tab *testbrowser.Tab, dir string) {
 	s.ask(t, ctx, "shop", 60)
 	s.ask(t, ctx, "mail", 25)
-	s.patients[s.Servers[3].Name].close(t)
+	s.faultyServers[s.Servers[3].Name].close(t)
 	select {
 	case <-time.After(90 * time.Second): // Charts are to have something to show.
 	case <-ctx.Done():

@@ -29,7 +29,7 @@ import (
 type dashboardLab struct {
 	*lab.Lab
 	*balancer
-	patients map[string]*faultyServer
+	faultyServers map[string]*faultyServer
 	// url is the link that `jeoul dashboard` has printed.
 	url string
 }
@@ -41,7 +41,7 @@ var watchedPorts = map[string]uint16{"web": 8080, "shop": 8081, "mail": 8025}
 func newDashboardLab(t *testing.T, more entry) *dashboardLab {
 	t.Helper()
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 4})
-	s := &dashboardLab{Lab: l, balancer: newBalancer(t, l.Balancer), patients: map[string]*faultyServer{}}
+	s := &dashboardLab{Lab: l, balancer: newBalancer(t, l.Balancer), faultyServers: map[string]*faultyServer{}}
 	for _, server := range l.Servers {
 		var a *agent.Agent
 		err := server.Do(func() (err error) {
@@ -56,7 +56,7 @@ func newDashboardLab(t *testing.T, more entry) *dashboardLab {
 		for _, port := range watchedPorts {
 			ports = append(ports, port)
 		}
-		s.patients[server.Name] = startFaultyServer(t, server, ports...)
+		s.faultyServers[server.Name] = startFaultyServer(t, server, ports...)
 	}
 	configuration := entry{"services": s.services()}
 	for key, value := range more {

@@ -221,8 +221,8 @@ func (u *diskStage) injectFault(t *testing.T, n int) {
 func (u *diskStage) expectUnwritten(t *testing.T, when string) {
 	t.Helper()
 	status := u.status(t)
-	told := strings.Contains(strings.Join(status.Problems, "\n"), "cannot be written to")
-	if len(status.Unwritten) == 0 || status.WriteFailures == 0 || !told {
+	reported := strings.Contains(strings.Join(status.Problems, "\n"), "cannot be written to")
+	if len(status.Unwritten) == 0 || status.WriteFailures == 0 || !reported {
 		t.Errorf("%s: unwritten %v, problems %q", when, status.Unwritten, status.Problems)
 	}
 	for _, f := range status.Unwritten {

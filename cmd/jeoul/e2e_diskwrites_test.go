@@ -112,10 +112,10 @@ func faultOf(n int) (name string, fails func(testdisk.Op) unix.Errno) {
 	single := []testdisk.Op{testdisk.Write, testdisk.Rename, testdisk.Chmod, testdisk.Truncate, testdisk.Create,
 		testdisk.Open, testdisk.Remove, testdisk.Allocate, testdisk.Sync, testdisk.MkdirAll}
 	if n%2 == 0 {
-		trouble := testdisk.Troubles[n/2%len(testdisk.Troubles)]
-		errno := trouble.Err.(unix.Errno)
-		return trouble.Name, func(op testdisk.Op) unix.Errno {
-			if slices.Contains(trouble.Ops, op) {
+		fault := testdisk.Faults[n/2%len(testdisk.Faults)]
+		errno := fault.Err.(unix.Errno)
+		return fault.Name, func(op testdisk.Op) unix.Errno {
+			if slices.Contains(fault.Ops, op) {
 				return errno
 			}
 			return 0

@@ -57,7 +57,7 @@ func newDoctorLab(t *testing.T) *doctorLab {
 		"protocol": "tcp", "scheduler": "rr", "backends": backends}}})
 	w.start(t)
 	for range 3 {
-		w.keepAsking(t, l.Clients[0])
+		w.sendRequests(t, l.Clients[0])
 	}
 	w.awaitServed(t)
 	return w
@@ -100,9 +100,9 @@ func (w *doctorLab) serve(t *testing.T, server *lab.Host) {
 	t.Cleanup(func() { web.Close() })
 }
 
-// keepAsking sends requests from a client for as long as the test runs, each by a
+// sendRequests sends requests from a client for as long as the test runs, each by a
 // connection of its own.
-func (w *doctorLab) keepAsking(t *testing.T, client *lab.Host) {
+func (w *doctorLab) sendRequests(t *testing.T, client *lab.Host) {
 	t.Helper()
 	dial := func(ctx context.Context, network, to string) (connection net.Conn, err error) {
 		err = client.Do(func() (err error) {

@@ -64,7 +64,7 @@ func TestDrain(t *testing.T) {
 				}
 			}
 		}
-		t.Run("gently", func(t *testing.T) { drainGently(t, cells) })
+		t.Run("gently", func(t *testing.T) { testDrainWithoutDeadline(t, cells) })
 		t.Run("by deadline", func(t *testing.T) { drainByDeadline(t, cells) })
 	})
 }
@@ -95,8 +95,8 @@ func (c *drainCell) begin(t *testing.T, server *lab.Host, arguments ...string) {
 	c.held.read(t, heldStep)
 }
 
-// drainGently waits for the downloads to end.
-func drainGently(t *testing.T, cells []*drainCell) {
+// testDrainWithoutDeadline waits for the downloads to end.
+func testDrainWithoutDeadline(t *testing.T, cells []*drainCell) {
 	server := cells[0].Servers[0]
 	for _, c := range cells {
 		c.begin(t, server)

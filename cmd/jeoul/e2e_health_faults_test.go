@@ -37,7 +37,7 @@ func (i checkFault) runs() bool {
 type checkFault struct {
 	name string
 	// prepare comes before, and changes nothing; nil: nothing is to prepare.
-	prepare, hurt, heal func()
+	prepare, inject, repair func()
 	// tcp and http are parts of the reasons that checks of these types report for it; none: they find nothing.
 	tcp, http string
 }
@@ -73,12 +73,12 @@ func (s *stage) checkFaults(t *testing.T, p *faultyServer, timeout time.Duration
 }
 
 // checkFaultsByVIP are the illnesses of a backend that serves at its own address, and takes nothing for the VIPs.
-func (s *stage) checkFaultsByVIP(t *testing.T, ill *lab.Host, timeout time.Duration) []checkFault {
+func (s *stage) checkFaultsByVIP(t *testing.T, faulty *lab.Host, timeout time.Duration) []checkFault {
 	return []checkFault{
-		{"VIPs dropped", nil, func() { s.setVIPs(t, ill, false) }, func() { s.setVIPs(t, ill, true) },
+		{"VIPs dropped", nil, func() { s.setVIPs(t, faulty, false) }, func() { s.setVIPs(t, faulty, true) },
 			timeout.String(), timeout.String()},
-		{"without VIPs and decapsulation", nil, func() { stop(t, s.agents[ill.Name]) }, func() {
-			s.startAgent(t, ill)
+		{"without VIPs and decapsulation", nil, func() { stop(t, s.agents[faulty.Name]) }, func() {
+			s.startAgent(t, faulty)
 		}, none, none},
 	}
 }
@@ -154,7 +154,7 @@ func (p process) kill(t *testing.T) {
 	}
 }
 
-// faultCheck has the parameters of the fault matrix's checks: a fault is to be found within faultFound.
+// Parameters of the fault matrix's checks, which must find a fault within faultFound.
 const (
 	faultInterval, faultTimeout = 500 * time.Millisecond, 400 * time.Millisecond
 	faultFall, faultRise        = 3, 2
@@ -175,19 +175,20 @@ func TestMeasureFaults(t *testing.T) {
 		check := entry{"type": "http", "path": "/healthz", "interval": faultInterval.String(),
 			"timeout": faultTimeout.String(), "fall": faultFall, "rise": faultRise}
 		every := func(lb.Mode) bool { return true }
-		patients := s.startChecked(t, hook, every, check, webPort, webPort+portShift[lb.NAT],
+		servers := s.startChecked(t, hook, every, check, webPort, webPort+portShift[lb.NAT],
 			webPort+portShift[lb.FullNAT])
 		s.awaitVerdicts(t, s.Servers[1], lb.Healthy, every)
-		ill := s.Servers[1]
-		for _, fault := range s.checkFaults(t, patients[ill.Name], faultTimeout) {
-			s.measureFault(t, file, ill, fault, every)
+		faulty := s.Servers[1]
+		for _, fault := range s.checkFaults(t, servers[faulty.Name], faultTimeout) {
+			s.measureFault(t, file, faulty, fault, every)
 		}
-		for _, fault := range s.checkFaultsByVIP(t, ill, faultTimeout) {
-			s.measureFault(t, file, ill, fault, keepsVIP)
+		for _, fault := range s.checkFaultsByVIP(t, faulty, faultTimeout) {
+			s.measureFault(t, file, faulty, fault, keepsVIP)
 		}
 		var plain *lab.Process
-		s.measureFault(t, file, ill, checkFault{name: "without decapsulation",
-			hurt: func() { plain = s.replaceAgent(t, ill) }, heal: func() { stop(t, plain); s.startAgent(t, ill) }},
+		s.measureFault(t, file, faulty, checkFault{name: "without decapsulation",
+			inject: func() { plain = s.replaceAgent(t, faulty) },
+			repair: func() { stop(t, plain); s.startAgent(t, faulty) }},
 			func(mode lb.Mode) bool { return keepsVIP(mode) && mode != lb.L2DSR })
 	})
 }
@@ -212,27 +213,28 @@ func (s *stage) startChecked(t *testing.T, hook lb.Hook, wanted func(lb.Mode) bo
 	configuration := s.configuration()
 	configuration["services"] = services
 	s.configure(t, hook, configuration)
-	patients := map[string]*faultyServer{}
+	servers := map[string]*faultyServer{}
 	for _, server := range s.Servers {
 		s.startAgent(t, server)
-		patients[server.Name] = startFaultyServer(t, server, ports...)
+		servers[server.Name] = startFaultyServer(t, server, ports...)
 	}
 	s.start(t)
-	return patients
+	return servers
 }
 
 // measureFault measures one fault, which the checks of some modes find.
-func (s *stage) measureFault(t *testing.T, file io.Writer, ill *lab.Host, fault checkFault, finds func(lb.Mode) bool) {
+func (s *stage) measureFault(t *testing.T, file io.Writer, faulty *lab.Host, fault checkFault,
+	finds func(lb.Mode) bool) {
 	t.Run(fault.name, func(t *testing.T) {
 		if fault.prepare != nil {
 			fault.prepare()
 		}
 		began := time.Now()
-		fault.hurt()
-		found := s.awaitVerdicts(t, ill, lb.Failing, finds)
-		healing := time.Now()
-		fault.heal()
-		back := s.awaitVerdicts(t, ill, lb.Healthy, finds)
+		fault.inject()
+		found := s.awaitVerdicts(t, faulty, lb.Failing, finds)
+		repaired := time.Now()
+		fault.repair()
+		back := s.awaitVerdicts(t, faulty, lb.Healthy, finds)
 		fmt.Fprintf(file, "%s, %s:", s.hook, fault.name)
 		for _, p := range paths() {
 			if !finds(p.mode) {
@@ -240,7 +242,7 @@ func (s *stage) measureFault(t *testing.T, file io.Writer, ill *lab.Host, fault 
 			}
 			name := fmt.Sprintf("%s-%s-%d", p.mode, familyName(p.vip), webPort)
 			fmt.Fprintf(file, " %s %.2f/%.2f", p, found[name].since.Sub(began).Seconds(),
-				back[name].since.Sub(healing).Seconds())
+				back[name].since.Sub(repaired).Seconds())
 			if reason := found[name].reason; !strings.Contains(reason, fault.http) {
 				t.Errorf("%s: the reason is %q, and should say %q", p, reason, fault.http)
 			}

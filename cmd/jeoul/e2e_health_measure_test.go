@@ -89,31 +89,31 @@ func lastFlows(t *testing.T, hook lb.Hook, mode lb.Mode) (samples []float64) {
 	configuration := s.configuration()
 	configuration["services"] = []entry{service}
 	s.configure(t, hook, configuration)
-	patients := map[string]*faultyServer{}
+	servers := map[string]*faultyServer{}
 	for _, server := range s.Servers {
 		s.startAgent(t, server)
-		patients[server.Name] = startFaultyServer(t, server, otherWebPort+portShift[mode])
+		servers[server.Name] = startFaultyServer(t, server, otherWebPort+portShift[mode])
 	}
 	s.start(t)
-	ill := s.Servers[1]
-	arrivals := e2e.NoteArrivals(t, ill, s.Clients[0].IPv4)
+	faulty := s.Servers[1]
+	arrivals := e2e.NoteArrivals(t, faulty, s.Clients[0].IPv4)
 	ctx, cancel := context.WithCancel(t.Context())
 	syns := e2e.SendSYNs(t, ctx, s.Clients[0], netip.AddrPortFrom(p.vip, otherWebPort), 2000)
 	defer syns.Wait()
 	defer cancel()
 	for range measuredTimes {
-		s.awaitHealth(t, ill, lb.Healthy)
+		s.awaitHealth(t, faulty, lb.Healthy)
 		before := arrivals.Count()
-		testenv.Eventually(t, e2e.WaitLimit, "SYNs come to "+ill.Name, func() bool {
+		testenv.Eventually(t, e2e.WaitLimit, "SYNs come to "+faulty.Name, func() bool {
 			return arrivals.Count() > before+10
 		})
-		patients[ill.Name].close(t)
-		since := s.awaitHealth(t, ill, lb.Failing)
-		testenv.Eventually(t, e2e.WaitLimit, "no SYN comes to "+ill.Name+" any more", func() bool {
+		servers[faulty.Name].close(t)
+		since := s.awaitHealth(t, faulty, lb.Failing)
+		testenv.Eventually(t, e2e.WaitLimit, "no SYN comes to "+faulty.Name+" any more", func() bool {
 			return time.Since(arrivals.Last()) > quietAfter && time.Since(since) > quietAfter
 		})
 		samples = append(samples, float64(arrivals.Last().Sub(since).Microseconds())/1e3)
-		patients[ill.Name].open(t)
+		servers[faulty.Name].open(t)
 	}
 	return samples
 }

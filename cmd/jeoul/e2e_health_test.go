@@ -237,9 +237,9 @@ func checkByAddress(t *testing.T, hook lb.Hook) {
 	for _, shift := range portShift {
 		ports = append(ports, webPort+shift, otherWebPort+shift)
 	}
-	patients := map[string]*faultyServer{}
+	servers := map[string]*faultyServer{}
 	for _, server := range s.Servers {
-		patients[server.Name] = startFaultyServer(t, server, ports...)
+		servers[server.Name] = startFaultyServer(t, server, ports...)
 	}
 	configuration := s.configuration()
 	configuration["services"] = services
@@ -248,9 +248,9 @@ func checkByAddress(t *testing.T, hook lb.Hook) {
 	s.eventually(t, "every backend is found healthy", func(status *ops.Status) bool {
 		return everyBackend(status, func(_ ops.Service, b ops.Backend) bool { return b.Health.State == lb.Healthy })
 	})
-	ill := s.Servers[1]
-	patient := patients[ill.Name]
-	for _, test := range s.checkFaults(t, patient, checkTimeout) {
+	faulty := s.Servers[1]
+	checked := servers[faulty.Name]
+	for _, test := range s.checkFaults(t, checked, checkTimeout) {
 		if !test.runs() {
 			continue
 		}
@@ -259,11 +259,11 @@ func checkByAddress(t *testing.T, hook lb.Hook) {
 			if test.prepare != nil {
 				test.prepare()
 			}
-			test.hurt()
-			s.eventually(t, ill.Name+" is found ill", func(status *ops.Status) bool {
+			test.inject()
+			s.eventually(t, faulty.Name+" is found ill", func(status *ops.Status) bool {
 				return everyBackend(status, func(service ops.Service, b ops.Backend) bool {
 					reason := reasons[service.Port]
-					failing := b.Name == ill.Name && reason != ""
+					failing := b.Name == faulty.Name && reason != ""
 					if !failing {
 						return b.Health.State == lb.Healthy && b.State == lb.Up
 					}
@@ -275,32 +275,32 @@ func checkByAddress(t *testing.T, hook lb.Hook) {
 					continue
 				}
 				for _, p := range translating {
-					s.expectNoNewFlows(t, netip.AddrPortFrom(p.vip, port), ill)
+					s.expectNoNewFlows(t, netip.AddrPortFrom(p.vip, port), faulty)
 				}
 			}
-			test.heal()
-			s.eventually(t, ill.Name+" is found healthy", func(status *ops.Status) bool {
+			test.repair()
+			s.eventually(t, faulty.Name+" is found healthy", func(status *ops.Status) bool {
 				return everyBackend(status, func(_ ops.Service, b ops.Backend) bool {
 					return b.Health.State == lb.Healthy && b.State == lb.Up
 				})
 			})
 		})
 	}
-	t.Run("asked now", func(t *testing.T) { s.askNow(t, patient) })
+	t.Run("asked now", func(t *testing.T) { s.askNow(t, checked) })
 	t.Run("restart", func(t *testing.T) {
-		patient.close(t)
-		defer patient.open(t)
-		s.eventually(t, ill.Name+" is found ill", func(status *ops.Status) bool {
+		checked.close(t)
+		defer checked.open(t)
+		s.eventually(t, faulty.Name+" is found ill", func(status *ops.Status) bool {
 			return everyBackend(status, func(_ ops.Service, b ops.Backend) bool {
-				return (b.Health.State == lb.Failing) == (b.Name == ill.Name)
+				return (b.Health.State == lb.Failing) == (b.Name == faulty.Name)
 			})
 		})
-		s.takeOver(t, ill, translating)
+		s.takeOver(t, faulty, translating)
 	})
 }
 
 // takeOver has another process go on with the work: a backend that failed gets no new flow from its start on.
-func (s *stage) takeOver(t *testing.T, ill *lab.Host, translating []path) {
+func (s *stage) takeOver(t *testing.T, faulty *lab.Host, translating []path) {
 	leave(t, s.daemon)
 	s.daemon = jeoul(t, s.host, &s.log, "run", "-c", s.config, "--state-dir", filepath.Join(s.host.Dir, "state"))
 	// The first status that the new process shows: before any check of it can have failed three times.
@@ -310,13 +310,14 @@ func (s *stage) takeOver(t *testing.T, ill *lab.Host, translating []path) {
 		return true
 	})
 	if !everyBackend(first, func(_ ops.Service, b ops.Backend) bool {
-		return (b.Health.State == lb.Failing) == (b.Name == ill.Name) && (b.State == lb.Up) == (b.Name != ill.Name)
+		return (b.Health.State == lb.Failing) == (b.Name == faulty.Name) &&
+			(b.State == lb.Up) == (b.Name != faulty.Name)
 	}) {
 		t.Errorf("the new process did not begin with the verdicts of the one before: %+v", first.Services)
 	}
 	for _, p := range translating {
 		for port := range checksOf {
-			s.expectNoNewFlows(t, netip.AddrPortFrom(p.vip, port), ill)
+			s.expectNoNewFlows(t, netip.AddrPortFrom(p.vip, port), faulty)
 		}
 	}
 }
@@ -347,16 +348,16 @@ func (s *stage) expectNoNewFlows(t *testing.T, to netip.AddrPort, host *lab.Host
 }
 
 // askNow asks a backend by the command's way, while it serves and while it does not.
-func (s *stage) askNow(t *testing.T, patient *faultyServer) {
+func (s *stage) askNow(t *testing.T, server *faultyServer) {
 	client := api.NewClient(s.socket)
 	for _, test := range []struct {
 		status int
 		want   lb.Health
 		last   string
 	}{{http.StatusOK, lb.Healthy, ""}, {http.StatusServiceUnavailable, lb.Failing, "503"}} {
-		patient.answer(t, test.status)
+		server.answer(t, test.status)
 		checked, err := client.Check(context.WithoutCancel(t.Context()), fmt.Sprintf("nat-IPv4-%d", otherWebPort),
-			patient.host.Name)
+			server.host.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -365,5 +366,5 @@ func (s *stage) askNow(t *testing.T, patient *faultyServer) {
 			t.Errorf("with status %d: %+v, steps %+v", test.status, checked.Results, checked.Steps)
 		}
 	}
-	patient.answer(t, http.StatusOK)
+	server.answer(t, http.StatusOK)
 }

@@ -26,16 +26,16 @@ func TestHealthChecksByVIP(t *testing.T) {
 
 func checkByVIP(t *testing.T, hook lb.Hook) {
 	s := buildStage(t, hook, 1)
-	patients := s.startChecked(t, hook, keepsVIP, entry{"type": "http", "path": "/healthz", "interval": "500ms",
+	servers := s.startChecked(t, hook, keepsVIP, entry{"type": "http", "path": "/healthz", "interval": "500ms",
 		"timeout": "400ms"}, webPort)
-	ill := s.Servers[1]
-	patient := patients[ill.Name]
+	faulty := s.Servers[1]
+	server := servers[faulty.Name]
 	everyOne := func(what string, state lb.Health, reason string) {
 		t.Helper()
 		s.eventually(t, what, func(status *ops.Status) bool {
 			return everyBackend(status, func(_ ops.Service, b ops.Backend) bool {
 				switch {
-				case b.Name != ill.Name:
+				case b.Name != faulty.Name:
 					return b.Health.State == lb.Healthy
 				case state == lb.Failing && b.State == lb.NoMAC:
 					return true // its host was found to be gone before three checks had failed
@@ -45,8 +45,8 @@ func checkByVIP(t *testing.T, hook lb.Hook) {
 		})
 	}
 	everyOne("every backend is found healthy", lb.Healthy, "")
-	for _, test := range append(s.checkFaults(t, patient, 400*time.Millisecond),
-		s.checkFaultsByVIP(t, ill, 400*time.Millisecond)...) {
+	for _, test := range append(s.checkFaults(t, server, 400*time.Millisecond),
+		s.checkFaultsByVIP(t, faulty, 400*time.Millisecond)...) {
 		if !test.runs() {
 			continue
 		}
@@ -54,50 +54,50 @@ func checkByVIP(t *testing.T, hook lb.Hook) {
 			if test.prepare != nil {
 				test.prepare()
 			}
-			test.hurt()
-			everyOne(ill.Name+" is found ill, and no other", lb.Failing, test.http)
-			test.heal()
-			everyOne(ill.Name+" is found healthy", lb.Healthy, "")
+			test.inject()
+			everyOne(faulty.Name+" is found ill, and no other", lb.Failing, test.http)
+			test.repair()
+			everyOne(faulty.Name+" is found healthy", lb.Healthy, "")
 		})
 	}
-	t.Run("without decapsulation", func(t *testing.T) { s.wrapOnly(t, ill) })
-	t.Run("all at once", func(t *testing.T) { s.hangAll(t, patients) })
+	t.Run("without decapsulation", func(t *testing.T) { s.wrapOnly(t, faulty) })
+	t.Run("all at once", func(t *testing.T) { s.hangAll(t, servers) })
 }
 
 // replaceAgent has a backend keep the VIPs, and unwrap no tunnels and clear no marks: only the mode that sends it
 // packets as they are goes on. It returns the agent that does so.
-func (s *stage) replaceAgent(t *testing.T, ill *lab.Host) *lab.Process {
-	stop(t, s.agents[ill.Name])
-	arguments := []string{"agent", "--state-dir", filepath.Join(ill.Dir, "state"), "--mode", string(lb.L2DSR)}
+func (s *stage) replaceAgent(t *testing.T, faulty *lab.Host) *lab.Process {
+	stop(t, s.agents[faulty.Name])
+	arguments := []string{"agent", "--state-dir", filepath.Join(faulty.Dir, "state"), "--mode", string(lb.L2DSR)}
 	for _, p := range paths() {
 		if !p.mode.Translates() {
 			arguments = append(arguments, "--vip", p.vip.String())
 		}
 	}
-	return jeoul(t, ill, &cmdtest.SyncBuffer{}, arguments...)
+	return jeoul(t, faulty, &cmdtest.SyncBuffer{}, arguments...)
 }
 
 // wrapOnly has a backend do without decapsulation.
-func (s *stage) wrapOnly(t *testing.T, ill *lab.Host) {
-	plain := s.replaceAgent(t, ill)
-	s.eventually(t, ill.Name+" is found ill in all modes but l2dsr", func(status *ops.Status) bool {
+func (s *stage) wrapOnly(t *testing.T, faulty *lab.Host) {
+	plain := s.replaceAgent(t, faulty)
+	s.eventually(t, faulty.Name+" is found ill in all modes but l2dsr", func(status *ops.Status) bool {
 		return everyBackend(status, func(service ops.Service, b ops.Backend) bool {
-			return (b.Health.State == lb.Failing) == (b.Name == ill.Name && service.Mode != lb.L2DSR)
+			return (b.Health.State == lb.Failing) == (b.Name == faulty.Name && service.Mode != lb.L2DSR)
 		})
 	})
 	stop(t, plain)
-	s.startAgent(t, ill)
-	s.eventually(t, ill.Name+" is found healthy", func(status *ops.Status) bool {
+	s.startAgent(t, faulty)
+	s.eventually(t, faulty.Name+" is found healthy", func(status *ops.Status) bool {
 		return everyBackend(status, func(_ ops.Service, b ops.Backend) bool { return b.Health.State == lb.Healthy })
 	})
 }
 
 // hangAll has all backends hang at once: new flows go to all of them, and the log has a line for
 // each host and one for each service.
-func (s *stage) hangAll(t *testing.T, patients map[string]*faultyServer) {
+func (s *stage) hangAll(t *testing.T, servers map[string]*faultyServer) {
 	before := strings.Count(s.log.String(), "\n")
 	every := func(h func(*faultyServer)) {
-		for _, p := range patients {
+		for _, p := range servers {
 			h(p)
 		}
 	}
@@ -119,7 +119,7 @@ func (s *stage) hangAll(t *testing.T, patients map[string]*faultyServer) {
 	// Each backend of each service fails and is healthy again, and each service tells who serves: those
 	// that come together share a line.
 	services := len(s.status(t).Services)
-	if lines := strings.Count(s.log.String(), "\n") - before; lines > 2*services*(len(patients)+1) {
-		t.Errorf("the log has %d more lines of %d services with %d backends", lines, services, len(patients))
+	if lines := strings.Count(s.log.String(), "\n") - before; lines > 2*services*(len(servers)+1) {
+		t.Errorf("the log has %d more lines of %d services with %d backends", lines, services, len(servers))
 	}
 }

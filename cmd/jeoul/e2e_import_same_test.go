@@ -527,7 +527,7 @@ func (c sameCase) imported(t *testing.T, l *lab.Lab, do func() map[request]map[s
 	if err := c.write(file); err != nil {
 		t.Fatal(err)
 	}
-	var output, told cmdtest.SyncBuffer
+	var output, stderr cmdtest.SyncBuffer
 	args := []string{"import", c.dialect, file, "--vip", l.VIP4.String(), "--source", l.FullNAT.String(), "--interface",
 		l.Balancer.Interface}
 	if l.Balancer.Bridge != "" {
@@ -535,7 +535,7 @@ func (c sameCase) imported(t *testing.T, l *lab.Lab, do func() map[request]map[s
 	}
 	process, err := l.Balancer.Start(t.Context(),
 		lab.Command{Path: executable, Args: args, Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: &output,
-			Stderr: &told})
+			Stderr: &stderr})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -545,7 +545,7 @@ func (c sameCase) imported(t *testing.T, l *lab.Lab, do func() map[request]map[s
 		t.Fatal(err)
 	}
 	if len(configuration) == 0 { // nothing could be carried over, and nothing is served
-		return told.String(), do()
+		return stderr.String(), do()
 	}
 	b := newBalancer(t, l.Balancer)
 	b.configureImported(t, configuration)
@@ -561,7 +561,7 @@ func (c sameCase) imported(t *testing.T, l *lab.Lab, do func() map[request]map[s
 		}
 		return len(s.Services) > 0 && (s.VRRP == nil || s.VRRP.State == "active")
 	})
-	return told.String(), do()
+	return stderr.String(), do()
 }
 
 // isFinal reports whether a backend's state is final: where the original checks servers, some are down.

@@ -55,11 +55,11 @@ var departures = map[string]departure{
 func TestLastConnectionsOutliveTheirBalancer(t *testing.T) {
 	testenv.Also(t, matrixTarget)
 	for _, name := range testenv.Some(t, matrixTarget, 1, slices.Sorted(maps.Keys(departures))) {
-		t.Run(name, func(t *testing.T) { t.Parallel(); outliveDeparture(t, departures[name]) })
+		t.Run(name, func(t *testing.T) { t.Parallel(); testDeparture(t, departures[name]) })
 	}
 }
 
-func outliveDeparture(t *testing.T, how departure) {
+func testDeparture(t *testing.T, how departure) {
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 3})
 	key := freshKey(t, l.Balancer)
 	one, other := &memberBalancer{balancer: newBalancer(t, l.Balancer)}, &memberBalancer{balancer: newBalancer(t,

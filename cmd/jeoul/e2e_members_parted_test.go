@@ -14,8 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// partedTable is the table of a host's filter that takes nothing from another member.
-const partedTable = "parted"
+// partitionTable is the table of a host's filter that takes nothing from another member.
+const partitionTable = "parted"
 
 // TestMembersParted: two members do not reach each other, and a third reaches both, so that they stay members: each
 // notices that the other one does not hear it and tells it nothing, without an error of either's kernel. Once they
@@ -43,7 +43,7 @@ func TestMembersParted(t *testing.T) {
 	for _, pair := range pairs {
 		runOn(t, pair[0].host,
 			fmt.Sprintf("table ip %s { chain in { type filter hook input priority -10; ip saddr %s drop; }; }",
-				partedTable, pair[1].host.IPv4), "nft", "-f", "-")
+				partitionTable, pair[1].host.IPv4), "nft", "-f", "-")
 	}
 	begun := time.Now()
 	for _, pair := range pairs {
@@ -51,7 +51,7 @@ func TestMembersParted(t *testing.T) {
 			func(status *ops.Status) bool {
 				return slices.ContainsFunc(status.Members.Members, func(m ops.Member) bool {
 					return m.Name == pair[1].host.Name && m.State == ops.MemberAlive && m.Flows != nil &&
-						!m.Flows.Telling && !m.Flows.Heard
+						!m.Flows.Sending && !m.Flows.Receiving
 				})
 			})
 	}
@@ -59,7 +59,7 @@ func TestMembersParted(t *testing.T) {
 	more := openSome(t, client, l)
 	reachesThird(len(on) + len(more))
 	for _, pair := range pairs {
-		runOn(t, pair[0].host, "", "nft", "delete", "table", "ip", partedTable)
+		runOn(t, pair[0].host, "", "nft", "delete", "table", "ip", partitionTable)
 	}
 	begun = time.Now()
 	other.within(t, 2*e2e.WaitLimit, "the second has the connections that began meanwhile",

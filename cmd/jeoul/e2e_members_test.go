@@ -204,7 +204,7 @@ func TestMembersChange(t *testing.T) {
 	for _, m := range []*memberBalancer{one, other} {
 		members, err := api.NewClient(m.socket).Members(t.Context())
 		if err != nil || len(members.Members) != 1 || members.Members[0].State != ops.MemberAlive ||
-			!members.Members[0].Flows.Telling {
+			!members.Members[0].Flows.Sending {
 			t.Errorf("after the third was let go, %s has the members %+v, %v", m.host.Name, members.Members, err)
 		}
 		if strings.Contains(m.log.String(), "not reached any more") {
@@ -340,7 +340,7 @@ func handedFlows(status *ops.Status, name string) (flows uint64, both bool) {
 	}
 	for _, m := range status.Members.Members {
 		if m.Name == name && m.Flows != nil {
-			return m.Flows.Taken, m.Flows.Telling && m.Flows.Heard
+			return m.Flows.Added, m.Flows.Sending && m.Flows.Receiving
 		}
 	}
 	return 0, false
@@ -494,7 +494,7 @@ func takenFlows(status *ops.Status) (flows uint64) {
 	}
 	for _, m := range status.Members.Members {
 		if m.Flows != nil {
-			flows += m.Flows.Taken
+			flows += m.Flows.Added
 		}
 	}
 	return flows

@@ -37,16 +37,16 @@ func TestPathMTU(t *testing.T) {
 			// From an address of the family that no server knows the path to yet.
 			p, from := each[i], far.Addresses[i]
 			t.Run("far client/"+p.String(), func(t *testing.T) {
-				told := tooBigSent(t, gateway)
+				sent := tooBigSent(t, gateway)
 				s.moveBig(t, p, far, from)
-				if now := tooBigSent(t, gateway); now == told {
+				if now := tooBigSent(t, gateway); now == sent {
 					t.Error("no server had to be told that the way is narrow: this has shown nothing")
 				}
 			})
 			t.Run("near client/"+p.String(), func(t *testing.T) {
-				told := s.outcomes(t)["answered_too_big"]
+				sent := s.outcomes(t)["answered_too_big"]
 				s.moveBig(t, p, near, p.own(near))
-				if now := s.outcomes(t)["answered_too_big"]; p.mode.Tunnels() && now == told {
+				if now := s.outcomes(t)["answered_too_big"]; p.mode.Tunnels() && now == sent {
 					t.Error("the balancer did not have to say that the tunnel is narrow: this has shown nothing")
 				}
 			})

@@ -146,11 +146,11 @@ func (s *onDownStage) add(t *testing.T, mode lb.Mode, does lb.OnDown) entry {
 }
 
 // found waits until all backends are healthy but, perhaps, one.
-func (s *onDownStage) found(t *testing.T, ill *lab.Host) {
+func (s *onDownStage) found(t *testing.T, faulty *lab.Host) {
 	t.Helper()
 	s.eventually(t, "the checks have found what is", func(status *ops.Status) bool {
 		return everyBackend(status, func(_ ops.Service, at ops.Backend) bool {
-			if ill != nil && at.Name == ill.Name {
+			if faulty != nil && at.Name == faulty.Name {
 				return at.State == lb.Unhealthy
 			}
 			return at.State == lb.Up && at.Health.State == lb.Healthy
@@ -160,12 +160,12 @@ func (s *onDownStage) found(t *testing.T, ill *lab.Host) {
 
 // follow asks by a service's flows, by the name of the server that had each, while one server is
 // ill.
-func (service onDownService) follow(t *testing.T, flows map[string]net.Conn, ill *lab.Host) {
+func (service onDownService) follow(t *testing.T, flows map[string]net.Conn, faulty *lab.Host) {
 	t.Helper()
 	for name, c := range flows {
 		answer, err := askName(c)
 		does := lb.KeepFlows
-		if name == ill.Name {
+		if name == faulty.Name {
 			does = service.does
 		}
 		switch {
@@ -185,12 +185,12 @@ func TestOnDown(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		s := newOnDownStage(t, hook)
-		ill, door := s.Servers[1], map[string]net.Listener{}
+		faulty, listeners := s.Servers[1], map[string]net.Listener{}
 		for _, server := range s.Servers {
-			door[server.Name] = listenOn(t, server, checkedPort)
+			listeners[server.Name] = listenOn(t, server, checkedPort)
 		}
 		t.Cleanup(func() {
-			for _, l := range door {
+			for _, l := range listeners {
 				l.Close()
 			}
 		})
@@ -200,19 +200,19 @@ func TestOnDown(t *testing.T) {
 		for _, service := range s.services {
 			flows = append(flows, flowsTo(t, s.Lab, service.network, service.at))
 		}
-		door[ill.Name].Close()
-		s.found(t, ill)
+		listeners[faulty.Name].Close()
+		s.found(t, faulty)
 		for i, service := range s.services {
-			service.follow(t, flows[i], ill)
+			service.follow(t, flows[i], faulty)
 		}
-		door[ill.Name] = listenOn(t, ill, checkedPort)
+		listeners[faulty.Name] = listenOn(t, faulty, checkedPort)
 		s.found(t, nil)
 		for i, service := range s.services {
 			if service.does != lb.KeepFlows {
 				continue
 			}
-			if answer, err := askName(flows[i][ill.Name]); err != nil || answer != ill.Name {
-				t.Errorf("%s: a connection of %s, which is well again, is answered by %q, %v", service.name, ill.Name,
+			if answer, err := askName(flows[i][faulty.Name]); err != nil || answer != faulty.Name {
+				t.Errorf("%s: a connection of %s, which is well again, is answered by %q, %v", service.name, faulty.Name,
 					answer, err)
 			}
 		}

@@ -55,17 +55,17 @@ func ejectOutliers(t *testing.T, hook lb.Hook) {
 	for _, shift := range portShift {
 		web, dns = append(web, webPort+shift, otherWebPort+shift), append(dns, dnsPort+shift)
 	}
-	var patients []*faultyServer
+	var servers []*faultyServer
 	var echoes []*echoServer
 	for _, server := range s.Servers {
-		patients = append(patients, startFaultyServer(t, server, web...))
+		servers = append(servers, startFaultyServer(t, server, web...))
 		echoes = append(echoes, listenForEchoes(t, server, dns))
 	}
 	s.start(t)
 	s.askContinuously(t, asked)
 	is := func(b ops.Backend, at int) bool { return b.Name == s.Servers[at].Name }
 
-	patients[1].close(t)
+	servers[1].close(t)
 	echoes[1].close(t)
 	s.awaitOnceAllBackends(t, "the one that refuses is ejected, and no other", func(service ops.Service, b ops.Backend) bool {
 		if b.State == lb.Ejected && !is(b, 1) {
@@ -79,7 +79,7 @@ func ejectOutliers(t *testing.T, hook lb.Hook) {
 			b.Ejection.Until.Sub(b.Ejection.Since).Round(time.Millisecond) == min(outlierPause<<(b.Ejection.Times-1),
 				outlierLongest)
 	})
-	patients[1].open(t)
+	servers[1].open(t)
 	echoes[1].open(t)
 	s.awaitAllBackends(t, "it serves when it is cured", up)
 
@@ -100,29 +100,29 @@ func ejectOutliers(t *testing.T, hook lb.Hook) {
 	within(t, s.Servers[2], lift)
 	s.awaitAllBackends(t, "it serves when nothing is dropped", up)
 
-	for i, patient := range patients[:2] {
-		patient.close(t)
+	for i, checked := range servers[:2] {
+		checked.close(t)
 		echoes[i].close(t)
 	}
 	s.awaitOnceAllBackends(t, "both that refuse are ejected", func(_ ops.Service, b ops.Backend) bool {
 		return is(b, 2) || b.State == lb.Ejected
 	})
-	patients[2].close(t)
+	servers[2].close(t)
 	echoes[2].close(t)
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	s.within(t, time.Minute, "the last is not ejected, and that is told", func(status *ops.Status) bool {
 		for _, service := range status.Services {
 			if !slices.ContainsFunc(service.Backends, func(b ops.Backend) bool { return b.State != lb.Ejected }) {
 				t.Fatalf("%s has no backend left: %+v", service.Name, service.Backends)
 			}
 			if slices.ContainsFunc(service.Backends, func(b ops.Backend) bool { return b.Spared != "" }) {
-				told[service.Name] = true
+				reported[service.Name] = true
 			}
 		}
-		return len(told) == len(status.Services)
+		return len(reported) == len(status.Services)
 	})
-	for i, patient := range patients {
-		patient.open(t)
+	for i, checked := range servers {
+		checked.open(t)
 		echoes[i].open(t)
 	}
 }

@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// clientRequests is how often each connection asks, on average, and crowdPatience how long it waits for an answer:
-	// a SYN or a segment that was lost several times is sent again until then.
+	// clientRequests is the mean interval of a connection's requests, and clientTimeout bounds the wait for an answer:
+	// it leaves time for several retransmissions.
 	clientRequests = time.Second
 	clientTimeout  = 45 * time.Second
 	// shortLife is the longest life of connections that come and go.
@@ -113,7 +113,7 @@ type soakClients struct {
 
 	group            sync.WaitGroup
 	opened, answered atomic.Uint64
-	living           atomic.Int64
+	openNow          atomic.Int64
 }
 
 // begin opens connections to each service: some that live as long as they can, and others that come and go.
@@ -159,8 +159,8 @@ func (c *soakClients) live(ctx context.Context, client *lab.Host, service soakSe
 	}
 	defer connection.Close()
 	c.opened.Add(1)
-	c.living.Add(1)
-	defer c.living.Add(-1)
+	c.openNow.Add(1)
+	defer c.openNow.Add(-1)
 	stop := context.AfterFunc(ctx, func() { connection.Close() })
 	defer stop()
 	proven := time.Now()

@@ -22,7 +22,7 @@ func (s *soakRun) evidence(c soak.Connection) soak.Evidence {
 	s.watch.mu.Lock()
 	ways := slices.Clone(s.watch.routes)
 	s.watch.mu.Unlock()
-	e := soak.Evidence{At: time.Now(), Ways: ways, Balancers: make([]soak.Testimony, len(s.balancers))}
+	e := soak.Evidence{At: time.Now(), Ways: ways, Balancers: make([]soak.FlowReport, len(s.balancers))}
 	var group sync.WaitGroup
 	for n, b := range s.balancers {
 		group.Go(func() {
@@ -36,8 +36,8 @@ func (s *soakRun) evidence(c soak.Connection) soak.Evidence {
 }
 
 // flowReport asks one balancer.
-func (b *soakBalancer) flowReport(ctx context.Context, c soak.Connection) soak.Testimony {
-	t := soak.Testimony{Balancer: b.host.Name}
+func (b *soakBalancer) flowReport(ctx context.Context, c soak.Connection) soak.FlowReport {
+	t := soak.FlowReport{Balancer: b.host.Name}
 	client := api.NewClient(b.socket)
 	list, err := client.Flows(ctx,
 		ops.FlowQuery{Of: []string{c.Service}, Client: netip.PrefixFrom(c.Client.Addr(), c.Client.Addr().BitLen()),
@@ -90,7 +90,7 @@ func membersText(all []ops.Member) string {
 		if f := m.Flows; f != nil {
 			line += fmt.Sprintf(
 				", telling %v, told %d, behind %d, resyncs %d, heard %v, whole %v, taken %d, known %d, refused",
-				f.Telling, f.Told, f.Behind, f.Resyncs, f.Heard, f.Whole, f.Taken, f.Known)
+				f.Sending, f.Sent, f.Behind, f.Resyncs, f.Receiving, f.Synced, f.Added, f.Followed)
 			for _, reason := range slices.Sorted(maps.Keys(f.Refused)) {
 				line += fmt.Sprintf(" %s %d", reason, f.Refused[reason])
 			}

@@ -169,7 +169,7 @@ func (s *soakRun) runFault(ctx context.Context, fault soak.Fault) {
 		// The fault is undone also when the run ends.
 		err = undo(context.WithoutCancel(ctx))
 	}
-	s.watch.change(func() { happened.Mended = time.Now() })
+	s.watch.change(func() { happened.Restored = time.Now() })
 	if err == nil {
 		err = s.awaitRecovery(context.WithoutCancel(ctx), fault)
 	}
@@ -187,7 +187,7 @@ func (s *soakRun) runFault(ctx context.Context, fault soak.Fault) {
 
 // awaitRecovery waits for the balancers or the backend of a fault.
 func (s *soakRun) awaitRecovery(ctx context.Context, fault soak.Fault) error {
-	if fault.Kind == soak.Stranger {
+	if fault.Kind == soak.UnknownSender {
 		return nil
 	}
 	return s.watch.until(ctx, soakTimeout, func() string {

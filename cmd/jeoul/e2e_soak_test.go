@@ -115,7 +115,7 @@ func TestSoak(t *testing.T) {
 	s.logf("no more faults")
 	s.calm(t, ctx)
 	s.measureLast(t)
-	s.summary.Living = s.crowd.living.Load()
+	s.summary.Open = s.crowd.openNow.Load()
 	endCrowd()
 	crowding.Wait()
 	s.judging.Wait()
@@ -350,7 +350,7 @@ func (s *soakRun) makeFaults(ctx context.Context, seed uint64, length time.Durat
 
 // lockTargets waits until the balancers or the backend of a fault are free, and returns a function that frees them.
 func (s *soakRun) lockTargets(fault soak.Fault, room chan struct{}, backends []sync.Mutex) (free func()) {
-	if fault.Kind == soak.Stranger {
+	if fault.Kind == soak.UnknownSender {
 		return func() {}
 	}
 	if !fault.Kind.OfBalancer() {
@@ -373,7 +373,7 @@ func (s *soakRun) lockTargets(fault soak.Fault, room chan struct{}, backends []s
 func (s *soakRun) report() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.logf("%d connections live, %d were opened, %d answers; broken %v, new ones that failed: %d in faults, %d otherwise; failures: %d", s.crowd.living.Load(), s.crowd.opened.Load(),
+	s.logf("%d connections live, %d were opened, %d answers; broken %v, new ones that failed: %d in faults, %d otherwise; failures: %d", s.crowd.openNow.Load(), s.crowd.opened.Load(),
 		s.crowd.answered.Load(), s.summary.Broken, s.summary.Refused, s.summary.RefusedInPeace, len(s.summary.Failures))
 }
 

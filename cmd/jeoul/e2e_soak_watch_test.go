@@ -201,7 +201,7 @@ func (w *watch) missing(n int) string {
 			return fmt.Sprintf("%s does not know %s", b.host.Name, o.host.Name)
 		}
 		if m := status.Members.Members[i]; m.State != ops.MemberAlive || !m.Ready || m.Flows == nil ||
-			!m.Flows.Telling || !m.Flows.Heard || !m.Flows.Whole {
+			!m.Flows.Sending || !m.Flows.Receiving || !m.Flows.Synced {
 			return fmt.Sprintf("%s and %s do not tell each other of flows: %s, ready %v, %+v", b.host.Name, o.host.Name,
 				m.State, m.Ready, m.Flows)
 		}

@@ -57,7 +57,7 @@ func laboratoryTraces(id string) (left []string) {
 	return left
 }
 
-func wantNoRemains(t *testing.T, id string) {
+func expectNoRemains(t *testing.T, id string) {
 	t.Helper()
 	if left := laboratoryTraces(id); len(left) > 0 {
 		t.Errorf("there is left: %v", left)
@@ -72,7 +72,7 @@ func TestTryDemo(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
-	wantNoRemains(t, sandboxID(t, string(output)))
+	expectNoRemains(t, sandboxID(t, string(output)))
 }
 
 // TestTryCommand: a command in the client's place has the client's addresses and the sandbox's commands, and
@@ -92,12 +92,12 @@ func TestTryCommand(t *testing.T) {
 			t.Errorf("it does not say %q:\n%s", says, output)
 		}
 	}
-	wantNoRemains(t, sandboxID(t, string(output)))
+	expectNoRemains(t, sandboxID(t, string(output)))
 	output, err = asJeoul(t, "try", "sh", "-c", "echo $JEOUL_SANDBOX; exit 7").CombinedOutput()
 	if code := exitCode(err); code != 7 {
 		t.Errorf("a command that ends with 7: %v\n%s", err, output)
 	}
-	wantNoRemains(t, sandboxID(t, string(output)))
+	expectNoRemains(t, sandboxID(t, string(output)))
 	if output, err := asJeoul(t, "sandbox", "ask").CombinedOutput(); err == nil ||
 		!strings.Contains(string(output), "start `jeoul try`") {
 		t.Errorf("outside of a sandbox: %v, %s", err, output)
@@ -213,7 +213,7 @@ func TestTryTerminal(t *testing.T) {
 			if err := command.Wait(); err != nil && end == "exit" {
 				t.Error(err)
 			}
-			wantNoRemains(t, id)
+			expectNoRemains(t, id)
 		})
 	}
 }

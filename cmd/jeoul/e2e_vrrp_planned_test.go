@@ -161,7 +161,7 @@ func TestStalledBalancers(t *testing.T) {
 		{"both, for 3.5 intervals", 3500 * time.Millisecond, []*balancer{c.both[1], c.both[0]}},
 		{"both, for 3.9 intervals", 3900 * time.Millisecond, []*balancer{c.both[1], c.both[0]}},
 	} {
-		heard := time.Now()
+		lastAdvert := time.Now()
 		for {
 			lasted := stall(each.lasts, each.stopped...)
 			if lasted < each.lasts+time.Second {
@@ -169,10 +169,10 @@ func TestStalledBalancers(t *testing.T) {
 			}
 			t.Logf("%s: they were stopped for %v: once more", each.what, lasted)
 			c.active(t, 0, each.what)
-			before, heard = [2]uint64{changes(c.both[0]), changes(c.both[1])}, time.Now()
+			before, lastAdvert = [2]uint64{changes(c.both[0]), changes(c.both[1])}, time.Now()
 		}
 		c.both[1].eventually(t, "the backup hears the active one", func(s *ops.Status) bool {
-			return s.VRRP.Peer != nil && s.VRRP.Peer.Heard.After(heard.Add(2*time.Second))
+			return s.VRRP.Peer != nil && s.VRRP.Peer.Heard.After(lastAdvert.Add(2*time.Second))
 		})
 		for i, b := range c.both {
 			if now := changes(b); now != before[i] {

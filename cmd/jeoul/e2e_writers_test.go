@@ -67,9 +67,10 @@ type writers struct {
 	*segment
 	seed   uint64
 	client *http.Client
-	// file and api are the acknowledged configurations. Beside them stand those in doubt after a kill; nil: nothing is.
-	file, api               writtenServices
-	fileInDoubt, apiInDoubt writtenServices
+	// file and api are the acknowledged configurations, and fileUncertain and apiUncertain those that a kill has left
+	// uncertain; nil: none.
+	file, api                   writtenServices
+	fileUncertain, apiUncertain writtenServices
 	// killing is set when the daemon is to die in the middle of a request, and began counts requests.
 	killing atomic.Bool
 	began   atomic.Int64
@@ -224,7 +225,7 @@ func (w *writers) writeByFile(t *testing.T, d randomChoices, changes int) {
 			next[name] = d.service()
 		}
 		w.writeFile(t, next)
-		w.fileInDoubt = next
+		w.fileUncertain = next
 		w.began.Add(1)
 		code, _, text, err := w.send(http.MethodPost, "/v1/reload", nil, nil)
 		switch {
@@ -241,7 +242,7 @@ func (w *writers) writeByFile(t *testing.T, d randomChoices, changes int) {
 			w.writeFile(t, w.file)
 			w.counted("reloads refused")
 		}
-		w.fileInDoubt = nil
+		w.fileUncertain = nil
 	}
 }
 
@@ -312,14 +313,14 @@ func (w *writers) writeByAPI(t *testing.T, d randomChoices, changes int) {
 			header.Set("If-Match", `"of-another-time"`)
 			may = false
 		}
-		w.apiInDoubt = c.next
+		w.apiUncertain = c.next
 		w.began.Add(1)
 		code, _, text, err := w.send(c.method, c.path, header, c.body)
 		switch {
 		case err != nil:
 			w.noteDaemonDied(t, c.method+" "+c.path, err)
 			if !may {
-				w.apiInDoubt = nil
+				w.apiUncertain = nil
 			}
 			return
 		case code == http.StatusOK && may:
@@ -336,7 +337,7 @@ func (w *writers) writeByAPI(t *testing.T, d randomChoices, changes int) {
 		default:
 			t.Errorf("%s %s, If-Match %q: %d: %s", c.method, c.path, header.Get("If-Match"), code, text)
 		}
-		w.apiInDoubt = nil
+		w.apiUncertain = nil
 	}
 }
 
@@ -414,10 +415,10 @@ func (w *writers) checkStored(t *testing.T, over <-chan struct{}) {
 // refused at a start, as it would have been by the reload: then the one before is put back.
 func (w *writers) restartDaemon(t *testing.T) {
 	t.Helper()
-	if _, err := sources.Open(w.config, w.stored(t)); err != nil && w.fileInDoubt != nil {
+	if _, err := sources.Open(w.config, w.stored(t)); err != nil && w.fileUncertain != nil {
 		w.counted("files put back")
 		w.writeFile(t, w.file)
-		w.fileInDoubt = nil
+		w.fileUncertain = nil
 	}
 	if _, err := sources.Open(w.config, w.stored(t)); err != nil {
 		t.Fatalf("the file and what is stored after a kill: %v", err)
@@ -464,24 +465,24 @@ func (w *writers) configured(t *testing.T, source string) writtenServices {
 	return found
 }
 
-// expectNothingLost checks that each source has the acknowledged configuration, or that with the changes in doubt.
+// expectNothingLost checks that each source has the acknowledged configuration, or that with the uncertain changes.
 func (w *writers) expectNothingLost(t *testing.T) {
 	t.Helper()
 	for _, of := range []struct {
-		source              string
-		acknowledged, doubt *writtenServices
-	}{{"file", &w.file, &w.fileInDoubt}, {sources.API, &w.api, &w.apiInDoubt}} {
+		source                  string
+		acknowledged, uncertain *writtenServices
+	}{{"file", &w.file, &w.fileUncertain}, {sources.API, &w.api, &w.apiUncertain}} {
 		found := w.configured(t, of.source)
 		diff := cmp.Diff(*of.acknowledged, found)
-		if *of.doubt != nil && diff != "" {
-			if diff = cmp.Diff(*of.doubt, found); diff == "" {
+		if *of.uncertain != nil && diff != "" {
+			if diff = cmp.Diff(*of.uncertain, found); diff == "" {
 				w.counted("made without an answer")
 			}
 		}
 		if diff != "" {
 			t.Fatalf("seed %d: what source %s says (-acknowledged +found):\n%s", w.seed, of.source, diff)
 		}
-		*of.acknowledged, *of.doubt = found, nil
+		*of.acknowledged, *of.uncertain = found, nil
 	}
 }
 

@@ -48,10 +48,10 @@ var memberKind = kind[ops.Member]{
 		{name: "keys", wide: true, value: func(m ops.Member) any { return cmdkit.OrDash(strings.Join(m.Keys, ",")) }},
 		{name: "drained", wide: true, value: func(m ops.Member) any { return m.Drained }},
 		{name: "told", wide: true, value: func(m ops.Member) any {
-			return ofFlows(m, func(f *ops.MemberFlows) uint64 { return f.Told })
+			return ofFlows(m, func(f *ops.MemberFlows) uint64 { return f.Sent })
 		}},
 		{name: "taken", wide: true, value: func(m ops.Member) any {
-			return ofFlows(m, func(f *ops.MemberFlows) uint64 { return f.Taken })
+			return ofFlows(m, func(f *ops.MemberFlows) uint64 { return f.Added })
 		}},
 		{name: "refused", wide: true, value: func(m ops.Member) any { return cmdkit.OrDash(refusedText(m)) }},
 		{name: "whole", wide: true, value: func(m ops.Member) any { return cmdkit.OrDash(wholeText(m)) }},
@@ -65,7 +65,7 @@ var memberKind = kind[ops.Member]{
 // stableMember leaves out the fields that change with each flow.
 func stableMember(m ops.Member) ops.Member {
 	if f := m.Flows; f != nil {
-		m.Flows = &ops.MemberFlows{Telling: f.Telling, Reason: f.Reason, Heard: f.Heard, Whole: f.Whole}
+		m.Flows = &ops.MemberFlows{Sending: f.Sending, Reason: f.Reason, Receiving: f.Receiving, Synced: f.Synced}
 	}
 	return m
 }
@@ -95,7 +95,7 @@ func wholeText(m ops.Member) string {
 	switch {
 	case m.Flows == nil:
 		return ""
-	case m.Flows.Heard && m.Flows.Whole:
+	case m.Flows.Receiving && m.Flows.Synced:
 		return "yes"
 	}
 	return "no"

@@ -12,8 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// acquainted is a balancer that knows others.
-func acquainted() *ops.Status {
+// statusWithMembers is a balancer that knows others.
+func statusWithMembers() *ops.Status {
 	status := cmdtest.Sample()
 	status.Members = &ops.Members{Name: "lb1", Address: "192.0.2.10:7946", Configuration: "c0ffee",
 		Keys: []string{"3f2a9c01"}, Refused: 3, Members: []ops.Member{
@@ -21,7 +21,7 @@ func acquainted() *ops.Status {
 				Configuration: "decaf", Keys: []string{"3f2a9c01", "77aa00ee"}, Ready: true,
 				Differs: []ops.Difference{{Service: "web", Detail: "a weight", Since: status.Started, Lasting: true},
 					{Service: "web6", Since: status.Started}},
-				Flows: &ops.MemberFlows{Telling: true, Told: 7, Behind: 2, Heard: true, Whole: true, Taken: 5,
+				Flows: &ops.MemberFlows{Sending: true, Sent: 7, Behind: 2, Receiving: true, Synced: true, Added: 5,
 					Refused: map[string]uint64{"no slot": 2, "no service": 1}}},
 			{Name: "lb3", Address: "192.0.2.12:7946", State: ops.MemberLeft, Since: status.Started},
 			{Address: "192.0.2.13:7946", State: ops.MemberUnknown, Since: status.Started, Reason: "it has another key"},
@@ -31,7 +31,7 @@ func acquainted() *ops.Status {
 
 // TestGetMembers: the table of the members, all or some.
 func TestGetMembers(t *testing.T) {
-	s, stop := cmdtest.ServeFake(t, filepath.Join(t.TempDir(), "jeoul.sock"), acquainted())
+	s, stop := cmdtest.ServeFake(t, filepath.Join(t.TempDir(), "jeoul.sock"), statusWithMembers())
 	defer stop()
 	var all strings.Builder
 	for _, format := range []string{"text", "wide", "name", "json"} {
@@ -58,9 +58,9 @@ func TestGetNoMembers(t *testing.T) {
 
 // TestSettledMember: flows that are handed over are no change of a member that is watched, and all else is.
 func TestSettledMember(t *testing.T) {
-	was := acquainted().Members.Members[0]
+	was := statusWithMembers().Members.Members[0]
 	is := was
-	is.Flows = &ops.MemberFlows{Telling: true, Told: 70, Bytes: 7000, Heard: true, Whole: true, Taken: 50}
+	is.Flows = &ops.MemberFlows{Sending: true, Sent: 70, Bytes: 7000, Receiving: true, Synced: true, Added: 50}
 	if !reflect.DeepEqual(stableMember(was), stableMember(is)) {
 		t.Error("counters alone are a change")
 	}

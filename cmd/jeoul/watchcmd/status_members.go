@@ -17,7 +17,7 @@ func handoverText(f *ops.MemberFlows) string {
 	switch {
 	case f == nil:
 		return ""
-	case !f.Telling:
+	case !f.Sending:
 		return "is told of no flows: " + cmp.Or(f.Reason, "it is being connected to")
 	case f.Behind > 0:
 		return fmt.Sprintf("%d flows behind", f.Behind)

@@ -33,8 +33,8 @@ func writeVRRP(w io.Writer, v *ops.VRRP) {
 		fmt.Fprintf(w, "  heard %s at %s: %s\n", p.Address, p.Heard.Local().Format(time.TimeOnly), says)
 	}
 	for _, f := range v.Foreign {
-		heard := f.Heard.Local().Format(time.TimeOnly)
-		fmt.Fprintf(w, "  ignored %s at %s: the same id, other VIPs: %v\n", f.Address, heard, f.VIPs)
+		at := f.Heard.Local().Format(time.TimeOnly)
+		fmt.Fprintf(w, "  ignored %s at %s: the same id, other VIPs: %v\n", f.Address, at, f.VIPs)
 	}
 	if v.Both {
 		fmt.Fprintln(w, "  two balancers are active")

@@ -48,8 +48,8 @@ func (c *TopCmd) Validate() error {
 	return nil
 }
 
-// dumbInterval is the least time from one table to the next on a terminal where they scroll by.
-const dumbInterval = 5 * time.Second
+// plainInterval is the least time from one table to the next on a terminal where they scroll by.
+const plainInterval = 5 * time.Second
 
 // Run shows the balancer.
 func (c *TopCmd) Run(ctx context.Context) error {
@@ -75,7 +75,7 @@ func (c *TopCmd) Run(ctx context.Context) error {
 	case !terminal.Is(os.Stdout) || !terminal.Is(os.Stdin):
 		return top.ErrNoTerminal
 	case top.Dumb():
-		options.Interval = max(options.Interval, dumbInterval)
+		options.Interval = max(options.Interval, plainInterval)
 		return top.Report(ctx, options, os.Stdout)
 	}
 	return top.Run(ctx, options, os.Stdin, os.Stdout, os.Environ())

@@ -21,7 +21,7 @@ import (
 type packetsVM struct {
 	vmLab
 	Command *benchPacketsCmd
-	// run is the results, once the machine has sent them.
+	// Run has the results, once the machine has sent them.
 	Run *results.Run
 }
 

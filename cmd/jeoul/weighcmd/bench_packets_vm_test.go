@@ -36,11 +36,11 @@ func TestPacketsInAMachine(t *testing.T) {
 		Trials: []results.Trial{{Subject: "empty", Load: "packets", Valid: true, Repeat: 1,
 			Saturated: results.SaturatedNone,
 			Params:    map[string]any{"hook": "tc"}, Metrics: map[string]float64{results.NsPerPacket: 238}}}}
-	var told bytes.Buffer
-	if err := inside.Write(&told); err != nil {
+	var output bytes.Buffer
+	if err := inside.Write(&output); err != nil {
 		t.Fatal(err)
 	}
-	if err := v.Result(told.Bytes()); err != nil {
+	if err := v.Result(output.Bytes()); err != nil {
 		t.Fatal(err)
 	}
 	env := v.Run.Environment

@@ -22,11 +22,11 @@ var (
 	ErrInUse = errors.New("another process answers there")
 	// ErrNotRunning: no process answers on the socket.
 	ErrNotRunning = errors.New("no daemon answers there")
-	// ErrNoRights: the caller may not make the socket, or not use it.
+	// ErrNoRights: the caller may not create or use the socket.
 	ErrNoRights = fmt.Errorf("%w", fs.ErrPermission)
 )
 
-// The paths of requests that several files know.
+// The paths of requests that several files use.
 const (
 	// documentPath is where the description of the API is served, as openapi.json.
 	documentPath = "/openapi"
@@ -43,8 +43,8 @@ const (
 // Balancer is the interface of a running balancer to the API.
 type Balancer struct {
 	Status func() (ops.Status, error)
-	// Services returns the services of these names that there are, as Status has them, in its order, at the cost of
-	// these only; nil: Status is asked for them.
+	// Services returns the services of these names, as in Status and in its order, without computing the others; nil:
+	// they are taken from Status.
 	Services func(names []string) ([]ops.Service, error)
 	// Explain returns the outcome that a packet would have. Errors: trace.ErrBadQuestion, trace.ErrNoService.
 	Explain func(trace.Question) (*trace.Packet, error)
@@ -58,31 +58,30 @@ type Balancer struct {
 	// Operate changes a backend. Errors: ErrNotFound, ErrRefused, ErrBadRequest,
 	// ErrStopping.
 	Operate func(context.Context, ops.Order) (ops.Operation, error)
-	// Drain takes the balancer out of every anycast, or brings it back, as by asks. Errors: ErrRefused,
+	// Drain takes the balancer out of every anycast, or brings it back, for the client by. Errors: ErrRefused,
 	// ErrStopping, the context's.
 	Drain func(ctx context.Context, drain bool, by string) (ops.Sharing, error)
 	// Operations returns the operations in force, and those that can be undone.
 	Operations func() (ops.Operations, error)
 	// Flows lists remembered flows that match a query. Errors: ErrNotFound, ErrBadRequest.
 	Flows func(ops.FlowQuery) (ops.FlowList, error)
-	// Check asks a backend now, by the names of its service and its own. Errors: ErrNotFound,
-	// ErrRefused, the context's.
+	// Check checks a backend now, by the names of its service and its own. Errors: ErrNotFound, ErrRefused, the
+	// context's.
 	Check func(ctx context.Context, service, backend string) (ops.Checked, error)
-	// Reload has the daemon read its configuration file again, as by asks, and returns when the
-	// file is in force or refused. Errors: ErrNotReloaded, ErrStopping, the context's.
+	// Reload has the daemon read its configuration file again, for the client by, and returns when the file is in force
+	// or refused. Errors: ErrNotReloaded, ErrStopping, the context's.
 	Reload func(by string) (ops.Reloaded, error)
 	// Events are the latest events of the balancer.
 	Events *events.Log
 	// Sources are the sources of the configuration.
 	Sources *sources.Sources
-	// Configured is called after each change of the configuration, with the name of the caller; nil: it
-	// is not.
+	// Configured is called after each change of the configuration, with the name of the caller; nil: no call.
 	Configured func(change sources.Change, by string)
-	// Denied is called for each request over TCP whose client is not let in, with its address and the reason; nil: it
-	// is not.
+	// Denied is called for each request over TCP that is denied, with the client's address and the reason; nil: no
+	// call.
 	Denied func(from string, why error)
 	// Version is the version of the program.
 	Version string
-	// Metrics answers scrapes; nil where there are none.
+	// Metrics answers scrapes; nil: none are.
 	Metrics http.Handler
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/config"
 )
 
-// How much of clients there can be at a time.
+// Bounds of connections and requests.
 const (
 	// maxConnections bounds connections, of each listener.
 	maxConnections = 512
@@ -27,11 +27,11 @@ const (
 	maxLarge  = 2
 	// bodyTimeout bounds the time in which a body has to arrive.
 	bodyTimeout = time.Minute
-	// retryAfter is when to try again, in seconds.
+	// retryAfter is the Retry-After of refusals, in seconds.
 	retryAfter = "5"
 )
 
-// limitBodies lets in only so many requests with a large body, or with one of unknown size.
+// limitBodies bounds the concurrent requests with a body of a large or unknown size.
 func limitBodies(next http.Handler) http.Handler {
 	slots := make(chan struct{}, maxLarge)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -56,8 +56,8 @@ func limitBodies(next http.Handler) http.Handler {
 	})
 }
 
-// tooLarge answers to a body that is beyond every bound. The answer goes first; the body is read and discarded all the
-// same, for many clients read no answer before they have sent everything.
+// tooLarge answers a request whose body is too large. The answer goes first; the body is then read and discarded,
+// because many clients read no answer before they have sent everything.
 func tooLarge(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	_ = control.EnableFullDuplex()
@@ -70,12 +70,12 @@ func tooLarge(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// limitedListener is a listener with a bound on its connections. Where that is reached, the connection that has
-// been without a request for longest makes room for a new one.
+// limitedListener is a listener with a bound on its connections. When it is reached, the connection that has been idle
+// for longest is closed for a new one.
 type limitedListener struct {
 	net.Listener
 	max int
-	// freed has an entry when a connection has ended since it was looked at.
+	// freed has a value when a connection has ended.
 	freed chan struct{}
 	// done is closed with the listener.
 	done  chan struct{}
@@ -83,7 +83,7 @@ type limitedListener struct {
 
 	mu   sync.Mutex
 	open int
-	// idle are *slot without a request in hand, the longest first.
+	// idle are *limitedConn without a request, the longest idle first.
 	idle *list.List
 }
 
@@ -93,7 +93,7 @@ func limitConnections(listener net.Listener, most int) *limitedListener {
 		idle: list.New()}
 }
 
-// Accept waits for a connection, and for room for it where all others have a request in hand.
+// Accept waits for a connection, and for room for it if all others have a request in progress.
 func (l *limitedListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
@@ -110,7 +110,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	return &limitedConn{Conn: conn, listener: l}, nil
 }
 
-// tryAdd counts one more connection, if there is room or can be made.
+// tryAdd counts one more connection, if there is room or an idle one can be closed.
 func (l *limitedListener) tryAdd() bool {
 	l.mu.Lock()
 	if l.open < l.max {
@@ -123,7 +123,7 @@ func (l *limitedListener) tryAdd() bool {
 		l.mu.Unlock()
 		return false
 	}
-	// From here on it reads nothing: no request begins that would get no answer.
+	// From here on it reads nothing, so that no request begins that would get no answer.
 	out := longest.Value.(*limitedConn)
 	out.closed = true
 	l.removeIdle(out)
@@ -132,7 +132,7 @@ func (l *limitedListener) tryAdd() bool {
 	return true
 }
 
-// trackState keeps account of the states of connections.
+// trackState records the states of connections.
 func (l *limitedListener) trackState(conn net.Conn, state http.ConnState) {
 	secured, isTLS := conn.(*tls.Conn)
 	if isTLS {
@@ -154,7 +154,7 @@ func (l *limitedListener) trackState(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// removeIdle takes a connection out of those without a request.
+// removeIdle removes a connection from the idle ones.
 func (l *limitedListener) removeIdle(s *limitedConn) {
 	if s.idleElement != nil {
 		l.idle.Remove(s.idleElement)
@@ -168,20 +168,20 @@ func (l *limitedListener) Close() error {
 	return l.Listener.Close()
 }
 
-// limitedConn is a connection that gives its place back when it is closed.
+// limitedConn is a connection that is no longer counted when it is closed.
 type limitedConn struct {
 	net.Conn
 	listener *limitedListener
-	// idleElement is its place among the idle ones; nil: it has a request in hand, or is closed.
+	// idleElement is its element of idle; nil: it has a request in progress, or is closed.
 	idleElement *list.Element
 	closed      bool
-	// handshaken: the bytes that it reads are requests. Over TLS, that is so after the first answer: before, they may
-	// be a handshake, which must not keep a place.
+	// handshaken: the bytes that it reads are requests. Over TLS, that holds after the first answer: before, they may
+	// be a handshake, during which it stays idle.
 	handshaken bool
 }
 
-// Read has a request begin before the server gets to know its first bytes, or not at all: a connection that has made
-// room for another one in between reads nothing.
+// Read marks the connection as busy before the server gets a request's first bytes. A connection that was closed for
+// another one in between reads nothing.
 func (s *limitedConn) Read(b []byte) (int, error) {
 	n, err := s.Conn.Read(b)
 	s.listener.mu.Lock()

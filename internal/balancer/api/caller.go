@@ -21,7 +21,7 @@ import (
 
 // caller is the client of a request.
 type caller struct {
-	// user is the user of a process on this host; nil: client says who it is.
+	// user is the user of a process on this host; nil: the caller is client.
 	user   *unix.Ucred
 	client access.Client
 }
@@ -29,9 +29,8 @@ type caller struct {
 // callerKey is the key of the caller in a context.
 type callerKey struct{}
 
-// withCaller notes whom the kernel says to be at the other end of a unix socket (unix(7),
-// SO_PEERCRED): no client can claim to be another. The socket's mode has let it in, so it may do
-// everything.
+// withCaller records the credentials that the kernel gives for the other end of a unix socket (unix(7), SO_PEERCRED),
+// which no client can forge. The socket's mode has authorised it, so it may do everything.
 func withCaller(ctx context.Context, c net.Conn) context.Context {
 	if held, ok := c.(*limitedConn); ok {
 		c = held.Conn
@@ -51,13 +50,13 @@ func withCaller(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, callerKey{}, who)
 }
 
-// callerOf returns the caller of a request; without any, one without rights.
+// callerOf returns the caller of a request; without one, a caller without a role.
 func callerOf(ctx context.Context) caller {
 	who, _ := ctx.Value(callerKey{}).(caller)
 	return who
 }
 
-// name is for others to read, as in "root", "token ci" or "certificate CN=ci".
+// name is for people to read, as in "root", "token ci" or "certificate CN=ci".
 func (c caller) name() string {
 	if c.user == nil {
 		return c.client.Name
@@ -68,8 +67,8 @@ func (c caller) name() string {
 	return fmt.Sprintf("uid %d", c.user.Uid)
 }
 
-// authenticate lets in clients that the guard knows, and records their roles; denied (nil: nothing) is called for
-// others.
+// authenticate passes on requests of clients that the guard knows, with their roles; denied (nil: no call) is called
+// for others.
 func authenticate(next http.Handler, guard *access.Guard, denied func(from string, why error)) http.Handler {
 	origins := http.NewCrossOriginProtection() // browsers send a client certificate from any page
 	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -95,13 +94,13 @@ func authenticate(next http.Handler, guard *access.Guard, denied func(from strin
 	})
 }
 
-// asksForLogin reports whether a request is the dashboard's, which asks whether the browser has a client certificate.
-// That is no attempt to get in.
+// asksForLogin reports whether a request is the dashboard's test of whether the browser has a client certificate, which
+// is not logged as a denial.
 func asksForLogin(r *http.Request) bool {
 	return r.URL.Path == sessionPath && r.Header.Get("Authorization") == "" && len(r.TLS.PeerCertificates) == 0
 }
 
-// bearerToken returns the token of a request (RFC 6750); "" where it has none.
+// bearerToken returns the token of a request (RFC 6750); "" if it has none.
 func bearerToken(r *http.Request) string {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {

@@ -17,15 +17,14 @@ const checkPath = "/check"
 // other, and each takes its timeout at most. It is less than the server takes to write an answer.
 const checkTimeout = 25 * time.Second
 
-// check asks a backend now.
+// check checks a backend now.
 func (b Balancer) check(ctx context.Context, at BackendParams) (ops.Checked, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	return b.Check(ctx, at.Service, at.Backend)
 }
 
-// Check asks a backend now, without consequence for its verdict. Errors: ErrNotRunning,
-// ErrNoRights, or the daemon's.
+// Check checks a backend now, without effect on its verdict. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
 func (c *Client) Check(ctx context.Context, service, backend string) (*ops.Checked, error) {
 	checked := &ops.Checked{}
 	return checked, c.request(ctx, http.MethodPost, pathOf(service, backend)+checkPath, nil, checked)

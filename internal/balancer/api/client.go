@@ -37,7 +37,7 @@ type Client struct {
 	// token is sent with each request; empty: none is.
 	token string
 	http  *http.Client
-	// streamClient is for answers that take their time, and slowClient for those that begin late, too.
+	// streamClient is for long answers, and slowClient for answers that also begin late.
 	streamClient, slowClient *http.Client
 }
 
@@ -50,7 +50,7 @@ func NewClient(path string) *Client {
 	return newClient(path, "http://jeoul", &http.Transport{DialContext: dial})
 }
 
-// At returns where the daemon is: the path of its socket, or its URL.
+// At returns the path of the daemon's socket, or its URL.
 func (c *Client) At() string { return c.at }
 
 // newClient returns a client that connects by a transport. It connects at each call.
@@ -104,7 +104,7 @@ func (c *Client) Capture(ctx context.Context, request capture.Request, notify fu
 // streamEventLines asks for events, and calls notify for each, until there are no more, the context ends (both no
 // error) or notify returns an error, which it returns.
 func streamEventLines[E any](ctx context.Context, c *Client, path string, request any, notify func(E) error) error {
-	// The answer begins when the program that reports packets is loaded, which takes time on a busy machine.
+	// The answer begins when the eBPF program that reports packets is loaded, which takes time on a busy machine.
 	body, err := c.open(ctx, c.slowClient, http.MethodPost, path, request)
 	if err != nil {
 		return fmt.Errorf("ask the daemon on %s: %w", c.at, err)
@@ -217,7 +217,7 @@ func (c *Client) explainError(err error) error {
 // yamlText is the body of a request that is sent as it is.
 type yamlText []byte
 
-// Report says how the program fares that keeps a source. Errors: ErrNotRunning, ErrNoRights, or a Problem.
+// Report sends the report of the program that keeps a source. Errors: ErrNotRunning, ErrNoRights, or a Problem.
 func (c *Client) Report(ctx context.Context, source string, report ops.FeedReport) error {
 	body, err := c.open(ctx, c.http, http.MethodPut, sourcesPath+"/"+url.PathEscape(source)+"/feed", report)
 	if err != nil {
@@ -226,7 +226,7 @@ func (c *Client) Report(ctx context.Context, source string, report ops.FeedRepor
 	return body.Close()
 }
 
-// Apply makes a text in YAML the whole content of a source, and returns when that is in force and stored; with dry, it
+// Apply replaces the content of a source by a text in YAML, and returns when it is in force and stored; with dry, it
 // only returns the differences. Errors: ErrNotRunning, ErrNoRights, or a Problem: then nothing was changed.
 func (c *Client) Apply(ctx context.Context, source string, text []byte, dry bool) (*Change, error) {
 	path := sourcesPath + "/" + url.PathEscape(source)
@@ -240,8 +240,8 @@ func (c *Client) Apply(ctx context.Context, source string, text []byte, dry bool
 	return c.readChange(body)
 }
 
-// Amend changes a source that has a generation by a text in YAML, with services that are new or others and the names of
-// those that go, as Apply does. A source of another generation is refused with StatusPreconditionFailed.
+// Amend changes a source of a generation by a text in YAML that has its new and changed services, and the names of
+// removed ones; otherwise it is like Apply. A source of another generation is refused with StatusPreconditionFailed.
 func (c *Client) Amend(ctx context.Context, source string, generation uint64, text []byte) (*Change, error) {
 	body, err := c.openWith(ctx, c.slowClient, http.MethodPatch, sourcesPath+"/"+url.PathEscape(source)+"/services",
 		yamlText(text), http.Header{"If-Match": {strconv.Quote(sources.TagOf(generation))}})

@@ -31,18 +31,18 @@ const (
 // Source is a source of configuration.
 type Source struct {
 	Name string `json:"name"`
-	// Generation counts the changes; 0 of the file, which is not changed here.
+	// Generation counts the changes; 0 for the file, which the API does not change.
 	Generation uint64    `json:"generation"`
 	Services   int       `json:"services"`
 	By         string    `json:"by,omitempty"`
 	At         time.Time `json:"at,omitzero"`
-	// Backends and Problem are set for an origin of backends of a service: how many it has found, and why there is no
-	// answer newer than At. Its name is the service's, a slash and its kind. The Problem of another source is the worst
-	// fault that the program reports which keeps it.
+	// Backends and Problem are set for an origin of backends of a service: the number found, and the reason for which
+	// there is no answer newer than At. Its name is the service's, a slash and its kind. The Problem of another source
+	// is the worst one in its program's report.
 	Backends int    `json:"backends,omitempty"`
 	Problem  string `json:"problem,omitempty"`
-	// Follows names the system that a program keeps the source in step with, and AsOf when its state was last known, if
-	// that is not now.
+	// Follows names the system that a program synchronises the source with, and AsOf is the time of its last known
+	// state; zero: it is current.
 	Follows string    `json:"follows,omitempty"`
 	AsOf    time.Time `json:"as_of,omitzero"`
 }
@@ -74,14 +74,14 @@ type BackendPartParams struct {
 	Backend string `path:"backend"`
 }
 
-// Conditions say when a change is to be made, and whether at all.
+// Conditions are the preconditions of a change, and whether it is a dry run.
 type Conditions struct {
 	IfMatch     string `header:"If-Match" doc:"The ETag that the part must have"`
 	IfNoneMatch string `header:"If-None-Match" doc:"* lets a part only be added, not replaced"`
 	DryRun      bool   `query:"dry_run" doc:"Change nothing: check it, and return the differences"`
 }
 
-// placeRequest says which part of the configuration a request is about.
+// placeRequest is a request about a part of the configuration.
 type placeRequest interface{ place() sources.Place }
 
 func (o SourceParams) place() sources.Place { return sources.Place{Source: o.Source} }
@@ -111,7 +111,7 @@ func (c Conditions) Terms() Conditions { return c }
 // Content returns the body of a request that embeds it.
 func (s RequestBody) Content() RequestBody { return s }
 
-// checkPrecondition refuses a change of a part that is not as it is expected to be.
+// checkPrecondition refuses a change of a part that is not in the expected state.
 func (c Conditions) checkPrecondition(part sources.Part) error {
 	tag := strconv.Quote(part.Tag)
 	switch {
@@ -302,8 +302,7 @@ func (b Balancer) handleDifference(a huma.API, schemas partSchemas) {
 		})
 }
 
-// effectiveConfig is the configuration of all sources together, without its secrets: who may change it reads them
-// no more than others.
+// effectiveConfig returns the configuration of all sources together, without its secrets, which no role may read.
 func (b Balancer) effectiveConfig() (*content, error) {
 	text, err := config.Write(config.WithoutSecrets(b.Sources.Config()))
 	if err != nil {
@@ -361,7 +360,7 @@ func withFeeds(list []Source, feeds []ops.Feed) []Source {
 // partSchemas are the schemas of parts of a configuration.
 type partSchemas struct{ config, source, difference, service, backend *huma.Schema }
 
-// configSchemas are taken from the schema of the configuration, whose home is internal/balancer/config.
+// configSchemas returns the schemas of parts of the configuration, which internal/balancer/config defines.
 func configSchemas(a huma.API) partSchemas {
 	text, err := config.Schema()
 	var root map[string]any

@@ -26,14 +26,14 @@ import (
 const (
 	eventsPath = "/v1/events"
 	eventsType = "text/event-stream"
-	// heartbeatInterval is how often a stream without events says that it is there: proxies close silent connections,
-	// and a client that is gone shows itself.
+	// heartbeatInterval is the interval of comments in a stream without events: proxies close idle connections, and a
+	// write shows that a client is gone.
 	heartbeatInterval = 15 * time.Second
-	// maxStreams bounds the streams of events at a time, for they last.
+	// maxStreams bounds the concurrent streams of events.
 	maxStreams = 64
 )
 
-// EventsParams says where a stream of events begins; exported, for huma to find it.
+// EventsParams has the first event of a stream; exported, for huma to find it.
 type EventsParams struct {
 	Last   string `header:"Last-Event-ID" doc:"The id of the last event that the client has; empty: all that are kept are sent"`
 	Follow bool   `query:"follow" default:"true" doc:"False ends the stream after the events that there are"`
@@ -86,7 +86,7 @@ func streamEvents(stream huma.Context, reader *events.Reader, follow bool) {
 	}
 }
 
-// recentEvents is how many events a watcher gets first, unless it says from where on.
+// recentEvents is the number of events that a watcher gets first, unless it names an event to continue after.
 const recentEvents = 200
 
 // WatchParams has the parameters of a watcher's request; exported, for huma to find it.
@@ -173,7 +173,7 @@ func streamWatch(stream huma.Context, watcher *statusfeed.Watcher, reader *event
 	}
 }
 
-// sendEvents writes some events, and a comment where there are none.
+// sendEvents writes events, or a comment if there are none.
 func sendEvents(w io.Writer, read []events.Event, lost *events.Lost) error {
 	var text bytes.Buffer
 	put := func(kind, id string, data any) error {

@@ -20,7 +20,7 @@ func TestMembers(t *testing.T) {
 			{Name: "lb2", Address: "192.0.2.11:7946", State: ops.MemberAlive, Since: since, Version: "1.2.3",
 				Configuration: "decaf", Ready: true,
 				Differs: []ops.Difference{{Service: "web", Detail: "a weight", Since: since, Lasting: true}},
-				Flows: &ops.MemberFlows{Telling: true, Told: 7, Behind: 2, Heard: true, Whole: true, Taken: 5,
+				Flows: &ops.MemberFlows{Sending: true, Sent: 7, Behind: 2, Receiving: true, Synced: true, Added: 5,
 					Refused: map[string]uint64{"no such service": 1}}},
 			{Address: "[2001:db8::12]:7946", State: ops.MemberUnknown, Since: since, Reason: "it has another key"},
 		}}

@@ -30,10 +30,10 @@ type orderBody struct {
 	Force           bool    `json:"force,omitempty"`
 }
 
-// maxDeadline bounds a drain: longer ones are no deadline.
+// maxDeadline bounds the deadline of a drain.
 const maxDeadline = 366 * 24 * time.Hour
 
-// order puts a request's path and body together.
+// order combines a request's path and body.
 func (b orderBody) order(verb ops.Verb, at BackendParams, by string) (ops.Order, error) {
 	o := ops.Order{Verb: verb, Service: at.Service, Backend: at.Backend, AllServices: b.AllServices,
 		Force: b.Force, By: by}
@@ -113,7 +113,7 @@ func (b Balancer) handleOperations(a huma.API) {
 	}
 }
 
-// operate reads the order in a request, and carries it out.
+// operate executes the order in a request.
 func (b Balancer) operate(ctx context.Context, verb ops.Verb, at BackendParams, text []byte) (*answer[ops.Operation],
 	error) {
 	var body orderBody

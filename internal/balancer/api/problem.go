@@ -25,11 +25,11 @@ type Problem struct {
 	Title  string `json:"title" doc:"The meaning of the status code"`
 	Status int    `json:"status"`
 	Detail string `json:"detail" doc:"The fault, its object, and the remedy"`
-	// Errors are the parts of a configuration that cannot be used as they stand.
+	// Errors are the invalid parts of a configuration.
 	Errors []Fault `json:"errors,omitempty"`
 }
 
-// Fault is one thing in a configuration that cannot be used as it stands.
+// Fault is an invalid part of a configuration.
 type Fault struct {
 	Source  string `json:"source,omitempty" doc:"The source of configuration: the path of the file, or the name of a fragment"`
 	Line    int    `json:"line,omitempty" doc:"The line in the source, where that has lines of who asked"`
@@ -73,7 +73,7 @@ func init() {
 	}
 }
 
-// problemOf returns an error as an answer; its kind is in the status code.
+// problemOf returns an error as a problem, with the status code of its kind.
 func problemOf(err error) *Problem {
 	p := newProblem(codeOf(err), err.Error())
 	var faults yamlfile.Problems
@@ -130,15 +130,14 @@ func codeOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// write answers with a problem where the router is not involved. A client that hangs up is no error
-// of ours.
+// write answers with a problem without the router. A client that hangs up is no error.
 func (p *Problem) write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", problemType)
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p)
 }
 
-// withProblems answers with a problem where there is no such path, or not by that method.
+// withProblems answers with a problem if the path or the method does not exist.
 func withProblems(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		refuse, pattern := mux.Handler(r)
@@ -169,5 +168,5 @@ func (q *headerRecorder) WriteHeader(code int)        { q.code = code }
 
 func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
 
-// errTooManyStreams says that there is no room for another stream.
+// errTooManyStreams: there is no room for another stream.
 var errTooManyStreams = errors.New("too many clients watch events; close one, or try again later")

@@ -23,9 +23,9 @@ type Remote struct {
 	Server string
 	// Token is the secret that identifies the client to it; empty: there is none.
 	Token string
-	// CA is the path of the authorities that vouch for it, as PEM; empty: those of this host.
+	// CA is the path of the authorities of its certificate, as PEM; empty: those of this host.
 	CA string
-	// Certificate and Key are paths of the client's own, as PEM; empty: there is none.
+	// Certificate and Key are the paths of the client's certificate and key, as PEM; empty: there are none.
 	Certificate, Key string
 }
 
@@ -63,8 +63,8 @@ func NewRemoteClient(r Remote) (*Client, error) {
 	return client, nil
 }
 
-// Proxy returns a handler that hands requests on to the daemon with the client's own credentials, in the place of those
-// that they come with. Where the daemon is not reached, it answers with a problem (502).
+// Proxy returns a handler that forwards requests to the daemon with this client's credentials in place of their own. If
+// the daemon is not reached, it answers with a problem (502).
 func (c *Client) Proxy() (http.Handler, error) {
 	base, err := url.Parse(c.base)
 	if err != nil {

@@ -143,7 +143,7 @@ func (c *Client) Service(ctx context.Context, name string) (*ops.Service, error)
 
 // Configured is a part of the configuration.
 type Configured struct {
-	// Source is the one that has it, and ETag identifies its content.
+	// Source is the source that has it, and ETag identifies its content.
 	Source, ETag string
 	// Value is its JSON.
 	Value json.RawMessage

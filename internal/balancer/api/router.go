@@ -27,7 +27,7 @@ type endpoint struct {
 	body     *huma.Schema
 	required bool
 	maxBody  int64
-	// answer is the schema of the answer's body, where its Go type does not say it.
+	// answer is the schema of the answer's body, if the Go type does not define it.
 	answer *huma.Schema
 	// kind is the media type of the answer; empty: JSON.
 	kind string
@@ -35,7 +35,7 @@ type endpoint struct {
 	role ops.Role
 	// dryRunReads: with dry_run, which changes nothing, RoleRead is enough.
 	dryRunReads bool
-	// slow: the answer takes as long as the change that was asked for.
+	// slow: the answer comes when the requested change has been made.
 	slow bool
 }
 
@@ -45,17 +45,16 @@ type RequestBody struct {
 	RawBody     []byte `contentType:"application/json"`
 }
 
-// emptyRequest is a request of which everything is in its path.
+// emptyRequest is a request without parameters but those in its path.
 type emptyRequest struct{}
 
 // answer is the answer to a request.
 type answer[T any] struct{ Body T }
 
-// changeTimeout is how long an answer to a change may take: programs are verified, and backends that
-// are new are looked for.
+// changeTimeout bounds the time of a change: programs are verified, and new backends are resolved.
 const changeTimeout = 5 * time.Minute
 
-// addEndpoint has the API answer a request.
+// addEndpoint adds an endpoint to the API.
 func addEndpoint[I, O any](a huma.API, e endpoint, answer func(context.Context, *I) (*O, error)) {
 	op := huma.Operation{Method: e.method, Path: e.path, OperationID: e.id, Summary: e.summary,
 		SkipValidateBody: true, MaxBodyBytes: max(e.maxBody, maxRequest) + 1, BodyReadTimeout: bodyTimeout,
@@ -92,8 +91,8 @@ func (e endpoint) roleFor(ctx huma.Context) ops.Role {
 	return cmp.Or(e.role, ops.RoleRead)
 }
 
-// describe completes the description of an endpoint. Bodies are read by the API's own rules, whose messages name the
-// key and the cure.
+// describe completes the description of an endpoint. The API validates bodies itself, with messages that name the key
+// and the remedy.
 func (e endpoint) describe(a huma.API) {
 	item := a.OpenAPI().Paths[e.path]
 	op := map[string]*huma.Operation{http.MethodGet: item.Get, http.MethodPut: item.Put, http.MethodPost: item.Post,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package api is how other processes look at a running balancer: HTTP over a unix socket and, with TLS and credentials,
-// over TCP. GET /v1/status answers with a ops.Status as JSON, POST /v1/explain with the outcome that a packet would
-// have, POST /v1/trace with real packets, a line each, and POST /v1/capture with their bytes, too.
+// Package api is the balancer's API: HTTP over a unix socket and, with TLS and credentials, over TCP. GET /v1/status
+// answers with a ops.Status as JSON, POST /v1/explain with the outcome that a packet would have, POST /v1/trace with
+// real packets, a line each, and POST /v1/capture with their bytes, too.
 //
 // POST /v1/services/SERVICE/backends/BACKEND/drain, …/enable and …/weight change a backend, POST /v1/operations/undo
 // takes the latest change back, and GET /v1/operations lists them. POST /v1/services/SERVICE/backends/BACKEND/check
@@ -32,11 +32,11 @@ import (
 	"github.com/jeoul/jeoul/internal/host/httpserve"
 )
 
-// shutdownTimeout is how long requests in hand have when the server ends. A trace takes its
-// program out first, and to load the plain one takes seconds on a busy machine.
+// shutdownTimeout bounds the wait for requests when the server ends. A trace loads the plain eBPF program again, which
+// takes seconds on a busy machine.
 const shutdownTimeout = 15 * time.Second
 
-// socketMode lets the owner and the group in.
+// socketMode gives the owner and the group access.
 const socketMode fs.FileMode = 0o660
 
 // Listen opens the unix socket at path. A socket of a dead process is removed; a socket on which a process answers
@@ -101,16 +101,16 @@ func removeStaleSocket(ctx context.Context, path string) error {
 	return os.Remove(path)
 }
 
-// Serve answers requests on the unix socket until the context ends; then it lets
-// the requests in hand finish, within a bound, and closes the listener.
+// Serve answers requests on the unix socket until the context ends; then it waits for the requests in progress, within
+// a bound, and closes the listener.
 func Serve(ctx context.Context, listener net.Listener, b Balancer) error {
 	router, _ := newRouter(b)
 	limited := limitConnections(listener, maxConnections)
 	return serveOn(ctx, limited, limited, router)
 }
 
-// ServeTLS is Serve over TCP, for clients that the guard knows; and for everybody the dashboard, whose files are the
-// same on every balancer: it asks the API for all data, with its user's credentials.
+// ServeTLS is Serve over TCP, for clients that the guard knows. The dashboard's files are served without credentials:
+// they are the same on every balancer, and the dashboard gets all data from the API with its user's credentials.
 func ServeTLS(ctx context.Context, listener net.Listener, b Balancer, guard *access.Guard) error {
 	router, _ := newRouter(b)
 	limited := limitConnections(listener, maxConnections)
@@ -122,7 +122,7 @@ func ServeTLS(ctx context.Context, listener net.Listener, b Balancer, guard *acc
 func serveOn(ctx context.Context, limited *limitedListener, listener net.Listener, handler http.Handler) error {
 	server := &http.Server{
 		Handler: handler,
-		// A trace goes on until its client hangs up: it must end with us.
+		// A trace lasts until its client hangs up: the server's end must end it.
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ConnContext:       withCaller,
 		ConnState:         limited.trackState,
@@ -139,8 +139,8 @@ func serveOn(ctx context.Context, limited *limitedListener, listener net.Listene
 	return nil
 }
 
-// serverLog passes on a server's log lines about faults of ours, and none about clients that hang up in a handshake, or
-// speak another protocol.
+// serverLog passes on the log lines of an HTTP server, without those about clients that hang up in a handshake or speak
+// another protocol.
 type serverLog struct{ to io.Writer }
 
 func (p serverLog) Write(line []byte) (int, error) {

@@ -16,15 +16,15 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
 
-// TraceRequest asks for a live trace.
+// TraceRequest is the request for a live trace.
 type TraceRequest struct {
 	trace.Filter
 	// Seconds is how long to trace; 0 means until the client hangs up.
 	Seconds float64 `json:"seconds,omitempty"`
 }
 
-// readerTimeout bounds how long a client may take to read a line of a trace: one that does not read at all would keep
-// the balancer tracing.
+// readerTimeout bounds the time in which a client must read a line of a trace: otherwise a client that does not read
+// would keep the trace running.
 const readerTimeout = 10 * time.Second
 
 // handleTraces adds the endpoints that explain, trace and capture packets.
@@ -80,11 +80,12 @@ func (b Balancer) streamTrace(stream huma.Context, request TraceRequest) {
 }
 
 // streamLines sends the events of run, a line of JSON each, until run returns; its context ends when the client hangs
-// up, or the server stops. An error of run is a problem before the first line, and a line that failed makes after it.
+// up, or the server stops. An error of run is a problem before the first line; after it, it is the line that failed
+// returns.
 func streamLines[E any](stream huma.Context, run func(ctx context.Context, notify func(E) error) error,
 	failed func(error) E) {
 	r, w := humago.Unwrap(stream)
-	// The server's bounds are for those who say nothing; here they are ours.
+	// The server's timeouts are for idle clients; streams have their own.
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{})
 	started := false

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Peer is a neighbour.
+// Peer is a neighbour to hold a session with.
 type Peer struct {
 	// Address has the zone of a link-local one.
 	Address netip.Addr
@@ -26,27 +26,27 @@ type Peer struct {
 	Timing    Timing
 }
 
-// Status is how a session is.
+// Status is the state of a session, with its counters.
 type Status struct {
 	State State
-	// Since is when the session came to be in this state.
+	// Since is the time of the last change of state.
 	Since time.Time
-	// Diagnostic says why it went down last, and RemoteDiagnostic why the neighbour's end did.
+	// Diagnostic is the reason for which the session last went down, and RemoteDiagnostic the neighbour's reason.
 	Diagnostic, RemoteDiagnostic Diagnostic
 	RemoteState                  State
-	// Interval is how often packets are sent, and Detection the time of silence after which the neighbour is lost; 0
-	// before it was heard.
+	// Interval is the time between two packets sent, and Detection the detection time; 0 before the neighbour's first
+	// packet.
 	Interval, Detection time.Duration
 	// Ups and Failures count how often the session came Up and the neighbour was lost.
 	Ups, Failures uint64
-	// Sent and Received count packets, Refused those of the neighbour's address that were not taken, and Late those
-	// that this process sent later than the neighbour could expect them.
+	// Sent and Received count packets, Refused invalid ones from the neighbour's address, and Late those that this
+	// process sent later than the neighbour could expect them.
 	Sent, Received, Refused, Late uint64
-	// Problem says why the session is not Up; empty: the neighbour has not been heard.
+	// Problem says why the session is not Up; empty: no packet of the neighbour has come.
 	Problem string
 }
 
-// Engine has sessions with neighbours, on a thread of its own.
+// Engine runs the sessions with neighbours on a thread of its own.
 type Engine struct {
 	changed func(netip.Addr, Change, Status)
 
@@ -58,7 +58,7 @@ type Engine struct {
 	started  bool
 	stopping bool
 	ended    chan struct{}
-	// pending are changes that changed has not been called with; wakeNotify has a value when there are some.
+	// pending are the changes still to be passed to changed; wakeNotify has a value when there are some.
 	pending    []notification
 	wakeNotify chan struct{}
 	// dropped counts the packets that the kernel has dropped: packets of none of the peers, and those that were
@@ -82,20 +82,19 @@ type peerSession struct {
 	status  Status
 }
 
-// silenceTimeout is how long a neighbour is not heard before that is a problem.
+// silenceTimeout is the time without a packet of the neighbour after which Problem says so.
 const silenceTimeout = 5 * time.Second
 
-// NewEngine returns an engine without sessions, which has no thread and no sockets before Want has one. It calls
-// changed, from a goroutine of its own, after each change of a session's state.
+// NewEngine returns an engine without sessions, which opens no sockets and starts no thread before SetPeers names a
+// neighbour. It calls changed, from a goroutine of its own, after each change of a session's state.
 func NewEngine(changed func(netip.Addr, Change, Status)) *Engine {
 	return &Engine{changed: changed, sessions: map[netip.Addr]*peerSession{}, wake: -1,
 		sockets: [2]receiver{{fd: -1}, {fd: -1, six: true}},
 		ended:   make(chan struct{}), wakeNotify: make(chan struct{}, 1)}
 }
 
-// SetPeers has sessions with these neighbours and no others. Those with neighbours that are as they were go on;
-// those that go are taken down by this end's administrator. On an error, sessions with the others are there all the
-// same.
+// SetPeers makes these neighbours the only ones with sessions. Sessions with unchanged neighbours go on; removed ones
+// are taken down with AdminDown. On an error, the sessions with all other neighbours exist nevertheless.
 func (e *Engine) SetPeers(peers []Peer) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -151,7 +150,7 @@ func (e *Engine) allSessions() func(func(*peerSession) bool) {
 	}
 }
 
-// listen has the sockets take packets of these neighbours only.
+// listen has the sockets accept packets of these neighbours only.
 func (e *Engine) listen(peers []Peer) error {
 	var errs []error
 	for i := range e.sockets {
@@ -190,7 +189,7 @@ func (e *Engine) start() error {
 
 func (e *Engine) wakeThread() { _, _ = unix.Write(e.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
 
-// Stop takes all sessions down, and says to the neighbours that this is no failure.
+// Stop takes all sessions down with AdminDown, which neighbours do not take for a failure.
 func (e *Engine) Stop() {
 	e.mu.Lock()
 	started := e.started && !e.stopping
@@ -209,7 +208,7 @@ func (e *Engine) Stop() {
 	}
 }
 
-// Status is how the session with a neighbour is; false where there is none.
+// Status returns the status of the session with a neighbour; false if there is none.
 func (e *Engine) Status(peer netip.Addr) (Status, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -80,14 +80,14 @@ type Packet struct {
 	ControlPlaneIndependent bool
 	Demand                  bool
 	Multiplier              uint8
-	// MyDiscriminator is the sender's discriminator, and YourDiscriminator the receiver's as the sender knows it; 0: it
-	// does not.
+	// MyDiscriminator is the sender's discriminator, and YourDiscriminator the receiver's; 0: the sender does not know
+	// it.
 	MyDiscriminator, YourDiscriminator uint32
 	// DesiredMinTx, RequiredMinRx and RequiredMinEchoRx are in microseconds on the wire.
 	DesiredMinTx, RequiredMinRx, RequiredMinEchoRx time.Duration
 }
 
-// packetLength is a packet's without authentication, in bytes; one with it has at least 2 more.
+// packetLength is the length of a packet without authentication, in bytes; authentication adds at least 2.
 const packetLength = 24
 
 // The bits of the second byte, below the state's two.

@@ -32,9 +32,9 @@ func TestPacket(t *testing.T) {
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		name string
-		bend func([]byte) []byte
-		want error
+		name    string
+		corrupt func([]byte) []byte
+		want    error
 	}{
 		{"nothing", func([]byte) []byte { return nil }, ErrShort},
 		{"one byte less", func(b []byte) []byte { return b[:23] }, ErrShort},
@@ -49,7 +49,7 @@ func TestRefused(t *testing.T) {
 		{"no discriminator of its own", func(b []byte) []byte { clear(b[4:8]); return b }, ErrDiscriminator},
 		{"none of ours, in Up", func(b []byte) []byte { clear(b[8:12]); return b }, ErrDiscriminator},
 	} {
-		if _, err := Parse(c.bend(bytes.Clone(exampleBytes))); !errors.Is(err, c.want) {
+		if _, err := Parse(c.corrupt(bytes.Clone(exampleBytes))); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
 	}

@@ -57,7 +57,7 @@ func (e *Engine) closeSockets() {
 	unix.Close(e.wake)
 }
 
-// untilDue is how long no session has anything to do, unless a packet comes.
+// untilDue returns the time until a session is next due, unless a packet comes.
 func (e *Engine) untilDue(now time.Time) time.Duration {
 	wait := maxWait
 	for _, r := range e.sessions {
@@ -68,9 +68,8 @@ func (e *Engine) untilDue(now time.Time) time.Duration {
 	return wait
 }
 
-// runDue does all that is due. A neighbour is lost by the packets that had come when runDue began, and not by
-// when this process came to look: all that the kernel has received until then is taken up first, with the time of
-// that.
+// runDue takes the steps that are due. Only packets that the kernel had received when runDue began decide whether a
+// neighbour is lost, so a late wake-up of this process loses none: they are read first, with the kernel's times.
 func (e *Engine) runDue(sources ...packetSource) {
 	began := time.Now()
 	read := true
@@ -88,7 +87,7 @@ func (e *Engine) runDue(sources ...packetSource) {
 	}
 }
 
-// drain takes up the packets that have come until a time; false where there are more.
+// drain reads the packets received until a time; false if there are more.
 func (e *Engine) drain(from packetSource, until time.Time) bool {
 	for range maxBatch {
 		got, there := from.read()
@@ -157,8 +156,8 @@ func (r *peerSession) send(now time.Time) {
 		r.sender.send(r.peer, p)
 		r.status.Sent++
 	}
-	// The jitter leaves a quarter of the interval: a packet that is later than that comes later than the neighbour was
-	// told.
+	// The jitter leaves a quarter of the interval: a packet that is later than that comes after the interval that the
+	// neighbour was promised.
 	if len(packets) > 0 && regular > 0 && now.Sub(due) > regular/4 {
 		r.status.Late++
 	}
@@ -173,11 +172,11 @@ func (r *peerSession) sendAdminDown(now time.Time) {
 	r.sender.close()
 }
 
-// packetSource is where datagrams come from, each with when the kernel received it.
+// packetSource is a source of datagrams, each with the time at which the kernel received it.
 type packetSource interface {
-	// read returns the next one; false where there is none.
+	// read returns the next datagram; false if there is none.
 	read() (datagram, bool)
-	// markEmpty records that there was none at a time.
+	// markEmpty records that there was no datagram at a time.
 	markEmpty(time.Time)
 }
 
@@ -187,6 +186,6 @@ type datagram struct {
 	// from has the zone of a link-local address, by the interface's name.
 	from netip.Addr
 	ttl  int
-	// at is when the kernel received it, of the clock that is never set.
+	// at is when the kernel received it, by the monotonic clock.
 	at time.Time
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// slowInterval is how often a session sends at most that is not Up (RFC 5880 section 6.8.3).
+// slowInterval is the shortest interval of a session that is not Up (RFC 5880 section 6.8.3).
 const slowInterval = time.Second
 
 // Timing has the intervals that a session asks for.
@@ -19,7 +19,7 @@ type Timing struct {
 }
 
 // Session is one end of a session: a function of the packets that come, and of time. It has no clock and no socket, and
-// is not for use by several goroutines. Times are of one clock that is never set.
+// is not for use by several goroutines. Times are of one monotonic clock.
 type Session struct {
 	timing Timing
 	// random is a number from 0 up to 1, for the jitter.
@@ -161,8 +161,8 @@ func (s *Session) txInterval() time.Duration {
 	return max(s.activeTx, s.remoteMinRx)
 }
 
-// DetectionTime is the time of silence after which the neighbour is lost (RFC 5880 section 6.8.4); 0 before it was
-// heard.
+// DetectionTime is the time without packets after which the neighbour is lost (RFC 5880 section 6.8.4); 0 before its
+// first packet.
 func (s *Session) DetectionTime() time.Duration {
 	return time.Duration(s.remoteMultiplier) * max(s.activeRx, s.remoteMinTx)
 }
@@ -177,7 +177,7 @@ func (s *Session) scheduleSend(from time.Time) {
 	s.nextSend = from.Add(time.Duration(float64(s.txInterval()) * (least + spread*s.random())))
 }
 
-// Due is when Send or Expire have something to do next, now where they have already; zero: when a packet comes.
+// Due returns when PacketsDue or CheckDetection is to be called next, now if that is overdue; zero: after a packet.
 func (s *Session) Due(now time.Time) time.Time {
 	if s.pollReceived || s.sendNow {
 		return now
@@ -200,7 +200,7 @@ func (s *Session) CheckDetection(now time.Time) Change {
 	if s.lastReceived.IsZero() || now.Before(s.lastReceived.Add(s.DetectionTime())) {
 		return Change{s.state, s.state, false}
 	}
-	// Who comes next may be another, who wants other things.
+	// The next packet may come from a restarted neighbour, with other intervals.
 	s.lastReceived, s.remote, s.remoteDemand, s.remoteMinRx = time.Time{}, 0, false, time.Microsecond
 	if s.state != Init && s.state != Up {
 		return Change{s.state, s.state, false}
@@ -234,8 +234,8 @@ func (s *Session) nextPacket() Packet {
 		DesiredMinTx:      s.desiredTx, RequiredMinRx: s.requiredRx}
 }
 
-// TakeDown takes the session down, which the neighbour must not take for a failure (RFC 5882 section 3.2): it is
-// told by the next packets.
+// TakeDown takes the session down administratively (RFC 5882 section 3.2): the next packets say AdminDown, so that the
+// neighbour does not take it for a failure.
 func (s *Session) TakeDown(now time.Time) Change {
 	return s.setState(AdminDown, AdministrativeDown, now)
 }

@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// port is where control packets of one hop are sent to, and firstSource and lastSource where from (RFC 5881 section
-	// 4).
+	// port is the destination port of control packets over one hop, and firstSource to lastSource are the source ports
+	// (RFC 5881 section 4).
 	port                    = 3784
 	firstSource, lastSource = 49152, 65535
 	// maxTTL is the TTL of a packet that no router has forwarded (RFC 5881 section 5).
 	maxTTL = 255
 	// trafficClass is CS6, as routers mark their own packets, in the TOS byte.
 	trafficClass = 0xc0
-	// maxSourcePorts is how many source ports are tried that are in use.
+	// maxSourcePorts bounds the attempts to find a free source port.
 	maxSourcePorts = 64
 	// maxDatagram is how many bytes are read of a packet: those with authentication are not taken, but recognized.
 	maxDatagram = 256
@@ -43,7 +43,7 @@ type receiver struct {
 	control [256]byte
 }
 
-// listen has packets of these neighbours come, and no others; none: the socket is closed.
+// listen accepts packets of these neighbours only; without neighbours, it closes the socket.
 func (r *receiver) listen(peers []netip.Addr) error {
 	if len(peers) == 0 {
 		r.close()
@@ -91,7 +91,7 @@ func (r *receiver) close() {
 	}
 }
 
-// read returns the next datagram, whose payload holds until the next one is read; false where there is none.
+// read returns the next datagram, whose payload is valid until the next read; false if there is none.
 func (r *receiver) read() (datagram, bool) {
 	for r.fd >= 0 {
 		n, controls, _, from, err := unix.Recvmsg(r.fd, r.payload[:], r.control[:], unix.MSG_DONTWAIT)
@@ -119,8 +119,8 @@ func (r *receiver) read() (datagram, bool) {
 
 func (r *receiver) markEmpty(at time.Time) { r.emptied = at }
 
-// readControls finds the TTL, and when the kernel received the datagram. It says that of the clock that can be set:
-// where that was set meanwhile, it is neither later than now nor earlier than when the socket was empty.
+// readControls reads the TTL and the time at which the kernel received the datagram. The kernel stamps by the wall
+// clock: if that was set meanwhile, the time is bounded by now and by the last time the socket was empty.
 func (r *receiver) readControls(got *datagram, controls []byte) {
 	messages, _ := unix.ParseSocketControlMessage(controls)
 	for _, m := range messages {
@@ -154,8 +154,8 @@ func (r *receiver) drops() uint32 {
 	return memory[8]
 }
 
-// peerFilter is a filter that takes datagrams of these neighbours which no router has forwarded: a flood of others
-// fills no buffer.
+// peerFilter returns a filter that accepts these neighbours' datagrams which no router has forwarded, so that a flood
+// of others fills no buffer.
 func peerFilter(peers []netip.Addr) []bpf.Instruction {
 	// Of the network header, which this offset stands for (SKF_NET_OFF, <linux/filter.h>).
 	const network = 0xfff00000
@@ -181,7 +181,7 @@ func peerFilter(peers []netip.Addr) []bpf.Instruction {
 	return append(program, bpf.RetConstant{Val: 0})
 }
 
-// sender is the socket that packets to a neighbour leave by; fd is -1 while there is none.
+// sender is the socket that sends packets to a neighbour; fd is -1 while there is none.
 type sender struct {
 	fd int
 	// source is the port, which a session keeps; 0: none was chosen.

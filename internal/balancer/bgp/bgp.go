@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bgp has the protocol between a balancer and its BGP speaker, and the balancer's half of it: it starts the
-// speaker's process, finds one that runs, sends it the routes to announce, and reads the state of its peers. The
-// speaker decides nothing; it is a process of its own, so that a balancer that restarts closes no session. It is in the
-// package speaker, and nothing here reaches it but over its socket.
+// Package bgp has the protocol between a balancer and its BGP speaker, and the balancer's end of it: it starts the
+// speaker's process or finds a running one, sends it the routes to announce, and reads the state of its peers. The
+// speaker is a process of its own, so that the restart of a balancer closes no session, and it decides nothing. It is
+// in the package speaker, which this package reaches only over the socket.
 package bgp
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// Protocol is the version of the protocol on the socket. Balancers of all versions can ask for State, and End; a
-// speaker that speaks another one is replaced.
+// Protocol is the version of the protocol on the socket. Balancers of all versions can ask for the state and shut the
+// speaker down; a speaker of another version is replaced.
 const Protocol = 2
 
 // The paths that a speaker answers on its unix socket by HTTP.
@@ -40,7 +40,7 @@ type Desired struct {
 	// those of others, announced for when their balancer is gone.
 	Pool   []netip.Addr `json:"pool,omitempty"`
 	Backup []netip.Addr `json:"backup,omitempty"`
-	// OrphanTimeout is how long the speaker goes on without hearing of a balancer; 0 is for ever.
+	// OrphanTimeout is how long the speaker announces without a request of a balancer; 0 is for ever.
 	OrphanTimeout time.Duration `json:"orphan"`
 }
 
@@ -57,7 +57,7 @@ type State struct {
 	// Configured is false until the speaker has received its desired state.
 	Configured bool         `json:"told"`
 	VIPs       []netip.Addr `json:"vips"`
-	// Orphaned: it has heard of no balancer for too long, and has withdrawn the VIPs.
+	// Orphaned: no balancer has made a request for OrphanTimeout, and the VIPs are withdrawn.
 	Orphaned bool          `json:"orphaned"`
 	Peers    []ops.BGPPeer `json:"peers"`
 	// Faults are files of the speaker that cannot be written, a sentence each.
@@ -67,12 +67,12 @@ type State struct {
 // ShutdownMode is how a speaker shuts down.
 type ShutdownMode string
 
-// The ways.
+// The ways to shut down.
 const (
 	// Stop withdraws all routes first, and then says goodbye (Cease).
 	Stop ShutdownMode = "stop"
-	// Restart says nothing: routers keep the routes until the next speaker has spoken to them, or the
-	// time for that is over.
+	// Restart sends no notification: routers keep the routes until the next speaker has sent its own, or the restart
+	// time is over.
 	Restart ShutdownMode = "restart"
 )
 

@@ -29,7 +29,7 @@ var (
 	ErrUntrusted = errors.New("the process that answers is not a speaker of this balancer")
 )
 
-// answerTimeout bounds how long a speaker takes to answer: many times as long as it waits for another state itself.
+// answerTimeout bounds the wait for an answer: many times a speaker's own wait for a change of state.
 const answerTimeout = 15 * time.Second
 
 // maxAnswer bounds an answer of a speaker, in bytes.
@@ -82,10 +82,11 @@ func credentials(conn net.Conn) (cred *unix.Ucred, err error) {
 	return cred, errors.Join(controlErr, err)
 }
 
-// State asks for the speaker's state; after is the number of the state that is known: the answer waits for another one,
-// for a second at most. Errors: ErrNoSpeaker, ErrUntrusted.
+// State requests the speaker's state; after is the number of the known state: the speaker answers when it has another
+// one, after a second at most. Errors: ErrNoSpeaker, ErrUntrusted.
 //
-// Of a speaker of another protocol, it has the fields that are the same in all of them: Protocol, Build, PID and Start.
+// The state of a speaker of another protocol has only the fields that all protocols share: Protocol, Build, PID and
+// Start.
 func (c *Client) State(ctx context.Context, after uint64) (State, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -121,8 +122,8 @@ func readState(text []byte) (state State, err error) {
 	return state, nil
 }
 
-// Apply sends the speaker its desired state; it has announced that to its peers, or knows that it cannot yet, when
-// this returns.
+// Apply sends the speaker its desired state. It returns when the speaker has announced that to its peers, or has found
+// that it cannot yet.
 func (c *Client) Apply(ctx context.Context, desired Desired) error {
 	return c.request(ctx, http.MethodPut, desiredPath, desired, nil)
 }

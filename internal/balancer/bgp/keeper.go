@@ -25,8 +25,7 @@ type KeeperOptions struct {
 	Socket string
 	// Program is the program that the speaker is to run.
 	Program Program
-	// Established is called with each session that is new, by which a router may begin to send packets; nil: nothing
-	// is.
+	// Established is called after each new session, because its router may begin to send packets; nil: no call.
 	Established func()
 	Log         *slog.Logger
 }
@@ -45,7 +44,7 @@ const (
 	processPoll = 20 * time.Millisecond
 )
 
-// Keeper keeps a speaker running while one is wanted, and sends it the desired state.
+// Keeper keeps a speaker running while the configuration has BGP, and sends it the desired state.
 type Keeper struct {
 	opt      KeeperOptions
 	client   *Client
@@ -59,7 +58,7 @@ type Keeper struct {
 	delivered      chan struct{}
 	desiredChanged chan struct{}
 	state          State
-	// problem is the reason for which the speaker does not have the desired state; nil where it has.
+	// problem is the reason for which the speaker does not have the desired state; nil if it has.
 	problem error
 	changes chan struct{}
 }
@@ -71,8 +70,7 @@ func NewKeeper(opt KeeperOptions) *Keeper {
 		delivered: make(chan struct{}), desiredChanged: make(chan struct{}, 1), changes: make(chan struct{}, 1)}
 }
 
-// AnnouncedVIPs returns the VIPs that a speaker which is already running announces; none where there is no such
-// speaker.
+// AnnouncedVIPs returns the VIPs that a running speaker announces; none if no speaker runs.
 func (k *Keeper) AnnouncedVIPs(ctx context.Context) []netip.Addr {
 	state, err := k.client.State(ctx, 0)
 	if err != nil || !state.Configured {
@@ -110,8 +108,8 @@ func (k *Keeper) AwaitDelivery(ctx context.Context) {
 	}
 }
 
-// State is how the speaker and its peers are, and why it does not do as is wanted; running is false where
-// there is none.
+// State returns the state of the speaker and its peers, and the reason for which it does not have the desired state;
+// running is false if no speaker runs.
 func (k *Keeper) State() (state State, problem error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -121,7 +119,7 @@ func (k *Keeper) State() (state State, problem error) {
 // Changes has something to receive after State may have changed.
 func (k *Keeper) Changes() <-chan struct{} { return k.changes }
 
-// Run keeps the speaker until ctx ends, and leaves it then.
+// Run keeps the speaker running until ctx ends, and leaves it running then.
 func (k *Keeper) Run(ctx context.Context) {
 	wait := time.Duration(0)
 	for ctx.Err() == nil {
@@ -139,7 +137,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// waitForChange waits for another desired state, for so long at most.
+// waitForChange waits for another desired state, at most for the duration.
 func (k *Keeper) waitForChange(ctx context.Context, wait time.Duration) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -216,8 +214,8 @@ func (k *Keeper) reconcile(ctx context.Context) error {
 	return nil
 }
 
-// isOutdated reports whether a speaker runs another program than the installed one. Without an installed one, it goes
-// on speaking as long as it can be understood: the next one could not be started.
+// isOutdated reports whether a speaker runs another program than the installed one. Without an installed program, a
+// speaker of the same protocol is kept, because no other could be started.
 func (k *Keeper) isOutdated(state State) (bool, error) {
 	build, err := k.opt.Program.Build()
 	if err != nil {
@@ -271,7 +269,7 @@ func (k *Keeper) applyState(state State) {
 
 // start starts a speaker where none is.
 func (k *Keeper) start(ctx context.Context, known State) error {
-	// One that had no file for its socket has left nothing.
+	// A speaker that could make no file for its socket has left no trace.
 	left := k.socketExists() || known.PID != 0
 	if known.PID != 0 {
 		k.opt.Log.Error(fmt.Sprintf("the BGP speaker (process %d) has died: another one is started", known.PID),
@@ -293,7 +291,8 @@ func (k *Keeper) start(ctx context.Context, known State) error {
 	}
 }
 
-// checkProtocol ends a speaker that was just started and cannot be understood: to replace it would begin this again.
+// checkProtocol ends a speaker of another protocol that was just started: replacing it would only start the same
+// program again.
 func (k *Keeper) checkProtocol(ctx context.Context, state State) error {
 	if state.Protocol == Protocol {
 		return nil
@@ -304,19 +303,19 @@ func (k *Keeper) checkProtocol(ctx context.Context, state State) error {
 	return errors.Join(err, k.end(ctx, state, Restart))
 }
 
-// socketExists reports whether a speaker's socket is still there: one that has closed its sessions removes it.
+// socketExists reports whether a speaker's socket is still there: a speaker that closes its sessions removes it.
 func (k *Keeper) socketExists() bool {
 	_, err := os.Stat(k.opt.Socket)
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// replace ends a speaker that runs another program, so that the next one goes on where it was.
+// replace ends a speaker that runs another program, and has routers keep its routes for the next one.
 func (k *Keeper) replace(ctx context.Context, state State) error {
 	k.opt.Log.Info(fmt.Sprintf(
 		"the BGP speaker (process %d) is of another build than the installed jeoul-bgp: it is restarted, and routers keep "+
 			"the routes meanwhile where they agreed to that", state.PID), logAttrs())
 	if err := k.end(ctx, state, Restart); err != nil && ctx.Err() == nil {
-		// One that is killed says nothing to routers either.
+		// A speaker that is killed sends routers no notification either.
 		k.opt.Log.Warn(fmt.Sprintf("the BGP speaker (process %d) cannot be restarted, and is killed: %v", state.PID,
 			err), logAttrs())
 		if err := kill(ctx, state); err != nil {
@@ -385,7 +384,7 @@ func (k *Keeper) end(ctx context.Context, state State, how ShutdownMode) error {
 	return awaitEnd(ctx, state)
 }
 
-// hasExited reports whether a speaker's process has ended; one that its parent has not reaped yet has, too.
+// hasExited reports whether a speaker's process has ended; a zombie counts as ended.
 func hasExited(state State) bool {
 	start, status, err := readProcess(state.PID)
 	return err != nil || start != state.Start || status == "Z"
@@ -405,6 +404,6 @@ func (k *Keeper) Stop(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("stop the BGP speaker: %w", err)
 	}
-	// Routes that a speaker left which died, or could not remove them.
+	// A speaker that died, or that could not remove its routes, has left them.
 	return hosttable.Clean(RoutesJournal(k.opt.Socket))
 }

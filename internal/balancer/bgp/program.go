@@ -14,10 +14,10 @@ import (
 
 // Program is the program that a Keeper's speakers run.
 type Program interface {
-	// Build tells this build of the program from every other one. The error says why no speaker can be started.
+	// Build identifies this build of the program. The error says why no speaker can be started.
 	Build() (string, error)
-	// Start starts a process that speaks BGP, outlives this one, and gets the routes at a unix socket. Restarting
-	// says that routers may have kept the routes of a speaker before it.
+	// Start starts a speaker that outlives this process and takes the routes at a unix socket. restarting: routers may
+	// have kept the routes of the previous speaker.
 	Start(socket string, restarting bool) error
 }
 
@@ -33,7 +33,7 @@ type Installed struct {
 // programSuffix is the program's name behind "jeoul-".
 const programSuffix = "bgp"
 
-// Build returns the program's build, and finds the program where that has not been done yet.
+// Build returns the program's build, and looks for the program if it has not been found yet.
 func (i *Installed) Build() (string, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -20,13 +20,13 @@ import (
 	"github.com/jeoul/jeoul/internal/host/standin"
 )
 
-// Speaker has the requests that a balancer makes over the socket.
+// Speaker serves the requests that a balancer makes over the socket.
 type Speaker interface {
 	// Apply brings the speaker to another desired state.
 	Apply(Desired) error
 	// State is the speaker's state, without the fields that only its process knows.
 	State() State
-	// Changed is closed when the state may be another.
+	// Changed returns a channel that is closed when the state may have changed.
 	Changed() <-chan struct{}
 	// Shutdown ends all sessions.
 	Shutdown(ShutdownMode)
@@ -42,8 +42,8 @@ const (
 	shutdownTimeout = time.Second
 )
 
-// Listen opens the socket of a speaker, for the owner alone. One that answers there already is an error; a dead one's
-// socket is removed. Where no file can be made, another socket stands in for it, which clients find.
+// Listen opens the socket of a speaker, for the owner alone. A speaker that answers there already is an error; the
+// socket of a dead one is removed. If no file can be made, Listen opens an abstract socket, which clients find.
 func Listen(ctx context.Context, socket string) (net.Listener, error) {
 	if conn, err := standin.Dial(ctx, socket); err == nil {
 		conn.Close()
@@ -92,8 +92,8 @@ type server struct {
 	shutdownMode ShutdownMode
 }
 
-// Serve answers on the listener until the context ends or a balancer ends the speaker, and returns how it is to
-// end. Where a balancer has waited for that, it has ended.
+// Serve serves on the listener until the context ends or a balancer shuts the speaker down, and returns how the speaker
+// is to shut down. After a balancer's request, it has shut down already.
 func Serve(ctx context.Context, listener net.Listener, speaker Speaker, build string) (ShutdownMode, error) {
 	pid := os.Getpid()
 	start, err := ProcessStart(pid)
@@ -131,7 +131,7 @@ const orphanCheckInterval = 500 * time.Millisecond
 // configureTimeout is how long a speaker waits for a desired state from the balancer that has started it.
 const configureTimeout = time.Minute
 
-// watchOrphan withdraws everything where no balancer is heard for too long.
+// watchOrphan withdraws all routes when no balancer has made a request for OrphanTimeout.
 func (s *server) watchOrphan(ctx context.Context) {
 	ticks := time.NewTicker(orphanCheckInterval)
 	defer ticks.Stop()
@@ -155,7 +155,7 @@ func (s *server) watchOrphan(ctx context.Context) {
 	}
 }
 
-// handleState answers with the speaker's state, once it is another than the one that the balancer knows.
+// handleState answers with the speaker's state as soon as it differs from the one that the balancer knows.
 func (s *server) handleState(w http.ResponseWriter, r *http.Request) {
 	s.recordRequest()
 	after, _ := strconv.ParseUint(r.URL.Query().Get("after"), 10, 64)

@@ -16,7 +16,7 @@ func logAttrs() slog.Attr { return events.About{Kind: events.KindRoutes}.Attr() 
 // sessionLog logs how the sessions with the peers change.
 type sessionLog struct {
 	log *slog.Logger
-	// established is called with each session that is new; nil: nothing is.
+	// established is called after each new session; nil: no call.
 	established func()
 	known       map[string]*loggedPeer
 }
@@ -82,7 +82,7 @@ func (l *sessionLog) logPeer(h *loggedPeer, p ops.BGPPeer) {
 	}
 }
 
-// logBFD logs BFD's findings since then.
+// logBFD logs the changes of the BFD session since the last call.
 func (l *sessionLog) logBFD(h *loggedPeer, p ops.BGPPeer) {
 	if p.BFD == nil {
 		return

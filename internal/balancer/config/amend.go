@@ -17,13 +17,13 @@ import (
 
 // Amendment is a difference of a fragment.
 type Amendment struct {
-	// Put are the services that are new, or others than before, as they are in force now.
+	// Put are the new and changed services, as they are in force now.
 	Put []lb.Service
-	// Removed are the names of those that are gone.
+	// Removed are the names of the removed ones.
 	Removed []string
 }
 
-// amendment is a difference as it is read.
+// amendment is a parsed difference.
 type amendment struct {
 	services []lb.Service
 	remove   []string
@@ -45,11 +45,10 @@ var amendmentKeys = keytable.Table[amendment]{
 
 var amendmentKind = yamlfile.Kind{Noun: "a difference of a fragment", Needs: "services or remove", MaxBytes: MaxBytes}
 
-// Amend returns the configuration in which a text has changed a fragment: the text's `services` take the places of
-// those of the same names, and whose `remove` names those that are gone. A new service stands before the first of the
-// fragment whose name comes after its own. It costs little more than the services of the text: all others are known to
-// be right. The error is a yamlfile.Problems with everything that is wrong, each under the name of the fragment, and
-// its field as the text has it.
+// Amend returns the configuration in which a text has changed a fragment: its `services` replace those of the same
+// names, and its `remove` names the removed ones. A new service is inserted before the first of the fragment whose name
+// is greater. Only the services of the text are checked: all others are known to be valid. The error is a
+// yamlfile.Problems with all mistakes, each under the name of the fragment and its field in the text.
 func (c *Config) Amend(source Source) (*Config, Amendment, error) {
 	part, read := yamlfile.NewFile(source.Name), amendment{}
 	if root := part.Document(source.Data, amendmentKind); root != nil {
@@ -67,7 +66,7 @@ func (c *Config) Amend(source Source) (*Config, Amendment, error) {
 	return made, difference, nil
 }
 
-// placeOf returns where the services of a fragment are, or would be.
+// placeOf returns the indices of a fragment's services, or those at which they would be.
 func (c *Config) placeOf(name string) (first, last int) {
 	n, there := c.findFragment(name)
 	end := func(n int) int {
@@ -82,7 +81,7 @@ func (c *Config) placeOf(name string) (first, last int) {
 	return end(n), end(n + 1)
 }
 
-// findFragment returns which fragment has a name, or would have.
+// findFragment returns the index of the fragment with a name, or that at which it would be.
 func (c *Config) findFragment(name string) (n int, there bool) {
 	return slices.BinarySearchFunc(c.fragments, name, func(f fragment, name string) int {
 		return cmp.Compare(f.name, name)
@@ -96,7 +95,7 @@ type amender struct {
 	// The fragment's services are those from first up to last.
 	first, last int
 	read        amendment
-	// put are the services of the text by their names, and gone the names of those that are taken away.
+	// put are the services of the text by their names, and gone the names of the removed ones.
 	put  map[string]int
 	gone map[string]bool
 }
@@ -126,8 +125,8 @@ func (a *amender) indexNames(f *yamlfile.File) {
 	}
 }
 
-// check checks the services of the text behind all others, as a fragment of their own. In the places of those that they
-// replace, and of those that are taken away, is nothing.
+// check checks the services of the text behind all others, as a fragment of their own. The services that they replace,
+// and removed ones, are left empty.
 func (a *amender) check(part *yamlfile.File) *parser {
 	c := a.before
 	p := &parser{File: c.file.Alone(), cfg: &Config{}, old: len(c.Services), oldVIPs: map[netip.Addr]bool{}}
@@ -240,7 +239,7 @@ func (a *amender) warnings(p *parser, list []lb.Service) yamlfile.Problems {
 		at[s.Name] = i
 	}
 	var all yamlfile.Problems
-	// take takes a warning about a service of a list, which is not new where replaced says so.
+	// take copies a warning about a service of a list; old: the list is the previous one.
 	take := func(w yamlfile.Problem, services []lb.Service, old bool) {
 		i, rest, ok := yamlfile.ElementOf(w.Field, "services")
 		switch {
@@ -283,8 +282,7 @@ func (p *parser) checkOld(fresh map[netip.Addr]int) {
 	}
 }
 
-// WriteService returns the text of a service as WriteFragment has it among those of its owner, without FragmentHead
-// before it.
+// WriteService returns the text of a service in the form of WriteFragment, without FragmentHead.
 func WriteService(c *Config, s lb.Service) ([]byte, error) {
 	only := Config{Services: []lb.Service{withoutDefaults(c, s)}}
 	text, err := yamlfile.Encode(keytable.Write(fragmentKeys, &only))
@@ -294,7 +292,7 @@ func WriteService(c *Config, s lb.Service) ([]byte, error) {
 	return bytes.TrimPrefix(text, []byte(FragmentHead)), nil
 }
 
-// WriteServices returns the texts of services as WriteService does, of many in one go: a writer of YAML for each would
+// WriteServices returns the texts of services as WriteService does, by one YAML encoder for all: one for each would
 // take more memory than all texts.
 func WriteServices(c *Config, services []lb.Service) ([][]byte, error) {
 	if len(services) == 0 {
@@ -320,8 +318,8 @@ func WriteServices(c *Config, services []lb.Service) ([][]byte, error) {
 	return texts, nil
 }
 
-// itemsOf takes a list apart that encode has written: the lines of an item but for its first one are further in. Each
-// has memory of its own, because it may be kept for longer than the others.
+// itemsOf splits a list that encode has written, by indentation. Each item has memory of its own, because it may be
+// kept for longer than the others.
 func itemsOf(list []byte) (items [][]byte) {
 	begin, at := 0, 0
 	for line := range bytes.Lines(list) {
@@ -333,11 +331,11 @@ func itemsOf(list []byte) (items [][]byte) {
 	return append(items, bytes.Clone(list[begin:at]))
 }
 
-// FragmentHead stands before the services of a fragment as WriteFragment has it.
+// FragmentHead precedes the services in a text of WriteFragment.
 const FragmentHead = "services:\n"
 
-// WriteAmendment returns the text of a difference of which the texts of the services are given, as WriteService returns
-// them; Amend reads it.
+// WriteAmendment returns the text of a difference, for Amend, from the texts of its services as WriteService returns
+// them.
 func WriteAmendment(services [][]byte, removed []string) ([]byte, error) {
 	var text []byte
 	if len(services) > 0 {

@@ -40,7 +40,7 @@ var wellKnown = map[string]lb.Community{
 	"no-export-subconfed": "65535:65283", "no-peer": "65535:65284",
 }
 
-// autonomousSystem is an AS number (RFC 6793), none of those that stand for something else.
+// autonomousSystem is an AS number (RFC 6793), but none of the reserved ones.
 var autonomousSystem = keytable.Scalar[uint32]{
 	Parse: func(text string) (uint32, string) {
 		n, err := strconv.ParseUint(text, 10, 32)
@@ -109,7 +109,7 @@ var peerAddress = keytable.Scalar[netip.Addr]{
 	Schema: hostAddress.Schema,
 }
 
-// community is a mark of a route.
+// community is a community of a route.
 var community = keytable.Scalar[lb.Community]{
 	Parse: func(text string) (lb.Community, string) {
 		if c, known := wellKnown[strings.ToLower(text)]; known {
@@ -135,11 +135,11 @@ var community = keytable.Scalar[lb.Community]{
 	Schema: map[string]any{"type": "string", "pattern": "^([0-9]+:[0-9]+(:[0-9]+)?|[a-zA-Z-]+)$"},
 }
 
-// Hidden stands in the place of a secret where a configuration is shown.
+// Hidden replaces a secret in a configuration that is shown.
 const Hidden = "(hidden)"
 
-// WithoutSecrets returns a copy whose secrets are Hidden, for those who may read a configuration. Written, it is
-// refused as a configuration where it has one: nothing that was shown replaces a secret.
+// WithoutSecrets returns a copy whose secrets are Hidden, to be shown. A configuration with a Hidden secret is refused,
+// so that writing back what was shown loses no secret.
 func WithoutSecrets(c *Config) *Config {
 	shown := *c
 	shown.BGP.Peers = slices.Clone(c.BGP.Peers)
@@ -151,7 +151,7 @@ func WithoutSecrets(c *Config) *Config {
 	return &shown
 }
 
-// password signs the segments of a session.
+// password is the TCP MD5 password of a session (RFC 2385).
 var password = keytable.Scalar[string]{
 	Parse: func(text string) (string, string) {
 		if text == Hidden {
@@ -304,7 +304,7 @@ func PeerField(i int, name string) string {
 	return yamlfile.Join(yamlfile.Element("bgp.peers", i), name)
 }
 
-// checkBGP looks at each peer's fields among themselves, and at the services that are announced.
+// checkBGP checks each peer's fields against each other, and the announced services.
 func (p *parser) checkBGP(vips map[netip.Addr]int) {
 	p.checkSpeaker()
 	if !p.cfg.BGP.On() { // not there, or reported before
@@ -372,7 +372,7 @@ func optional(n *uint32) string {
 	return strconv.FormatUint(uint64(*n), 10)
 }
 
-// checkPeer refuses settings of a peer that contradict one another, or with which no session could come about.
+// checkPeer refuses settings of a peer that contradict one another, or with which no session could be established.
 func (p *parser) checkPeer(i int, vips map[netip.Addr]int) {
 	peer, own := p.cfg.BGP.Peers[i], p.cfg.BGP.ASN
 	if vip, is := vips[peer.Address]; is {
@@ -414,7 +414,7 @@ func (p *parser) checkPeer(i int, vips map[netip.Addr]int) {
 	p.checkNextHops(i)
 }
 
-// checkNextHops finds that each family that is announced has somewhere to go.
+// checkNextHops refuses a peer without a next hop for an announced family.
 func (p *parser) checkNextHops(i int) {
 	peer := p.cfg.BGP.Peers[i]
 	families := map[lb.Family]bool{}

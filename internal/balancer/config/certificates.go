@@ -15,19 +15,19 @@ import (
 // errNoAuthorities is the error of a file of authorities that has none.
 var errNoAuthorities = errors.New("there is no certificate in it; write the authorities' as PEM")
 
-// CheckCertificates finds the files of the services' certificates and authorities that a proxy cannot use: those
-// that cannot be read, without a certificate or its key, or with another one's key. It warns of certificates that are
-// out of date, with which a proxy serves clients that do not mind. It reads the files by read: this package reads none.
+// CheckCertificates reports the files of the services' certificates and authorities that a proxy cannot use: unreadable
+// files, files without a certificate or its key, or with another certificate's key. It warns of expired certificates,
+// which a proxy still serves. It reads the files by read: this package does no I/O.
 func (c *Config) CheckCertificates(read func(path string) ([]byte, error), now time.Time) (problems,
 	warnings yamlfile.Problems) {
 	known := map[string]fileResult{}
-	look := func(field, path string, judge func([]byte, time.Time) fileResult) {
+	look := func(field, path string, check func([]byte, time.Time) fileResult) {
 		result, done := known[path]
 		if !done {
 			if data, err := read(path); err != nil {
 				result.err = err
 			} else {
-				result = judge(data, now)
+				result = check(data, now)
 			}
 			known[path] = result
 		}
@@ -78,7 +78,7 @@ func checkCertificate(data []byte, now time.Time) fileResult {
 	return fileResult{}
 }
 
-// nameOf is the name by which a person knows a certificate.
+// nameOf returns the name of a certificate for messages.
 func nameOf(leaf *x509.Certificate) string {
 	if len(leaf.DNSNames) > 0 {
 		return leaf.DNSNames[0]

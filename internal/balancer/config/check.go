@@ -8,7 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// check checks fields against one another. Values that were refused before are zero by now, and left out.
+// check checks fields against one another. Refused values are zero, and are skipped.
 func (p *parser) check() {
 	p.fillPorts()
 	p.checkAPI()
@@ -39,7 +39,7 @@ func (p *parser) check() {
 	p.checkMembers(vips)
 }
 
-// checkNames looks at the names and places of services, and returns the VIPs, with the first service of each.
+// checkNames checks the names and endpoints of services, and returns the VIPs, with the first service of each.
 func (p *parser) checkNames() map[netip.Addr]int {
 	names, keys := make(map[string]int, len(p.cfg.Services)), make(map[lb.ServiceKey]int, len(p.cfg.Services))
 	vips, newVIPs := make(map[netip.Addr]int, len(p.cfg.Services)), map[netip.Addr]int{}
@@ -77,8 +77,8 @@ func (p *parser) fillPorts() {
 	}
 }
 
-// checkBackends looks at the backends of a service among themselves. There may be a
-// hundred thousand in a file: a field's path is made where there is something to say.
+// checkBackends checks the backends of a service against each other. There may be a hundred thousand in a file, so a
+// field's path is built only for a message.
 func (p *parser) checkBackends(i int, vips map[netip.Addr]int) {
 	s := p.cfg.Services[i]
 	names, addresses := make(map[string]int, len(s.Backends)), make(map[netip.AddrPort]int, len(s.Backends))
@@ -98,9 +98,8 @@ func (p *parser) checkBackends(i int, vips map[netip.Addr]int) {
 	}
 }
 
-// checkAddress looks at a backend's address among the others of its service, by
-// their number, and the VIPs. Where ports are translated, two on one host differ by
-// theirs.
+// checkAddress refuses a backend's address that another backend of its service has, or that is a VIP. If ports are
+// translated, two backends on one host differ by their ports.
 func (p *parser) checkAddress(i, j int, addresses map[netip.AddrPort]int, vips map[netip.Addr]int) {
 	s := p.cfg.Services[i]
 	b := s.Backends[j]
@@ -123,7 +122,7 @@ func (p *parser) checkAddress(i, j int, addresses map[netip.AddrPort]int, vips m
 	}
 }
 
-// checkLocal refuses backends that no socket of this host can be given in the place of the VIP.
+// checkLocal refuses backends to which sockets of this host cannot be redirected.
 func (p *parser) checkLocal() {
 	if !p.cfg.Local.On {
 		return

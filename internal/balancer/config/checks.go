@@ -58,7 +58,7 @@ func execOf(c *lb.Check) *lb.ExecCheck {
 	return c.Exec
 }
 
-// writesTLS reports whether a check has more to say of TLS than its type does.
+// writesTLS reports whether a check has settings of TLS beyond its type.
 func writesTLS(c *lb.Check) bool {
 	return c.TLS != nil && (c.Type != lb.CheckTLS || *c.TLS != lb.TLSCheck{})
 }
@@ -98,7 +98,7 @@ func (c *Config) CheckField(i, k int) string {
 	return yamlfile.Element(ServiceField(i, "checks"), k)
 }
 
-// checkChecks looks at the checks of a service.
+// checkChecks checks the health checks of a service.
 func (p *parser) checkChecks(i int) {
 	s := &p.cfg.Services[i]
 	if field := ServiceField(i, "check"); p.Written(field) && p.Written(ServiceField(i, "checks")) {
@@ -131,8 +131,8 @@ func (p *parser) checkChecks(i int) {
 	p.checkBackups(i)
 }
 
-// checkOnDown checks the policy for flows of a failing backend. The connections of one that is ejected go on in any
-// case, so that without a check the key has no effect on TCP.
+// checkOnDown checks the policy for flows of a failing backend. The connections of an ejected backend always go on, so
+// that without a check the key has no effect on TCP.
 func (p *parser) checkOnDown(i int) {
 	s, field := &p.cfg.Services[i], ServiceField(i, "on_down")
 	switch {
@@ -161,7 +161,7 @@ const (
 	maxSlowStart = time.Hour
 )
 
-// checkSlowStart refuses it where shares have no meaning.
+// checkSlowStart refuses a slow start with schedulers that have no shares.
 func (p *parser) checkSlowStart(i int) {
 	s, field := p.cfg.Services[i], ServiceField(i, "slow_start")
 	if s.SlowStart == 0 || p.Bad(field) || p.Bad(ServiceField(i, "scheduler")) || s.Scheduler.Weighted() {
@@ -326,7 +326,7 @@ func (p *parser) checkContent(c lb.Check, field string) {
 	}
 }
 
-// checkBackups refuses backups that would not be any.
+// checkBackups refuses backups without effect.
 func (p *parser) checkBackups(i int) {
 	s := p.cfg.Services[i]
 	backups := 0

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config reads the YAML that a person writes and checks it into the desired state of a balancer. The result can
-// be used as it stands, as far as the file alone can tell; properties of the machine (is there such an interface, is
-// the backend on its subnet) are checked by others, who can point at the same lines through Config.At.
+// Package config parses and checks the YAML of a configuration into the desired state of a balancer. The result is
+// valid as far as the file alone can tell; other packages check properties of the machine (whether the interface
+// exists, or the backend is on its subnet), and refer to the same lines by Config.At.
 package config
 
 import (
@@ -16,15 +16,15 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// DefaultSocket is where the daemon answers unless told otherwise.
+// DefaultSocket is the default path of the daemon's socket.
 const DefaultSocket = "/run/jeoul/jeoul.sock"
 
 // Config is a checked configuration.
 type Config struct {
 	// File is the name that the configuration was read under.
 	File string
-	// Interfaces take the packets, at least one, each once; the first carries the
-	// VIPs. Their names only are checked here.
+	// Interfaces are the interfaces of the data plane, at least one, each once; the first carries the VIPs. Only their
+	// names are checked here.
 	Interfaces []string
 	Hook       lb.Hook
 	// Socket is the absolute path of the unix socket of the API.
@@ -33,30 +33,30 @@ type Config struct {
 	Survive Survive
 	// Orphan is how long the data plane forwards without a process; 0 is for ever.
 	Orphan time.Duration
-	// TableSize is the number of slots, a prime, of the hash tables of services that do not say; 0: by the number of
-	// each one's backends. The size in force is in each service's own field.
+	// TableSize is the default number of slots, a prime, of services' hash tables; 0: by the number of the service's
+	// backends. The size in force is in each service's own field.
 	TableSize  uint32
 	Metrics    Metrics
 	API        API
 	Flows      Flows
 	Transition Transition
-	// FullNAT has no addresses where no service has that mode.
+	// FullNAT has no addresses if no service has that mode.
 	FullNAT FullNAT
 	Local   Local
 	// Proxy has the settings that all services of mode proxy share.
 	Proxy lb.ProxyEngine
-	// BGP has no ASN where no VIP is announced to routers.
+	// BGP has no ASN if no VIP is announced to routers.
 	BGP lb.BGP
-	// VRRP has no ID where the VIPs are this balancer's alone.
+	// VRRP has no ID if the VIPs are not shared by it.
 	VRRP lb.VRRP
-	// Members has no address to listen on where there are none.
+	// Members has no address to listen on if there are none.
 	Members  lb.MembersConfig
 	Services []lb.Service
-	// Warnings name settings that work and are hardly meant.
+	// Warnings name settings that work but are probably mistakes.
 	Warnings yamlfile.Problems
 
 	file *yamlfile.File
-	// spareFullNAT is the file's pool of full NAT where no service uses it.
+	// spareFullNAT is the file's pool of full NAT if no service uses it.
 	spareFullNAT FullNAT
 	// fragments are in the order of their services, which follow those of the file.
 	fragments []fragment
@@ -71,20 +71,19 @@ type fragment struct {
 // FileOwner is the owner of the services that the configuration file has.
 const FileOwner = "file"
 
-// Metrics is how the balancer shows itself to Prometheus.
+// Metrics configures the endpoint for Prometheus.
 type Metrics struct {
-	// Listen is the TCP address of scrapes; invalid: they are answered on the unix socket only.
+	// Listen is the TCP address of scrapes; invalid: only the unix socket answers them.
 	Listen netip.AddrPort
 	// Backends is the number of backends, of all services, up to which each has series of its own.
 	Backends uint32
 }
 
-// DefaultMetricsBackends is Metrics.Backends of a file that does not say: with ten series each,
-// a page of some five megabytes.
+// DefaultMetricsBackends is the default of Metrics.Backends: with ten series each, a scrape has some five megabytes.
 const DefaultMetricsBackends = 5000
 
-// DefaultOrphan is long enough for a person to be called and to start the daemon again. Until then only packets to
-// backends that die meanwhile are lost; after it, all are.
+// DefaultOrphan is long enough to alert a person who starts the daemon again. Until then only packets to backends that
+// fail meanwhile are lost; after it, all are.
 const DefaultOrphan = time.Hour
 
 // minOrphan is longer than a busy machine holds a daemon up.
@@ -93,7 +92,7 @@ const minOrphan = 5 * time.Second
 // Survive reports whether the data plane outlives the daemon's process.
 type Survive string
 
-// SurviveAuto is where that can be, SurviveAlways that nothing starts where it cannot.
+// With SurviveAuto, it outlives it if that is possible; with SurviveAlways, the daemon does not start if it is not.
 const (
 	SurviveAuto   Survive = "auto"
 	SurviveAlways Survive = "always"
@@ -110,18 +109,18 @@ func (s *Survive) UnmarshalText(text []byte) error {
 	return fmt.Errorf("unknown word %q: use auto, always or never", text)
 }
 
-// API is how the balancer answers over TCP; on its unix socket it always does.
+// API configures the API over TCP; on its unix socket it is always served.
 type API struct {
 	// Listen is the TCP address; invalid: there is none, and the rest is empty.
 	Listen netip.AddrPort
-	// Certificate and Key are paths of the server's own, as PEM.
+	// Certificate and Key are the paths of the server's certificate and key, as PEM.
 	Certificate, Key string
 	// Tokens is the path of the file of tokens; empty: there are none.
 	Tokens string
 	// ClientCA is the path of the authorities of client certificates, as PEM; empty: none is
 	// accepted.
 	ClientCA string
-	// Clients are the subjects of client certificates with their roles; the first that fits counts.
+	// Clients are the subjects of client certificates with their roles; the first match counts.
 	Clients []APIClient
 }
 
@@ -139,18 +138,16 @@ func (s Subject) String() string { return s.Attribute + "=" + s.Value }
 
 // Flows bounds the tables of flows.
 type Flows struct {
-	// Limit is how many proven flows are remembered at a time: those whose client
-	// has shown that it is where it says. 0, where the file does not say, leaves it to
-	// the data plane: lb.DefaultFlowLimit where a service remembers each flow, and
-	// lb.DefaultPinLimit elsewhere.
+	// Limit bounds the proven flows. 0, the default, leaves it to the data plane: lb.DefaultFlowLimit if a service
+	// remembers each flow, otherwise lb.DefaultPinLimit.
 	Limit uint32
-	// Unproven is how many others are, in a table of their own.
+	// Unproven bounds the unproven flows, which have a table of their own.
 	Unproven uint32
 	Timeouts lb.Timeouts
 }
 
-// Transition is how long, after the last change of a service's backends, flows
-// that are not remembered are sent where they went before.
+// Transition is how long, after the last change of a service's backends, flows that are not remembered keep their
+// previous backend.
 type Transition struct{ TCP, UDP time.Duration }
 
 // defaultUnproven is the limit of unproven flows where the file has none.
@@ -159,10 +156,10 @@ func (f *Flows) defaultUnproven() uint32 { return min(lb.DefaultUnprovenLimit, f
 // limit is how many proven flows services that remember each can have.
 func (f *Flows) limit() uint32 { return cmp.Or(f.Limit, lb.DefaultFlowLimit) }
 
-// Local is how clients on the balancer's own host are served.
+// Local configures the service for clients on the balancer's own host.
 type Local struct {
 	On bool
-	// Cgroup is the directory of the control group whose sockets are; empty: the root's.
+	// Cgroup is the directory of the control group whose sockets are served; empty: the root's.
 	Cgroup string
 }
 
@@ -177,13 +174,13 @@ func (l Local) Field() string {
 // PoolAddress is an address that full NAT sends from.
 type PoolAddress struct {
 	Address netip.Addr
-	// Member is the address of the member whose it is; zero: this balancer's.
+	// Member is the address of the member that owns it; zero: this balancer owns it.
 	Member netip.Addr
 }
 
-// FullNAT is where full NAT takes the source of a flow from.
+// FullNAT is the pool of source addresses and ports of full NAT.
 type FullNAT struct {
-	// Addresses are of either family: the balancer's own, and those of other members.
+	// Addresses are the balancer's own and other members', of either family.
 	Addresses []PoolAddress
 	// FirstPort to LastPort, both included, belong to full NAT on each address.
 	FirstPort, LastPort uint16
@@ -243,10 +240,9 @@ func (c *Config) Owner(i int) string {
 type parser struct {
 	*yamlfile.File
 	cfg *Config
-	// The services before old are known to be right among themselves, and have their defaults; those that were removed
-	// have no name.
+	// The services before old are checked already, and have their defaults; removed ones have no name.
 	old int
-	// oldVIPs are the VIPs of those that were there, which are known to be no backend's address before old.
+	// oldVIPs are the VIPs of the services before old, none of which is the address of one of their backends.
 	oldVIPs map[netip.Addr]bool
 }
 
@@ -256,8 +252,8 @@ func (p *parser) hasProblem(i, j int, name string) bool {
 	return p.AnyBad() && p.Bad(BackendField(i, j, name))
 }
 
-// claim notes where a value was first seen; duplicate is true, with that place, where it
-// was before.
+// claim records the place at which a value was first seen; if it was seen before, it returns that place and duplicate
+// is true.
 func claim[K comparable, V any](seen map[K]V, value K, at V) (first V, duplicate bool) {
 	if first, duplicate = seen[value]; !duplicate {
 		seen[value] = at
@@ -272,7 +268,7 @@ func family(addr netip.Addr) string {
 	return "IPv6"
 }
 
-// warn reports a setting that works but is hardly meant.
+// warn reports a setting that works but is probably a mistake.
 func (p *parser) warn(field, format string, args ...any) {
 	p.cfg.Warnings = append(p.cfg.Warnings, p.At(field, format, args...))
 }

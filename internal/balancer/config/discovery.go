@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// maxStale is the length of a vacation: a person has noticed by then.
+	// maxStale is the longest time for which a stale set may be used.
 	maxStale = 30 * 24 * time.Hour
-	// maxNameServers is far more than the C library asks (MAXNS, 3).
+	// maxNameServers is far more than the C library uses (MAXNS, 3).
 	maxNameServers = 8
 	maxDomainName  = 254
 )
 
-// unlessEmpty is a key whose value stays zero where the default is written, or nothing is.
+// unlessEmpty is a key whose value stays zero if the default or nothing is written.
 func unlessEmpty[T any, V comparable](at func(*T) *V, scalar keytable.Scalar[V], usual V) keytable.Value[T] {
 	return keytable.Computed(func(t *T) (V, bool) { return *at(t), *at(t) != *new(V) },
 		func(t *T, value V) {
@@ -36,7 +36,7 @@ var domainName = text("a name of the DNS",
 	`^([A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?\.?$`,
 	"is not a name of the DNS; write one such as web.example.com", maxDomainName)
 
-// nameServer is the address of a name server, with its port where that is not 53.
+// nameServer is the address of a name server, with its port unless that is 53.
 var nameServer = keytable.Scalar[netip.AddrPort]{
 	Parse: func(text string) (netip.AddrPort, string) {
 		at, err := netip.ParseAddrPort(text)
@@ -87,10 +87,9 @@ type RefusedBackend struct {
 	Reason string
 }
 
-// WithDiscovered returns the configuration with the backends that were found for its services behind their own, in the
-// order of the origins, and those of them that cannot be, each with the cause. Nothing that a file has is refused
-// because of discovered backends. unfit, which may be nil, returns a further reason for which a backend cannot be one
-// of its service; "" if there is none.
+// WithDiscovered returns the configuration with the discovered backends behind the configured ones, in the order of the
+// origins, and the refused ones, each with the cause. Configured backends are never refused because of discovered ones.
+// unsupported, which may be nil, returns a further reason to refuse a backend; "" if there is none.
 func (c *Config) WithDiscovered(found []lb.Discovered, unsupported func(lb.Service, lb.Backend) string) (
 	*Config, []RefusedBackend,
 ) {
@@ -139,8 +138,8 @@ func endpointOf(s lb.Service, b lb.Backend) endpoint {
 	return endpoint{netip.AddrPortFrom(b.Address, b.Port), s.Protocol}
 }
 
-// placeOf is the key that no two backends of a service may share: where ports need not be the service's, two on one
-// host differ by theirs, but in a group of persistence.
+// placeOf returns the key that no two backends of a service may share: the address, and the port if ports may differ
+// from the service's, except in a group of persistence.
 func placeOf(s *lb.Service, b lb.Backend) netip.AddrPort {
 	if !s.Mode.KeepsPort() && s.Persistence.Group == "" {
 		return netip.AddrPortFrom(b.Address, b.Port)

@@ -29,7 +29,7 @@ const (
 	fieldEstablished = "flows.timeouts.established"
 )
 
-// checkFlows looks at the flows as a whole, and gives each service its window.
+// checkFlows checks the settings of flows, and sets each service's transition time.
 func (p *parser) checkFlows() {
 	flows, limit := &p.cfg.Flows, p.flowLimit()
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// maxPool bounds the addresses: each is put on the interface and announced.
+// maxPool bounds the addresses: each is added to the interface and announced.
 const maxPool = 64
 
 const fieldPool = "fullnat.addresses"
@@ -75,7 +75,7 @@ func poolField(i int, name string) string {
 	return yamlfile.Join(yamlfile.Element(fieldPool, i), name)
 }
 
-// checkPool looks at the pool beside the services.
+// checkPool checks the pool against the services.
 func (p *parser) checkPool(vips map[netip.Addr]int) {
 	backends := map[netip.Addr]string{}
 	for _, a := range p.cfg.FullNAT.Addresses {
@@ -113,7 +113,7 @@ func (p *parser) checkPool(vips map[netip.Addr]int) {
 	p.checkPoolFamilies()
 }
 
-// checkPoolMembers looks at whose the addresses are.
+// checkPoolMembers checks the owners of the addresses.
 func (p *parser) checkPoolMembers() {
 	pool, m := p.cfg.FullNAT.Addresses, p.cfg.Members
 	divided := slices.IndexFunc(pool, func(a PoolAddress) bool { return a.Member.IsValid() })
@@ -174,8 +174,8 @@ func (p *parser) checkPoolFamilies() {
 	}
 }
 
-// poolHas reports whether the pool has an address of a family that is this balancer's, and of other members. One that
-// was refused may have been meant for either.
+// poolHas reports whether the pool has addresses of a family that this balancer owns, and that other members own. A
+// refused address counts as both.
 func (p *parser) poolHas(four bool) (own, others bool) {
 	for i, a := range p.cfg.FullNAT.Addresses {
 		refused := p.Bad(poolField(i, "address")) || p.Bad(poolField(i, "member")) ||

@@ -8,8 +8,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// checkGroups looks at the services that share a persistence: a client must be the same to all
-// of them, for as long, and a host one backend of each.
+// checkGroups checks the services of a persistence group: they must have the same prefix and timeout, and a host must
+// be one backend of each.
 func (p *parser) checkGroups() {
 	first := map[string]int{}
 	for i := range p.cfg.Services {
@@ -49,7 +49,7 @@ func (p *parser) checkMember(i, leader int) {
 	}
 }
 
-// badPersistence reports whether something about it was refused already.
+// badPersistence reports whether the service's persistence was refused already.
 func (p *parser) badPersistence(i int) bool {
 	return p.Bad(ServiceField(i, "persistence.timeout")) || p.Bad(ServiceField(i, "persistence.prefix")) ||
 		p.cfg.Services[i].Persistence == lb.Persistence{}

@@ -37,7 +37,7 @@ const maxClients = 65_536
 // maxUntranslated bounds the networks that a service can leave untranslated.
 const maxUntranslated = 64
 
-// clientNetworks is a list of networks of clients; absent says which stand for none.
+// clientNetworks is a list of networks of clients; absent is the documented default.
 func clientNetworks(at func(*lb.Service) *[]netip.Prefix, absent string) keytable.Value[lb.Service] {
 	return keytable.Items(at, network, "network",
 		keytable.Length{Max: maxClients, Empty: "name a network, or remove the line",
@@ -451,7 +451,7 @@ var limitKeys = keytable.Table[lb.Limits]{
 		}, keytable.Word(lb.RefuseByDrop, lb.RefuseByReset), fmt.Sprintf("`%s`", lb.RefuseByDrop))},
 }
 
-// proxyKeys are the keys of `proxy` of a service; proxyNeeds has which of them need HTTP.
+// proxyKeys are the keys of `proxy` of a service.
 var proxyKeys = keytable.Table[lb.Proxy]{
 	{Name: "speaks",
 		What: "The application protocol that the proxy parses: none (`tcp`) or HTTP (`http`: HTTP/1.1, and HTTP/2 over TLS).",
@@ -638,7 +638,7 @@ var dockerOriginKeys = append(keytable.Table[lb.DockerOrigin]{
 			"the only one of each container")},
 }, keepingKeys(func(d *lb.DockerOrigin) *lb.OriginLimits { return &d.OriginLimits })...)
 
-// keepingKeys are the keys that bound the sets that are taken of an origin.
+// keepingKeys are the keys that bound the sets of an origin.
 func keepingKeys[T any](at func(*T) *lb.OriginLimits) keytable.Table[T] {
 	return keytable.Table[T]{
 		{Name: "stale",

@@ -15,8 +15,7 @@ const (
 	maxRate = 10_000_000
 	// maxConnections is as many connections as can be remembered.
 	maxConnections = maxFlowLimit
-	// burstTime is the part of a second's connections that may come at once where a
-	// file does not say.
+	// burstTime is the divisor of the rate that gives the default burst.
 	burstTime = 10
 )
 
@@ -36,7 +35,7 @@ func (p *parser) checkLimits(i int) {
 	}
 }
 
-// checkThresholds looks at a backend's.
+// checkThresholds checks a backend's thresholds.
 func (p *parser) checkThresholds(i, j int) {
 	b := p.cfg.Services[i].Backends[j]
 	switch {
@@ -53,7 +52,7 @@ func (p *parser) checkThresholds(i, j int) {
 	}
 }
 
-// checkRoom warns of a number of flows that is never reached.
+// checkRoom warns of a limit of flows that is never reached.
 func (p *parser) checkRoom(field string, flows uint32) {
 	if flows > p.flowLimit() && !p.Bad(field) {
 		p.warn(field,
@@ -78,8 +77,7 @@ func (p *parser) checkRate(i int) {
 	}
 }
 
-// checkPersistence looks at the prefix beside the VIP, whose family is that of the
-// clients.
+// checkPersistence checks the prefix against the VIP's family, which is that of the clients.
 func (p *parser) checkPersistence(i int) {
 	s, field := &p.cfg.Services[i], ServiceField(i, "persistence.prefix")
 	if !s.VIP.IsValid() || p.Bad(field) {

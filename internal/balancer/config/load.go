@@ -94,8 +94,8 @@ func CheckFragmentName(name string) error {
 }
 
 // Merge checks a file and fragments together into one configuration: the rules among the services of a file hold among
-// those of all. A fragment without content has no services. The error is a yamlfile.Problems with everything that is
-// wrong, each under the name of its source.
+// those of all. A fragment without content has no services. The error is a yamlfile.Problems with all mistakes, each
+// under the name of its source.
 func Merge(file Source, fragments ...Source) (*Config, error) {
 	p := &parser{File: yamlfile.NewFile(file.Name), cfg: New()}
 	p.cfg.File, p.cfg.file = file.Name, p.File
@@ -122,7 +122,7 @@ func Merge(file Source, fragments ...Source) (*Config, error) {
 	return p.cfg, nil
 }
 
-// add reads a fragment, whose services follow those that are there.
+// add parses a fragment, whose services follow the present ones.
 func (p *parser) add(source Source) {
 	part, read := yamlfile.NewFile(source.Name), New()
 	if !blank(source.Data) {
@@ -210,8 +210,7 @@ func checkList(f *yamlfile.File, list []lb.Backend) {
 	}
 }
 
-// noBackends reports whether a document is just the list of none: a program says so, and no file that is half written
-// does.
+// noBackends reports whether a document is an explicit empty list, which a half-written file cannot be.
 func noBackends(root *yaml.Node) bool {
 	return root.Kind == yaml.MappingNode && len(root.Content) == 2 && root.Content[0].Value == "backends" &&
 		root.Content[1].Kind == yaml.SequenceNode && len(root.Content[1].Content) == 0

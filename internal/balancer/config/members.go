@@ -63,7 +63,7 @@ var membersKeys = keytable.Table[lb.MembersConfig]{
 		}, keytable.Number[uint16](1, 65535), "the one after that of `listen`")},
 }
 
-// checkMembers looks at the fields among themselves.
+// checkMembers checks the fields against each other.
 func (p *parser) checkMembers(vips map[netip.Addr]int) {
 	m := p.cfg.Members
 	if !m.Listen.IsValid() { // absent members have no defaults

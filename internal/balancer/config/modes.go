@@ -103,7 +103,7 @@ func (p *parser) checkMSS(i int) {
 	}
 }
 
-// checkUntranslated refuses exceptions from a translation that is not made, and those of the other family, to which no
+// checkUntranslated refuses exceptions in modes without translation, and exceptions of the other family, to which no
 // backend sends.
 func (p *parser) checkUntranslated(i int) {
 	s := p.cfg.Services[i]
@@ -119,8 +119,8 @@ func (p *parser) checkUntranslated(i int) {
 	p.checkFamilies(field, s.VIP, s.Untranslated)
 }
 
-// checkHairpin refuses a policy for clients whose backends answer them directly in modes in which that is no trouble:
-// the backends have the VIP, or know no client.
+// checkHairpin refuses a hairpin policy in modes that need none, because the backends have the VIP or do not see the
+// client's address.
 func (p *parser) checkHairpin(i int) {
 	s, field := p.cfg.Services[i], ServiceField(i, "hairpin")
 	if !s.Mode.RepliesByEndpoint() && p.Written(field) && !p.Bad(ServiceField(i, "mode")) && !p.Bad(field) {

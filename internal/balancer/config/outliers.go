@@ -30,7 +30,7 @@ func defaultMaxPause(o lb.Outliers) time.Duration {
 	return max(lb.DefaultOutlierLongestPause, o.Pause)
 }
 
-// checkOutliers sets the defaults, and refuses settings by which nothing can be judged.
+// checkOutliers sets the defaults, and refuses settings with which no backend can be ejected.
 func (p *parser) checkOutliers(i int) {
 	s, field := &p.cfg.Services[i], ServiceField(i, "outliers")
 	o := &s.Outliers

@@ -56,7 +56,7 @@ var packetKeys = []struct{ name, why string }{
 	{"limits.refuse", "what is beyond a limit of the proxy waits in the kernel's queue"},
 }
 
-// refusePacketKeys refuses keys that mean nothing to a proxy.
+// refusePacketKeys refuses keys that have no effect in mode proxy.
 func (p *parser) refusePacketKeys(i int) {
 	s := &p.cfg.Services[i]
 	for _, key := range packetKeys {
@@ -85,7 +85,7 @@ func proxyField(i int, name string) string {
 	return yamlfile.Join(ServiceField(i, "proxy"), name)
 }
 
-// checkProxyTLS refuses keys that only TLS gives a meaning, where there is none.
+// checkProxyTLS refuses keys that need TLS in a service without it.
 func (p *parser) checkProxyTLS(i int) {
 	proxy, field := p.cfg.Services[i].Proxy, func(name string) string { return proxyField(i, name) }
 	if p.Bad(field("certificates")) {
@@ -110,7 +110,7 @@ var needHTTP = []string{"http2", "routes", "forwarded_for", "security_headers", 
 	"redirect_tls", "cookie",
 	"timeouts.request", "timeouts.keep_alive"}
 
-// checkProxyHTTP refuses keys that act on requests where none are understood.
+// checkProxyHTTP refuses keys that need HTTP in a service without it.
 func (p *parser) checkProxyHTTP(i int) {
 	if p.cfg.Services[i].Proxy.Speaks == lb.SpeaksHTTP || p.Bad(proxyField(i, "speaks")) {
 		return
@@ -123,7 +123,7 @@ func (p *parser) checkProxyHTTP(i int) {
 	}
 }
 
-// checkRoutes looks at routes beside the backends, and among themselves.
+// checkRoutes checks routes against the backends, and against each other.
 func (p *parser) checkRoutes(i int) {
 	s := &p.cfg.Services[i]
 	names := map[string]bool{}
@@ -149,7 +149,7 @@ func (p *parser) checkRoutes(i int) {
 // pair is a host and a path of a route; empty stands for any.
 type pair struct{ host, path string }
 
-// pairs are all of a route.
+// pairs returns all pairs of a route.
 func pairs(r lb.Route) (all []pair) {
 	for _, host := range orAny(r.Hosts) {
 		for _, path := range orAny(r.Paths) {
@@ -166,7 +166,7 @@ func orAny(list []string) []string {
 	return list
 }
 
-// checkReached refuses a route of which those before it leave nothing, or not a host and path that it names.
+// checkReached refuses a route that earlier routes shadow, completely or for one of its hosts and paths.
 func (p *parser) checkReached(at string, before []lb.Route, r lb.Route, place func(int) string) {
 	if slices.Contains(r.Hosts, "") || slices.Contains(r.Paths, "") { // refused by itself
 		return

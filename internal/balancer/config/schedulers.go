@@ -45,7 +45,7 @@ func (p *parser) checkScheduler(i int) {
 	}
 }
 
-// checkHash refuses a choice where there is none.
+// checkHash refuses the key with schedulers that do not hash.
 func (p *parser) checkHash(i int) {
 	s, field := p.cfg.Services[i], ServiceField(i, "hash")
 	switch {
@@ -91,7 +91,7 @@ func (p *parser) checkTakers(i int) {
 		"%s, so no backend would take new connections; %s, add another, or remove the service", why, remedy)
 }
 
-// checkWeights warns of weights that count for nothing.
+// checkWeights warns of weights without effect.
 func (p *parser) checkWeights(i int) {
 	s := p.cfg.Services[i]
 	if s.Scheduler.Weighted() {
@@ -121,8 +121,8 @@ var insteadOfWeights = map[lb.Scheduler]string{
 	lb.Failover: "goes by the order of the backends (only 0 counts); write them in the order in which they shall serve",
 }
 
-// checkTable looks at the number of slots beside the backends that are to share
-// them; field is where it is written, "" if nowhere.
+// checkTable checks the number of slots against the backends that share them; field is its field, "" if it is not
+// written.
 func (p *parser) checkTable(i int, field string) {
 	s := p.cfg.Services[i]
 	n, size := uint32(len(s.Backends)), s.TableSize
@@ -160,7 +160,7 @@ func (p *parser) checkTable(i int, field string) {
 	}
 }
 
-// shares are the sums by which to decide whether a table can represent the weights of a service.
+// shares are sums of weights, which show whether a table can represent them.
 type shares struct {
 	// sum is the sum of the weights of the backends that take new flows, common their greatest common divisor, and
 	// least the lightest, which is backend number lightest.
@@ -183,8 +183,7 @@ func sharesOf(s lb.Service) shares {
 	return sh
 }
 
-// checkLightest warns where rounding has much to do with the share of the lightest:
-// room are the slots or turns to share out.
+// checkLightest warns if rounding changes the share of the lightest backend much; room is the number of slots or turns.
 func (p *parser) checkLightest(i int, sh shares, room uint64, word string, remedy func() string) {
 	if sh.least == 0 || room*sh.least >= slotsForLightest*sh.sum {
 		return

@@ -31,7 +31,7 @@ func slotsOf(s *lb.Service) uint64 {
 	return uint64(lb.DefaultTableSize(len(s.Backends)))
 }
 
-// checkTables refuses tables that would not fit together, and says which would.
+// checkTables refuses tables that do not fit into memory together, and names the sizes that would.
 func (p *parser) checkTables() {
 	slots, members, services := uint64(0), uint64(0), uint64(0)
 	for i := range p.cfg.Services {
@@ -61,8 +61,7 @@ func (p *parser) checkTables() {
 		maxTables, advice)
 }
 
-// largestTable is where the size of the largest table is written, or, if that is
-// nowhere, the services.
+// largestTable returns the field of the size of the largest table or, if it is not written, that of the services.
 func (p *parser) largestTable() string {
 	field, largest := "services", uint64(0)
 	for i := range p.cfg.Services {

@@ -57,7 +57,7 @@ var vrrpKeys = keytable.Table[lb.VRRP]{
 			0)},
 }
 
-// checkVRRP looks at the fields among themselves.
+// checkVRRP checks the fields against each other.
 func (p *parser) checkVRRP(vips map[netip.Addr]int) {
 	v := &p.cfg.VRRP
 	if v.ID == 0 { // not there, or reported before

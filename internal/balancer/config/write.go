@@ -14,8 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/text/keytable"
 )
 
-// Write returns the file that Parse reads into an equal configuration. Values that hold
-// anyway are left out; comments are not kept.
+// Write returns a file that Parse reads into an equal configuration. Default values are left out; comments are not
+// kept.
 func Write(c *Config) ([]byte, error) {
 	short := withoutDerived(c)
 	var text bytes.Buffer

@@ -262,13 +262,13 @@ func (p *proxies) engineStatus(v *view.View) *ops.ProxyEngine {
 	}
 	is := p.opt.Proxy.State()
 	return &ops.ProxyEngine{Program: is.Program, Version: is.Version, PID: is.PID, Started: is.Started,
-		Reloads: is.Reloads, Workers: is.Workers, Trouble: is.Problem}
+		Reloads: is.Reloads, Workers: is.Workers, Problem: is.Problem}
 }
 
 // engineProblems lists the problems of the proxy engine.
 func (p *proxies) engineProblems(v *view.View) (list []string) {
-	if is := p.engineStatus(v); is != nil && is.Trouble != "" {
-		list = append(list, "the proxy: "+is.Trouble)
+	if is := p.engineStatus(v); is != nil && is.Problem != "" {
+		list = append(list, "the proxy: "+is.Problem)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -22,7 +22,7 @@ func (o onDisk) Load() ([]byte, error) { return o.Content.Load(os.ReadFile) }
 // TestUnwritableOperations: a drain is in force though it cannot be written, and says that it is not durable;
 // status and log say so too, for as long as that lasts, and not a moment longer than the next attempt.
 func TestUnwritableOperations(t *testing.T) {
-	for _, trouble := range testdisk.Troubles {
+	for _, trouble := range testdisk.Faults {
 		synctest.Test(t, func(t *testing.T) {
 			disk, path := &testdisk.FileSystem{}, filepath.Join(t.TempDir(), "run.operations")
 			w := newWorld(t)
@@ -71,7 +71,7 @@ func TestUnwritableOperations(t *testing.T) {
 // TestUnwritableEjections: a backend is ejected, and readmitted, though that cannot be written; the status says so
 // until the next attempt, and the file has the ejections in force then.
 func TestUnwritableEjections(t *testing.T) {
-	for _, trouble := range testdisk.Troubles {
+	for _, trouble := range testdisk.Faults {
 		synctest.Test(t, func(t *testing.T) {
 			disk, path := &testdisk.FileSystem{}, filepath.Join(t.TempDir(), "run.ejections")
 			files := durable.New(durable.Options{FileSystem: disk, Fallback: &testdisk.Spare{}})

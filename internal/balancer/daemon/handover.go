@@ -128,7 +128,7 @@ func (m *member) addFlows(all []ops.Member) {
 	sent, received := m.exchange.Status()
 	of := map[string]*ops.MemberFlows{}
 	for _, t := range sent {
-		f := &ops.MemberFlows{Telling: t.Connected, Told: t.Flows, Bytes: t.Bytes, Behind: t.Behind,
+		f := &ops.MemberFlows{Sending: t.Connected, Sent: t.Flows, Bytes: t.Bytes, Behind: t.Behind,
 			Resyncs: t.FullSyncs, Overflows: t.Overflows}
 		if t.Failed != nil {
 			f.Reason = t.Failed.Error()
@@ -137,7 +137,8 @@ func (m *member) addFlows(all []ops.Member) {
 	}
 	for _, h := range received {
 		if f := of[h.Name]; f != nil {
-			f.Heard, f.Whole, f.Taken, f.Known, f.Refused = h.Connected, h.Complete, h.Added, h.Followed, h.Refused
+			f.Receiving, f.Synced = h.Connected, h.Complete
+			f.Added, f.Followed, f.Refused = h.Added, h.Followed, h.Refused
 		}
 	}
 	for i := range all {

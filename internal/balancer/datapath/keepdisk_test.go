@@ -36,7 +36,7 @@ func (k *restartRig) openOnDisk(disk *testdisk.FileSystem) (*Datapath, error) {
 func TestUnwritableSnapshot(t *testing.T) {
 	testenv.Also(t, "test-disk")
 	testenv.Root(t)
-	for i, trouble := range testdisk.Troubles {
+	for i, trouble := range testdisk.Faults {
 		for n, after := range []int{0, 1, 3} {
 			// no room at all, and a disk that becomes read-only meanwhile
 			if !testenv.InTarget("test-disk") && i != 3*n {
@@ -106,7 +106,7 @@ func TestSnapshotIsNowhere(t *testing.T) {
 		}
 		flow := rememberFlow(t, first)
 		known := maps.Clone(first.register.Places.Backends)
-		disk.Fail(&testdisk.Troubles[3], 0)
+		disk.Fail(&testdisk.Faults[3], 0)
 		// As where the kernel has no memory for it.
 		first.keeper.PinContent = func(string, []byte) error { return unix.ENOMEM }
 		if err := first.Apply(withSwappedService(testState(), 1)); err != nil {

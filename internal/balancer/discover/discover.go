@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package discover finds backends that a configuration does not name: in files that other programs write, in the DNS,
-// among containers. A [Provider] follows one origin, and an [Engine] keeps what they say: the last good set of an
-// origin that fails, for as long as the configuration bounds it, and over the end of the process. The caller decides
+// among containers. A [Provider] follows one origin. An [Engine] keeps the answers: it uses the last good set of an
+// origin that fails for as long as the configuration allows, also over a restart of the process. The caller decides
 // which of the entries can be a backend.
 package discover
 
@@ -19,8 +19,8 @@ import (
 
 // Provider follows an origin of backends.
 type Provider interface {
-	// Follow passes the origin's answers to notify until the context ends: the first as soon as it can, and then one
-	// whenever the answer may have changed, or the origin fails. It bounds the size of answers, and how often it asks.
+	// Follow passes the origin's answers to notify until the context ends: the first as soon as possible, and then one
+	// whenever the answer may have changed or the origin fails. It bounds the size of answers and the rate of queries.
 	Follow(ctx context.Context, notify func(Answer))
 }
 
@@ -28,34 +28,34 @@ type Provider interface {
 type Answer struct {
 	// Found is the whole set.
 	Found []Found
-	// Err is why there is none; then Found is nil, and the set before stays.
+	// Err is the reason for which there is no set; then Found is nil, and the previous set stays.
 	Err error
-	// EmptyReason says of a set without backends why it has none.
+	// EmptyReason is the reason for which the set is empty.
 	EmptyReason string
-	// Authoritative: an empty set is no mistake of who fills the origin, and counts at once.
+	// Authoritative: an empty set cannot be a mistake, and is applied at once.
 	Authoritative bool
-	// Notes are entries of the origin that could not be read, each with its cause. They stand beside Found.
+	// Notes are entries of the origin that could not be read, each with the cause.
 	Notes []Note
 }
 
 // Note is a remark on an entry of an origin.
 type Note struct {
-	// Service is the one that it is for; empty: all that have the origin.
+	// Service is the service that it is for; empty: all that have the origin.
 	Service, Text string
 }
 
 // Found is a backend. Its Port is 0 where the origin says none.
 type Found struct {
 	lb.Backend
-	// Service is the name of the one that it is for; empty: for all that have the origin.
+	// Service is the name of the service that it is for; empty: all that have the origin.
 	Service string `json:"service,omitempty"`
 }
 
-// maxName is how many characters the name of a backend has (internal/balancer/config).
+// maxName bounds the characters of a backend's name (internal/balancer/config).
 const maxName = 64
 
-// backendName makes the name of a backend of the origin's name for it: with other characters replaced, and the end of a
-// long one by a hash, so that it stays the same and its own.
+// backendName derives a backend's name from the origin's: invalid characters are replaced, and the end of a long name
+// by a hash, so that names are stable and unique.
 func backendName(text string) string {
 	name := strings.Map(func(r rune) rune {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_.:", r) {

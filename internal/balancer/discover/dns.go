@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// minTTL and maxTTL are the bounds of the time after which a name is asked for again, which is its
-	// answer's TTL otherwise: one of TTL 0 must not be asked for all the time, and one of a week is looked at before.
+	// minTTL and maxTTL bound the time after which a name is queried again, which is otherwise its TTL: a TTL of 0 must
+	// not cause constant queries, nor a TTL of a week none.
 	minTTL = time.Second
 	maxTTL = time.Hour
-	// maxNegativeTTL bounds how long an answer without records counts.
+	// maxNegativeTTL bounds the caching of an answer without records.
 	maxNegativeTTL = time.Minute
 	// dnsMinBackoff is the pause before the first retry of a failed query. Each later one is twice as long, up to
 	// dnsMaxBackoff.
@@ -33,9 +33,9 @@ const (
 	dnsAnswerTimeout = 30 * time.Second
 	// dnsPayload is the largest answer over UDP that is asked for, in bytes (DNS flag day 2020).
 	dnsPayload = 1232
-	// maxReadings is how often SRV records are read for one answer, of a zone that changes meanwhile.
+	// maxReadings bounds the queries of SRV records for one answer if the zone changes meanwhile.
 	maxReadings = 4
-	// maxAliases is how long a chain of CNAME records may be.
+	// maxAliases bounds a chain of CNAME records.
 	maxAliases = 16
 	resolvConf = "/etc/resolv.conf"
 )
@@ -46,9 +46,9 @@ var errNoServers = errors.New("no name server is configured")
 // dnsProvider follows a name of the DNS.
 type dnsProvider struct {
 	lb.DNSOrigin
-	// types are the types of records that are asked for: dns.TypeA, dns.TypeAAAA.
+	// types are the queried types of records: dns.TypeA, dns.TypeAAAA.
 	types []uint16
-	// exchange asks a server; nil: over the network.
+	// exchange sends a query to a server; nil: over the network.
 	exchange func(ctx context.Context, network, server string, ask *dns.Msg) (*dns.Msg, error)
 	// conf is the path of the resolver's configuration.
 	conf string
@@ -59,8 +59,7 @@ func newDNSProvider(s lb.Service) dnsProvider {
 	return dnsProvider{DNSOrigin: s.Discovery.DNS, types: addressTypes(s), conf: resolvConf}
 }
 
-// addressTypes are the types of addresses that are asked for: of families that the service's mode
-// reaches.
+// addressTypes returns the types of records to query: those of the families that the service's mode supports.
 func addressTypes(s lb.Service) (types []uint16) {
 	four := s.VIP.Is4() || s.Mode.CrossesFamilies()
 	six := !s.VIP.Is4() || s.Mode.CrossesFamilies()
@@ -77,13 +76,13 @@ func addressTypes(s lb.Service) (types []uint16) {
 // records are the backends that a name has in the DNS.
 type records struct {
 	found []Found
-	// ttl is how long that counts.
+	// ttl is the time for which they are valid.
 	ttl time.Duration
-	// emptyReason says why there is none.
+	// emptyReason is the reason for which there is no record.
 	emptyReason string
 }
 
-// Follow asks again when the TTL of the answer has passed.
+// Follow queries the name again when the TTL of the answer has passed.
 func (n dnsProvider) Follow(ctx context.Context, notify func(Answer)) {
 	retry := dnsMinBackoff
 	for ctx.Err() == nil {
@@ -107,8 +106,8 @@ func (n dnsProvider) Follow(ctx context.Context, notify func(Answer)) {
 	}
 }
 
-// resolve returns the records of the name: of the names that it may stand for with the resolver's search domains, those
-// of the first that has any.
+// resolve returns the records of the first name, among those that the resolver's search domains make of it, that has
+// any.
 func (n dnsProvider) resolve(ctx context.Context) (got records, err error) {
 	names, servers, err := n.readResolver()
 	if err != nil {
@@ -128,7 +127,7 @@ func (n dnsProvider) resolve(ctx context.Context) (got records, err error) {
 	return got, nil
 }
 
-// readResolver returns the names to ask for, and the servers.
+// readResolver returns the names to query, and the servers.
 func (n dnsProvider) readResolver() (names, servers []string, err error) {
 	conf, err := dns.ClientConfigFromFile(n.conf)
 	for _, server := range n.Servers {
@@ -153,14 +152,14 @@ func (n dnsProvider) readResolver() (names, servers []string, err error) {
 	return conf.NameList(n.Name), servers, nil
 }
 
-// query is a name that is asked for, of servers.
+// query is a name to query, and the servers.
 type query struct {
 	dnsProvider
 	servers []string
 	full    string
 }
 
-// addresses asks for the addresses of the name, which are the backends' names, too.
+// addresses queries the addresses of the name. Each backend is named by its address.
 func (q query) addresses(ctx context.Context) (records, error) {
 	addrs, got, err := q.hosts(ctx, q.full)
 	for _, addr := range addrs {
@@ -170,7 +169,7 @@ func (q query) addresses(ctx context.Context) (records, error) {
 	return got, err
 }
 
-// hosts asks for the addresses of a host.
+// hosts queries the addresses of a host.
 func (q query) hosts(ctx context.Context, host string) (addrs []netip.Addr, got records, err error) {
 	for _, kind := range q.types {
 		answer, err := q.queryAny(ctx, host, kind)
@@ -189,9 +188,9 @@ func (q query) hosts(ctx context.Context, host string) (addrs []netip.Addr, got 
 	return slices.Compact(addrs), got, nil
 }
 
-// services asks for SRV records (RFC 2782), and for the addresses of their targets. A target without any, or two with
-// the same one, may be those of a zone that has changed in between: a record that is gone, too, or names that have
-// exchanged their addresses. The records are asked for again, until they are the same twice.
+// services queries SRV records (RFC 2782), and the addresses of their targets. A target without an address, or two
+// targets with the same one, may mean that the zone has changed between two queries. Then the records are queried
+// again, until two answers are equal.
 func (q query) services(ctx context.Context) (got records, err error) {
 	var list []*dns.SRV
 	for range maxReadings {
@@ -232,18 +231,18 @@ func shareEndpoint(found []Found) bool {
 	return false
 }
 
-// sameFound reports whether two readings have found the same backend under a name.
+// sameFound reports whether two answers have the same backend under a name.
 func sameFound(a, b Found) bool {
 	return a.Name == b.Name && a.Address == b.Address && a.Port == b.Port
 }
 
-// targets asks for the addresses of SRV records' targets; whole says that each of those that were asked has one.
+// targets queries the addresses of SRV records' targets; whole reports whether each queried target has one.
 func (q query) targets(ctx context.Context, list []*dns.SRV, ttl time.Duration) (got records, whole bool, err error) {
 	got, whole = records{ttl: ttl}, true
 	most := int(lb.Discovery{DNS: q.DNSOrigin}.LimitsOf(lb.FromDNS).Max)
 	known := map[string][]netip.Addr{}
 	for i, record := range list {
-		if i > most { // the caller cuts the surplus off, and reports that
+		if i > most { // the caller drops the surplus, and reports that
 			break
 		}
 		target := strings.ToLower(record.Target)
@@ -269,8 +268,7 @@ func (q query) targets(ctx context.Context, list []*dns.SRV, ttl time.Duration) 
 	return got, whole, nil
 }
 
-// nameTargets names backends by the targets that they are of, with the address where a target
-// has several, or several ports.
+// nameTargets names backends by their targets, with the address if a target has several addresses or ports.
 func nameTargets(found []Found) {
 	count := map[string]int{}
 	for _, f := range found {
@@ -285,7 +283,7 @@ func nameTargets(found []Found) {
 	}
 }
 
-// queryAny asks the servers, one after the other, until one answers the question.
+// queryAny queries the servers one after the other, until one answers.
 func (q query) queryAny(ctx context.Context, full string, kind uint16) (*dns.Msg, error) {
 	var failed error
 	for _, server := range q.servers {
@@ -301,7 +299,7 @@ func (q query) queryAny(ctx context.Context, full string, kind uint16) (*dns.Msg
 	return nil, failed
 }
 
-// queryServer asks a server over UDP, and over TCP where the answer did not fit.
+// queryServer queries a server over UDP, and over TCP if the answer was truncated.
 func (q query) queryServer(ctx context.Context, server, full string, kind uint16) (*dns.Msg, error) {
 	ask := new(dns.Msg).SetQuestion(dns.Fqdn(full), kind).SetEdns0(dnsPayload, false)
 	exchange := q.exchange
@@ -333,8 +331,7 @@ func exchangeOverNetwork(ctx context.Context, network, server string, ask *dns.M
 	return answer, err
 }
 
-// addressesOf returns the addresses that an answer has for a host, through its aliases, and how long
-// they count.
+// addressesOf returns the addresses that an answer has for a host, through its aliases, and their TTL.
 func addressesOf(answer *dns.Msg, host string, kind uint16) (addrs []netip.Addr, ttl time.Duration) {
 	owner, ttl := resolveAlias(answer, host)
 	for _, record := range answer.Answer {
@@ -354,8 +351,8 @@ func addressesOf(answer *dns.Msg, host string, kind uint16) (addrs []netip.Addr,
 	return addrs, ttl
 }
 
-// servicesOf returns the SRV records of an answer, those of the first priority first, and how long
-// they count. A target of "." says that there is no such service.
+// servicesOf returns the SRV records of an answer in the order of their priority, and their TTL. A target of "." means
+// that there is no such service.
 func servicesOf(answer *dns.Msg, full string) (list []*dns.SRV, ttl time.Duration) {
 	owner, ttl := resolveAlias(answer, full)
 	for _, record := range answer.Answer {
@@ -369,7 +366,7 @@ func servicesOf(answer *dns.Msg, full string) (list []*dns.SRV, ttl time.Duratio
 	return list, ttl
 }
 
-// resolveAlias returns the name that a name stands for in an answer, and how long that counts.
+// resolveAlias returns the canonical name of a name in an answer, and its TTL.
 func resolveAlias(answer *dns.Msg, full string) (owner string, ttl time.Duration) {
 	owner, ttl = dns.Fqdn(full), maxTTL
 	for range maxAliases {
@@ -386,7 +383,7 @@ func resolveAlias(answer *dns.Msg, full string) (owner string, ttl time.Duration
 	return owner, ttl
 }
 
-// negativeTTL returns how long it counts that there is none (RFC 2308 section 5).
+// negativeTTL returns the TTL of a negative answer (RFC 2308 section 5).
 func negativeTTL(answer *dns.Msg) time.Duration {
 	for _, record := range answer.Ns {
 		if soa, is := record.(*dns.SOA); is {

@@ -34,10 +34,10 @@ const (
 )
 
 const (
-	// engineDebounce lets events that come in one go be followed by one list.
+	// engineDebounce is the wait after an event, so that a burst of events causes one list.
 	engineDebounce = 100 * time.Millisecond
-	// relistInterval is how often containers are listed without an event: there is none of networks that come and go
-	// under a container, and none when the engine hangs.
+	// relistInterval is the interval of lists without an event: a container's networks may change without one, and an
+	// engine that hangs sends none.
 	relistInterval = 30 * time.Second
 	// engineTimeout bounds a list, and the answer to a request for events.
 	engineTimeout = 10 * time.Second
@@ -47,14 +47,14 @@ const (
 	engineMaxBackoff = 30 * time.Second
 	// maxList is room for ten thousand containers, of some 2 KiB each.
 	maxList = 32 << 20
-	// maxError is how much of an engine's error is read.
+	// maxError bounds the bytes read of an engine's error.
 	maxError = 1 << 10
 )
 
-// containers follows those of an engine with Docker's API.
+// containers follows the containers of an engine with Docker's API.
 type containers struct {
 	socket, network string
-	// four and six are the families whose addresses are taken.
+	// four and six select the families of addresses.
 	four, six bool
 	client    *http.Client
 }
@@ -98,7 +98,7 @@ func (c containers) Follow(ctx context.Context, notify func(Answer)) {
 func (c containers) session(ctx context.Context, notify func(Answer)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// No filter by the label: Podman takes one without a value for that of the empty value, and reports nothing.
+	// No filter by the label: Podman takes a label without a value for one with the empty value, and reports nothing.
 	body, err := c.get(ctx, "/events", url.Values{"filters": {filters(map[string][]string{"type": {"container"}})}})
 	if err != nil {
 		return err
@@ -129,8 +129,8 @@ func (c containers) session(ctx context.Context, notify func(Answer)) error {
 	}
 }
 
-// readEvents signals that there were events of containers with the label, which each has among its attributes. The
-// events themselves are not read: the list has the result, even if events were lost.
+// readEvents signals events of containers with the label, which is among an event's attributes. The list has their
+// result, even if events were lost.
 func readEvents(body io.Reader, events chan<- struct{}, ended chan<- error) {
 	buffer, kept := make([]byte, 4096), 0
 	for {
@@ -141,7 +141,7 @@ func readEvents(body io.Reader, events chan<- struct{}, ended chan<- error) {
 			case events <- struct{}{}:
 			default:
 			}
-		} else { // the label may have begun
+		} else { // the label may have been added
 			kept = copy(buffer, read[max(0, len(read)-len(labelService)+1):])
 		}
 		if err != nil {
@@ -162,7 +162,7 @@ func filters(of map[string][]string) string {
 	return string(text)
 }
 
-// get sends a request to the engine. It names no version of the API: the fields that are read here are in all of them.
+// get sends a request to the engine. It names no version of the API: all versions have the fields that are read here.
 func (c containers) get(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine"+path+"?"+query.Encode(), nil)
 	if err != nil {
@@ -223,7 +223,7 @@ type container struct {
 	}
 }
 
-// parseList parses a list. It is sure of one without backends: the engine itself lists the containers that run.
+// parseList parses a list. An empty list is authoritative: the engine itself lists the containers that run.
 func (c containers) parseList(text []byte) (Answer, error) {
 	var all []container
 	if err := json.Unmarshal(text, &all); err != nil {
@@ -239,7 +239,7 @@ func (c containers) parseList(text []byte) (Answer, error) {
 	return a, nil
 }
 
-// addContainer adds a container's backends, or why it is none.
+// addContainer adds a container's backends, or the reason for which it has none.
 func (c containers) addContainer(a *Answer, of *container) {
 	services := slices.DeleteFunc(strings.FieldsFunc(of.Labels[labelService], func(r rune) bool {
 		return r == ',' || r == ' '
@@ -259,7 +259,7 @@ func (c containers) addContainer(a *Answer, of *container) {
 	}
 }
 
-// containerName is the container's, or its identity where it has none.
+// containerName returns the container's name, or its id if it has no name.
 func (of *container) containerName() string {
 	if len(of.Names) > 0 && strings.Trim(of.Names[0], "/") != "" {
 		return backendName(strings.Trim(of.Names[0], "/"))
@@ -267,7 +267,7 @@ func (of *container) containerName() string {
 	return backendName(of.ID[:min(len(of.ID), 12)])
 }
 
-// backends returns the container as a backend, of each family one, or the reason for which it is none.
+// backends returns the container as a backend of each family, or the reason for which it is none.
 func (c containers) backends(of *container) (list []lb.Backend, why string) {
 	b := lb.Backend{Name: of.containerName(), Weight: 1, NotReady: of.unhealthy()}
 	var err error

@@ -16,13 +16,13 @@ import (
 	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
-// saveInterval is how often the known sets are saved though nothing has changed: of a process that is killed, the next
-// one knows how old the sets are.
+// saveInterval is the interval at which unchanged sets are saved, so that the next process knows their age after a
+// kill.
 const saveInterval = time.Minute
 
 // Memory keeps the known sets for the next process.
 type Memory interface {
-	// Load returns the data saved last; nothing if nothing was saved.
+	// Load returns the data saved last; nil if there are none.
 	Load() ([]byte, error)
 	// Save replaces the data saved last.
 	Save([]byte) error
@@ -32,7 +32,7 @@ type Memory interface {
 type Options struct {
 	// Provider returns the provider for an origin of a service; nil: [Of].
 	Provider func(lb.Service, lb.Origin) Provider
-	// Memory is nil where the known sets end with the process.
+	// Memory is nil if the known sets are not kept over a restart.
 	Memory Memory
 	// Clock reads the machine's clocks; nil: clock.Read.
 	Clock func() clock.Reading
@@ -51,9 +51,9 @@ type Engine struct {
 	services []lb.Service
 	// start follows an origin; nil before Run.
 	start func(*origin)
-	// expiry signals when a set has been used for as long as it may be.
+	// expiry fires when a set has been used for as long as is allowed.
 	expiry *time.Timer
-	// unsaved: something is known that was not saved, and lost why it could not be.
+	// unsaved: changes could not be saved, for the reason in saveProblem.
 	unsaved     bool
 	saveProblem string
 }
@@ -68,12 +68,12 @@ type origin struct {
 
 // originState is the answers of an origin so far.
 type originState struct {
-	// found is the last set that counts, of the time taken; zero: there was none.
+	// found is the last good set, and taken its time; zero: there was none.
 	found []Found
 	taken time.Time
 	notes []Note
-	// problem is why there is no newer set, since since. awaited: nothing was said since the start
-	// of this process, which is no problem yet.
+	// problem is the reason for which there has been no newer set since the time since. awaited: this process has had
+	// no answer yet, which is no problem.
 	problem string
 	since   time.Time
 	awaited bool
@@ -110,7 +110,7 @@ func (e *Engine) notifyChanged() {
 func (e *Engine) SetServices(services []lb.Service) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.services = nil // of thousands, mostly none is discovered
+	e.services = nil // few services have an origin
 	for i := range services {
 		if services[i].Discovery.On() {
 			e.services = append(e.services, services[i])
@@ -216,7 +216,7 @@ func (k *originState) setProblem(why string, now time.Time) {
 	}
 }
 
-// sameAs reports whether another says the same, whenever it did.
+// sameAs reports whether another state is equal but for its time.
 func (k *originState) sameAs(o *originState) bool {
 	return k.awaited == o.awaited && k.problem == o.problem && k.empty == o.empty &&
 		k.taken.IsZero() == o.taken.IsZero() &&
@@ -233,7 +233,7 @@ func sorted(found []Found) []Found {
 	return found
 }
 
-// Sets returns the known sets of the origins of services.
+// Sets returns the known sets of the services' origins.
 func (e *Engine) Sets(services []lb.Service) (sets []lb.Discovered) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -299,7 +299,7 @@ func (k *originState) fillService(set *lb.Discovered, s lb.Service, of lb.Origin
 	set.Problem, set.Since = cmp.Or(k.problem, "has not answered since the start"), k.since
 }
 
-// setExpiry sets the timer to when the next set has been used for as long as it may be.
+// setExpiry sets the timer to the time at which the next set expires.
 func (e *Engine) setExpiry() {
 	var next time.Time
 	now := time.Now()

@@ -21,19 +21,19 @@ import (
 )
 
 const (
-	// fileDebounce lets several writes of a program in one go be read once.
+	// fileDebounce is the wait after an event, so that a burst of writes causes one read.
 	fileDebounce = 50 * time.Millisecond
-	// filePollInterval is how often a file is looked at without an event of the kernel: a network file system has none
-	// for changes by other hosts, and a folder may have to be made first.
+	// filePollInterval is the interval of reads without an event of the kernel: a network file system has none for
+	// other hosts' changes, and the folder may not exist yet.
 	filePollInterval = 10 * time.Second
-	// fileRetryInterval is when one that could not be read is looked at again.
+	// fileRetryInterval is the time until a file that could not be read is read again.
 	fileRetryInterval = time.Second
-	// writingMinBackoff is when a file that is being written is looked at again at first, and
-	// writingTimeout after how long that is a problem.
+	// writingMinBackoff is the first pause before a file that is open for writing is read again, and writingTimeout the
+	// time after which that is a problem.
 	writingMinBackoff = 20 * time.Millisecond
 	writingMaxBackoff = time.Second
 	writingTimeout    = 10 * time.Second
-	// maxFile is more than the most backends take.
+	// maxFile bounds the file, in bytes: more than the largest number of backends takes.
 	maxFile = 8 << 20
 )
 
@@ -46,8 +46,8 @@ type file struct {
 	maxBackends int
 }
 
-// Follow reads the file whenever it may be another. The folder is watched, and not the file: programs
-// that write a list whole put another file in its place.
+// Follow reads the file whenever it may have changed. It watches the folder instead of the file, because programs may
+// replace the file.
 func (f file) Follow(ctx context.Context, notify func(Answer)) {
 	watch := watchFolders()
 	defer watch.close()
@@ -104,8 +104,7 @@ func (r *fileReader) rereadWriting(err error) time.Duration {
 	return r.wait
 }
 
-// folderWatch are the watched folders in which a file stands. nil has none: the kernel allows no more of them, and the
-// file is looked at now and then.
+// folderWatch watches the folders of a file. nil: the kernel allows no further watch, and the file is polled.
 type folderWatch struct {
 	*fsnotify.Watcher
 	watched []string
@@ -125,7 +124,7 @@ func (w *folderWatch) close() {
 	}
 }
 
-// await returns after an event and those that follow it at once, or after a while; false: the context has ended.
+// await returns after a burst of events, or after the wait; false: the context has ended.
 func (w *folderWatch) await(ctx context.Context, wait time.Duration) bool {
 	var events chan fsnotify.Event
 	var lost chan error
@@ -149,7 +148,7 @@ func (w *folderWatch) await(ctx context.Context, wait time.Duration) bool {
 	}
 }
 
-// follow watches the folders in which a path and the targets of its symbolic links stand.
+// follow watches the folders of a path and of the targets of its symbolic links.
 func (w *folderWatch) follow(path string) {
 	if w == nil {
 		return
@@ -165,12 +164,11 @@ func (w *folderWatch) follow(path string) {
 	}
 	w.watched = wanted
 	for _, folder := range wanted {
-		_ = w.Add(folder) // one that is not there is tried again; one that was replaced has no watch
+		_ = w.Add(folder) // a missing folder is tried again; a replaced one has no watch
 	}
 }
 
-// read returns the file's content, whole. While a program has it open for writing, that is
-// errWriting.
+// read returns the file's complete content, or errWriting while a program has it open for writing.
 func (f file) read() ([]byte, error) {
 	opened, err := os.OpenFile(f.path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO has no writer to wait for
 	if err != nil {
@@ -181,9 +179,8 @@ func (f file) read() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the list of backends %s: %w", f.path, err)
 	}
-	// The kernel grants a lease only while no one has the file open for writing, and a program that opens it then waits
-	// until it is read. Where the file system has no leases, the file's size and times must be the same before and
-	// after.
+	// The kernel grants a lease only if the file is not open for writing, and has writers wait until it is released. On
+	// a file system without leases, the file's size and times must be equal before and after.
 	if _, err := unix.FcntlInt(opened.Fd(), unix.F_SETLEASE, unix.F_RDLCK); errors.Is(err, unix.EAGAIN) {
 		return nil, errWriting
 	}
@@ -197,7 +194,7 @@ func (f file) read() ([]byte, error) {
 	return data, nil
 }
 
-// fileState is the properties by which an open file is known to have changed.
+// fileState has the properties of an open file that show a change.
 type fileState struct {
 	size int64
 	mod  unix.Timespec
@@ -227,7 +224,7 @@ func (f file) parse(data []byte) Answer {
 	return Answer{Found: found}
 }
 
-// shortened returns the first of several problems.
+// shortened returns an error with the first of several problems.
 func shortened(err error) error {
 	var problems yamlfile.Problems
 	if errors.As(err, &problems) && len(problems) > 1 {

@@ -25,7 +25,7 @@ type saved struct {
 type savedOrigin struct {
 	Found []Found   `json:"found"`
 	Taken time.Time `json:"taken,omitzero"`
-	// Since is since when there is no newer set; zero: there was when it was saved.
+	// Since is the time since which there has been no newer set; zero: the origin had answered.
 	Since   time.Time `json:"since,omitzero"`
 	Problem string    `json:"problem,omitempty"`
 	Empty   bool      `json:"empty,omitempty"`
@@ -56,8 +56,8 @@ func (e *Engine) save() {
 	e.saveProblem, e.unsaved = why, err != nil
 }
 
-// restore takes over the sets that the previous process has saved. Of each set it counts from then on how long it is
-// used: for that long no one has asked.
+// restore takes over the sets that the previous process has saved. The time of use of each set starts when it was
+// saved, because no query has been made since.
 func (e *Engine) restore() {
 	if e.opt.Memory == nil {
 		return

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package events keeps the latest events of a balancer: every line of its log from level info on is an event, with an
-// id, so that the log and the events that programs get never differ. It knows no HTTP.
+// Package events keeps the latest events of a balancer: every line of its log from level info on is an event with an
+// id, so that the log and the events of the API never differ. It does not depend on HTTP.
 package events
 
 import (
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// DefaultCapacity is how many events, the latest, a log keeps; each takes some 300 bytes.
+// DefaultCapacity is the number of events that a log keeps; each takes some 300 bytes.
 const DefaultCapacity = 4096
 
 // maxMessage bounds the text of an event, in bytes.
@@ -25,11 +25,11 @@ type Kind string
 
 // The kinds.
 const (
-	// KindHealth: a backend's health checks, or its agent, say something else.
+	// KindHealth: the result of a backend's health checks, or its agent's report, has changed.
 	KindHealth Kind = "health"
 	// KindPath: a backend was found on the network, has moved, or was lost.
 	KindPath Kind = "path"
-	// KindOperation: a backend was drained, enabled or weighed, or that was undone.
+	// KindOperation: a backend was drained, enabled or given another weight, or that was undone.
 	KindOperation Kind = "operation"
 	// KindReload: the configuration file was read again, and is in force or refused.
 	KindReload Kind = "reload"
@@ -37,7 +37,7 @@ const (
 	KindConfiguration Kind = "configuration"
 	// KindDiscovery: backends were found or are no longer, or where they are found fails.
 	KindDiscovery Kind = "discovery"
-	// KindProxy: the proxy engine has started, ended or trouble, or has taken other certificates.
+	// KindProxy: the proxy engine has started, ended, a problem, or other certificates.
 	KindProxy Kind = "proxy"
 	// KindRoutes: a BGP session was established or ended, or VIPs are announced or withdrawn.
 	KindRoutes Kind = "routes"
@@ -45,9 +45,9 @@ const (
 	KindRole Kind = "role"
 	// KindMembers: another balancer that shares the VIPs is reached or not, or sends flows elsewhere.
 	KindMembers Kind = "members"
-	// KindStorage: a file that only a restart needs cannot be written, or can again.
+	// KindStorage: a file that is read only at a restart cannot be written, or can again.
 	KindStorage Kind = "storage"
-	// KindCapture: a capture of packets has begun or ended, and for whom.
+	// KindCapture: a capture of packets has begun or ended; By names its client.
 	KindCapture Kind = "capture"
 	// KindNotice: anything else that is logged.
 	KindNotice Kind = "notice"
@@ -65,10 +65,10 @@ type Event struct {
 	At    time.Time `json:"at"`
 	Level string    `json:"level" enum:"info,warning,error"`
 	Kind  Kind      `json:"kind" enum:"health,path,operation,reload,configuration,discovery,proxy,routes,role,members,storage,capture,notice"`
-	// Service and Backend are the names of its subject; empty: it is about no single one.
+	// Service and Backend name its subject; empty: it is not about a single one.
 	Service string `json:"service,omitempty"`
 	Backend string `json:"backend,omitempty"`
-	// By is the name of the client that asked for it; empty: none did.
+	// By is the name of the client that requested it; empty: no client did.
 	By string `json:"by,omitempty"`
 	// Message names the occurrence and its cause, in the log's words.
 	Message string `json:"message"`
@@ -117,12 +117,12 @@ func (l *Log) id(n uint64) string { return fmt.Sprintf("%s-%d", l.start, n) }
 type Reader struct {
 	log  *Log
 	next uint64
-	// otherStart: it was to go on after an event of another start.
+	// otherStart: it continues after an event of another start of the daemon.
 	otherStart bool
 }
 
-// After returns a reader that goes on after the event of an id; empty: it begins with the
-// oldest that is kept. An id of another start of the daemon counts as lost.
+// After returns a reader that continues after the event with an id; empty: with the oldest event kept. The events after
+// an id of another start of the daemon count as lost.
 func (l *Log) After(id string) *Reader {
 	if id == "" {
 		return &Reader{log: l}
@@ -144,15 +144,15 @@ func (l *Log) Latest(n int) *Reader {
 	return &Reader{log: l, next: l.last + 1 - uint64(min(n, len(l.ring)))}
 }
 
-// Lost says that a reader has missed events, and how many.
+// Lost reports that a reader has missed events.
 type Lost struct {
-	// Events is how many are not kept any more; 0 where that is not known.
+	// Events is the number of missed events; 0 if it is not known.
 	Events uint64 `json:"events,omitempty"`
-	// Why they are not there.
+	// Why is the reason.
 	Why string `json:"why"`
 }
 
-// Read returns the events that there are, up to some hundred, and how many were lost before them, if any.
+// Read returns the events that are available, up to some hundred, and those lost before them, if any.
 func (r *Reader) Read() (events []Event, lost *Lost) {
 	const most = 128
 	l := r.log
@@ -190,5 +190,5 @@ func (r *Reader) More() <-chan struct{} {
 	return r.log.added
 }
 
-// closed is a channel that is closed.
+// closed is a closed channel.
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()

@@ -8,18 +8,18 @@ import (
 	"slices"
 )
 
-// About is the subject of an event. As a value of a record (Attr), it goes into the event, and not into the line of the
-// log, whose message says it already.
+// About is the subject of an event. As an attribute of a record (Attr), it goes into the event but not into the log
+// line, whose message names it already.
 type About struct {
 	Kind             Kind
 	Service, Backend string
-	// By is the name of the client that asked.
+	// By is the name of the client that requested it.
 	By string
-	// Unlogged: there are so many of these that they are no lines of the log.
+	// Unlogged: events of this kind are too many for the log.
 	Unlogged bool
 }
 
-// LogValue makes it nothing to those who write lines.
+// LogValue leaves it out of log lines.
 func (About) LogValue() slog.Value { return slog.GroupValue() }
 
 // Attr returns the subject as an attribute of a log record.

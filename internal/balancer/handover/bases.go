@@ -10,12 +10,12 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// baseExtension is by how much a base must stay longer than peers know for it to be sent for that alone.
+// baseExtension is the extension of a base's lifetime from which it is sent again for that alone.
 const baseExtension = time.Second
 
-// sendBases sends peers the bases that are new, have changed, or last longer than they know; one that was sent, not
-// again before pause has passed. A base that a further change has undone is sent, too: flows that began in between are
-// remembered, and are looked up only where the base is known.
+// sendBases sends peers the bases that are new, changed or extended; each at most once per pause. A base that a further
+// change has reverted is sent, too: flows that began in between are remembered, and are looked up only if the base is
+// known.
 func (e *Exchange) sendBases(now time.Time, pause time.Duration) error {
 	bases, err := e.options.DataPlane.Bases()
 	if err != nil {
@@ -29,7 +29,7 @@ func (e *Exchange) sendBases(now time.Time, pause time.Duration) error {
 		was, sent := e.bases[b.Service]
 		switch {
 		case b.Size == 0:
-			continue // one that is gone but for its flows is told to those that join
+			continue // a base of which only flows are left is sent to peers that join
 		case sent && now.Sub(was.at) < pause, sent && isSame(&was.Base, b) && until.Sub(was.until) < baseExtension:
 			continue
 		}
@@ -44,8 +44,8 @@ func (e *Exchange) sendBases(now time.Time, pause time.Duration) error {
 	return nil
 }
 
-// isSame reports whether two bases of a service are the same but for their times. Backends are mostly the same memory:
-// there may be many.
+// isSame reports whether two bases of a service are equal but for their times. Their lists of backends, which may be
+// long, mostly share one memory.
 func isSame(a, b *lb.Base) bool {
 	return a.BySource == b.BySource && a.Scheduler == b.Scheduler && a.Size == b.Size && a.Beyond == b.Beyond &&
 		a.Moved == b.Moved &&

@@ -32,8 +32,8 @@ func TestBasesSentAgain(t *testing.T) {
 		what   string
 		at     time.Duration
 		change func()
-		// rests: it is no change of the table, so that the window does not begin again.
-		rests, told bool
+		// unchanged: the table does not change, so that the window does not begin again.
+		unchanged, sent bool
 	}{
 		{"it is new", 0, func() {}, false, true},
 		{"it ages", 2 * time.Second, func() {}, true, false},
@@ -51,7 +51,7 @@ func TestBasesSentAgain(t *testing.T) {
 		}, true, true},
 	} {
 		step.change()
-		if !step.rests {
+		if !step.unchanged {
 			changed = step.at
 		}
 		base.Age, base.Left = step.at, changed+window-step.at
@@ -59,8 +59,8 @@ func TestBasesSentAgain(t *testing.T) {
 		if err := b.sendBases(begun.Add(step.at), b.options.ScanPeriod); err != nil {
 			t.Fatal(err)
 		}
-		if sent := len(s.queue) > 0; sent != step.told {
-			t.Errorf("%s: the base is sent: %v, want %v", step.what, sent, step.told)
+		if sent := len(s.queue) > 0; sent != step.sent {
+			t.Errorf("%s: the base is sent: %v, want %v", step.what, sent, step.sent)
 		}
 		if len(s.queue) > 0 {
 			_, body, err := readMessage(bytes.NewReader(s.queue))
@@ -69,7 +69,7 @@ func TestBasesSentAgain(t *testing.T) {
 				err = json.Unmarshal(body, &got)
 			}
 			if err != nil || !isSame(&got, &base) || got.Left != base.Left {
-				t.Errorf("%s: told was %+v, %v, want %+v", step.what, got, err, base)
+				t.Errorf("%s: sent was %+v, %v, want %+v", step.what, got, err, base)
 			}
 		}
 		s.queue = nil

@@ -36,17 +36,18 @@ var (
 	errMixedFamilies = errors.New("its addresses are of two families")
 )
 
-// Sizes of a flow in bytes, all numbers big-endian: four ends (client, VIP, backend, and full NAT's source or the last
-// SYN), the protocol, the state, flags, a byte of 0, and for how long it was silent, in milliseconds.
+// Sizes of a flow in bytes, all numbers big-endian: four endpoints (client, VIP, backend, and full NAT's source or the
+// last SYN), the protocol, the state, flags, a byte of 0, and the idle time in milliseconds.
 const (
 	flowBytes4 = 4*(4+2) + 8
 	flowBytes6 = 4*(16+2) + 8
 )
 
-// flagSource: the fourth end is full NAT's source; otherwise its first four bytes are the last SYN's sequence number.
+// flagSource: the fourth endpoint is full NAT's source; otherwise its first four bytes are the last SYN's sequence
+// number.
 const flagSource = 1
 
-// appendFlow appends a flow as it is sent; errMixedFamilies of one that cannot be.
+// appendFlow appends an encoded flow. Error: errMixedFamilies.
 func appendFlow(b []byte, f *lb.Flow) ([]byte, error) {
 	four := f.Client.Addr().Is4()
 	ends := [...]netip.AddrPort{f.Client, netip.AddrPortFrom(f.Backend.Service.VIP, f.Backend.Service.Port),
@@ -128,22 +129,22 @@ func parseFlow(b []byte, four bool) (f lb.Flow, err error) {
 type kind uint8
 
 const (
-	// kindHello is the first one of each end: a JSON of hello.
+	// kindHello is the first message of each end: a JSON of hello.
 	kindHello kind = 1 + iota
 	// kindBase is a JSON of lb.Base.
 	kindBase
 	// kindFlows4 and kindFlows6 are flows of one family.
 	kindFlows4
 	kindFlows6
-	// kindAllSent: all flows from when the connection was made, or from when they were sent again, have been sent.
+	// kindAllSent: all flows that existed when the connection was opened, or when a resend began, have been sent.
 	kindAllSent
-	// kindAck answers: so many flows of this connection have been handled, in 8 bytes.
+	// kindAck is an answer with the number of handled flows of this connection, in 8 bytes.
 	kindAck
-	// kindResend answers: send all again, for flows that were refused would be taken by now. A member of a version
-	// before it ends the connection at that, and sends all by the next one.
+	// kindResend is an answer that requests all flows again, because refused flows would be accepted now. A member of
+	// an older version closes the connection on it, and sends all flows over the next one.
 	kindResend
-	// kindRequestEarly answers: packets are about to come here, so send new flows as soon as may be, for a while. A
-	// member of a version before it ends the connection as at kindResend.
+	// kindRequestEarly is an answer that requests new flows without delay for a while, because packets are about to
+	// come here. A member of an older version closes the connection as on kindResend.
 	kindRequestEarly
 	kinds
 )
@@ -151,10 +152,10 @@ const (
 // version is the version of the protocol; it is in each message, and the first message has it in a word of its own.
 const version = 1
 
-// headerBytes are before each message: version, kind, 2 bytes of 0, and the length of the body.
+// headerBytes is the length of a message's header: version, kind, 2 bytes of 0, and the length of the body.
 const headerBytes = 8
 
-// maxBatchBytes is how long a message of flows is at most: with TLS's and TCP's own it fits a packet.
+// maxBatchBytes bounds a message of flows: with the headers of TLS and TCP it fits a packet.
 const maxBatchBytes = 1344
 
 // maxBytes is how long a message may be, by its kind.
@@ -256,11 +257,11 @@ func readMessage(from io.Reader) (kind, []byte, error) {
 	return k, body, err
 }
 
-// maxConnections bounds those of peers.
+// maxConnections bounds the connections of peers.
 const maxConnections = 64
 
 // hello is the first message of each end.
 type hello struct {
-	// Name is the name of the member that sends this.
+	// Name is the name of the sender.
 	Name string `json:"name"`
 }

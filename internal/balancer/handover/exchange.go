@@ -19,12 +19,12 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// DataPlane has the flows that are sent to peers, and takes those of peers.
+// DataPlane has the flows to send to peers, and stores those of peers.
 type DataPlane interface {
-	// ChangedFlows continues a walk over the table of proven flows by so many places, and visits flows that have
-	// changed; it returns true at the end of a walk.
+	// ChangedFlows continues a walk over the table of proven flows by a number of places, and visits the changed flows;
+	// it returns true at the end of a walk.
 	ChangedFlows(places int, visit func(*lb.Flow)) (bool, error)
-	// FlowPlaces is how many places such a walk goes by.
+	// FlowPlaces is the number of places of such a walk.
 	FlowPlaces() int
 	// SnapshotFlows returns a walk over all proven flows.
 	SnapshotFlows() lb.FlowWalk
@@ -34,46 +34,45 @@ type DataPlane interface {
 	MergeBase(lb.Base) error
 	// MergeFlows writes flows of another balancer.
 	MergeFlows([]lb.Flow) (lb.MergeResult, error)
-	// RetryMissed says, once, that flows which MergeFlows has counted as missed would be taken by now.
+	// RetryMissed reports, once, that flows which MergeFlows has counted as missed would be accepted now.
 	RetryMissed() (bool, error)
 }
 
 // Group lists the members.
 type Group interface {
-	// Peers are the other members that are reached now, each at the address where it takes flows.
+	// Peers returns the members that are reached now, each with the address at which it accepts flows.
 	Peers() []lb.Peer
-	// Changed returns a channel that is closed when Peers may return others than before the call.
+	// Changed returns a channel that is closed when Peers may have changed.
 	Changed() <-chan struct{}
 }
 
-// Options say how to hand over.
+// Options configure an exchange.
 type Options struct {
-	// Name is this member's.
+	// Name is this member's name.
 	Name string
-	// Keys are the secrets that all members share for handover: 32 bytes each, derived for Purpose. The first is proven
-	// to others, and each is accepted.
+	// Keys are the secrets that all members share for handover: 32 bytes each, derived for Purpose. This member proves
+	// the first, and accepts all of them.
 	Keys [][]byte
 	// Listener takes the connections of peers; Run closes it.
 	Listener  net.Listener
 	Group     Group
 	DataPlane DataPlane
 	Log       *slog.Logger
-	// IsPeer reports whether connections from an address are listened to; nil: from all. Others are closed before
-	// anything is read, so that a flood of theirs leaves peers their places.
+	// IsPeer reports whether connections from an address are accepted; nil: from all. Others are closed before anything
+	// is read, so that a flood of them leaves room for peers.
 	IsPeer func(from netip.Addr) bool
-	// Refused is called for each refused connection or message, with the reason; nil: it is not. It may be called
-	// often.
+	// Refused is called for each refused connection or message, with the reason; nil: no call. It may be called often.
 	Refused func(from netip.Addr, why error)
-	// ScanInterval is how often a part of the flows is scanned, and ScanPeriod how long it takes to scan all; 0
-	// means DefaultScanInterval and DefaultScanPeriod.
+	// ScanInterval is the interval of scans of a part of the flows, and ScanPeriod the time for all; 0 means
+	// DefaultScanInterval and DefaultScanPeriod.
 	ScanInterval, ScanPeriod time.Duration
 	// Queue bounds the bytes that wait for a peer; beyond it, the peer is sent all flows again. 0 means DefaultQueue.
 	Queue int
-	// SnapshotRate bounds the flows a second in which a peer is sent all; 0 means DefaultSnapshotRate.
+	// SnapshotRate bounds the flows a second while a peer is sent all flows; 0 means DefaultSnapshotRate.
 	SnapshotRate int
-	// JoinTimeout bounds the wait for the flows that peers know already: see Joined. 0 means DefaultJoinTimeout.
+	// JoinTimeout bounds the wait for the peers' existing flows: see Joined. 0 means DefaultJoinTimeout.
 	JoinTimeout time.Duration
-	// stallTimeout is how long a peer may take nothing; 0 means writeTimeout. Tests have less.
+	// stallTimeout is how long a peer may read nothing; 0 means writeTimeout. Tests have less.
 	stallTimeout time.Duration
 	// minBackoff is the first pause between attempts to connect; 0 means the constant of that name. Tests have
 	// more.
@@ -103,7 +102,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Exchange sends peers flows, and takes theirs.
+// Exchange sends flows to peers, and receives theirs.
 type Exchange struct {
 	options Options
 
@@ -113,12 +112,12 @@ type Exchange struct {
 	authenticated map[net.Conn]tls.ConnectionState
 	senders       map[string]*sender
 	received      map[string]*ReceiverStatus
-	// conns are the connections of peers that send to us, and receivers those of peers that are known by their names.
+	// conns are the incoming connections, and receivers those of peers whose names are known.
 	conns     map[net.Conn]struct{}
 	receivers map[*receiver]struct{}
 	bases     map[lb.ServiceKey]sentBase
-	// progress says that a peer has come, or has sent all its flows; joined is closed when there is no more to wait
-	// for.
+	// progress signals that a peer has joined, or has sent all its flows; joined is closed when there is nothing more
+	// to wait for.
 	progress, joined chan struct{}
 	// flushWaiters are the calls of Flush that wait until peers are sent all flows, and requestEarly has a value when a
 	// peer is to be sent flows sooner for a while.
@@ -126,13 +125,13 @@ type Exchange struct {
 	requestEarly chan struct{}
 }
 
-// sentBase is a base that peers were sent, with the time of that, and the end that it had then.
+// sentBase is a base that was sent to peers, with the time, and its end at that time.
 type sentBase struct {
 	lb.Base
 	at, until time.Time
 }
 
-// sendFlows sends the flows that have changed at the next so many places.
+// sendFlows sends the changed flows among the next places.
 func (e *Exchange) sendFlows(places int) error {
 	var b batch
 	_, err := e.options.DataPlane.ChangedFlows(places, b.add)
@@ -151,14 +150,14 @@ func (e *Exchange) broadcast(messages []byte, flows uint64) {
 	}
 }
 
-// batch makes messages of flows.
+// batch encodes flows into messages.
 type batch struct {
 	four, six []byte
 	done      []byte
 	flows     uint64
 }
 
-// add adds a flow; one that cannot be sent is left out.
+// add adds a flow; a flow that cannot be encoded is left out.
 func (b *batch) add(f *lb.Flow) {
 	to, k := &b.four, kindFlows4
 	if f.Client.Addr().Is6() {
@@ -177,7 +176,7 @@ func (b *batch) add(f *lb.Flow) {
 	}
 }
 
-// messages returns all.
+// messages returns the messages.
 func (b *batch) messages() []byte {
 	if len(b.four) > 0 {
 		b.done = appendMessage(b.done, kindFlows4, b.four)
@@ -213,7 +212,7 @@ func (e *Exchange) handshake(conn *tls.Conn) (string, error) {
 // handshakeTimeout bounds the TLS handshake and the first message.
 const handshakeTimeout = 10 * time.Second
 
-// receiver takes the flows that one peer sends.
+// receiver receives the flows of one peer.
 type receiver struct {
 	exchange *Exchange
 	conn     *tls.Conn
@@ -221,8 +220,8 @@ type receiver struct {
 	status   *ReceiverStatus
 	flows    []lb.Flow
 	acked    uint64
-	// missed: flows of this connection were refused that a change here may have taken, since the peer was asked last;
-	// guarded by the exchange. again has a value when it is to be asked.
+	// missed: since the last request, flows of this connection were refused that would be accepted after a change here;
+	// guarded by the exchange. again has a value when the peer is to be asked for them.
 	missed bool
 	resend chan struct{}
 	// requestEarly has a value when the peer is to be asked to send new flows early.
@@ -232,28 +231,28 @@ type receiver struct {
 // ReceiverStatus is the state of the flows that a peer sends to this balancer.
 type ReceiverStatus struct {
 	Name string
-	// Connected: it is connected, and sends flows; Complete: it has sent all that it knew when it connected.
+	// Connected: it is connected, and sends flows; Complete: it has sent all flows from before.
 	Connected, Complete bool
-	// Added flows were new here, Followed were known; Refused are counted by the reason.
+	// Added counts flows that were new here, Followed those known before; Refused counts by the reason.
 	Added, Followed uint64
 	Refused         map[string]uint64
-	// Bases were taken, and RefusedBases not.
+	// Bases and RefusedBases count accepted and refused bases.
 	Bases, RefusedBases uint64
 }
 
-// sender sends one peer flows.
+// sender sends flows to one peer.
 type sender struct {
 	exchange *Exchange
 	peer     lb.Peer
 	cancel   context.CancelFunc
 
 	mu sync.Mutex
-	// queue has the encoded flows that wait, queuedFlows of them.
+	// queue has the encoded flows that wait, and queuedFlows their number.
 	queue       []byte
 	queuedFlows uint64
-	// fullSync: the peer is to be sent all flows; the queue is not needed.
+	// fullSync: all flows are to be sent to the peer; the queue is not needed.
 	fullSync bool
-	// syncing: it is being sent all flows.
+	// syncing: all flows are being sent to it.
 	syncing bool
 	more    chan struct{}
 	// reconnect has a value when the peer may have come back: the next attempt to connect does not wait.
@@ -266,13 +265,13 @@ type SenderStatus struct {
 	Peer lb.Peer
 	// Connected: this balancer is connected to it.
 	Connected bool
-	// Flows were sent, and Bytes with everything but the headers of TLS and TCP; both are of the present connection.
+	// Flows and Bytes were sent over the present connection, without the headers of TLS and TCP.
 	Flows, Bytes uint64
-	// Behind is how many flows wait or were sent and have not been looked at there.
+	// Behind is the number of flows that wait, or are not acknowledged.
 	Behind uint64
-	// FullSyncs is how often it was sent all flows, Overflows how often more had to wait than may.
+	// FullSyncs counts how often all flows were sent to it, and Overflows how often the queue was full.
 	FullSyncs, Overflows uint64
-	// Failed is why there is no connection; nil while there is one.
+	// Failed is the reason for which there is no connection; nil while there is one.
 	Failed error
 
 	acked uint64

@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// earlyScanTime is the time after a Flush in which all flows are looked at each time, and not a part of them: its
-	// caller is about to have packets go elsewhere, and flows begin until they do.
+	// earlyScanTime is the time after a Flush in which each scan covers all flows instead of a part: the caller is
+	// about to redirect packets, and flows begin until then.
 	earlyScanTime = 2 * time.Second
 	// flushPoll is the interval between two checks of whether peers have caught up.
 	flushPoll = 2 * time.Millisecond
 )
 
-// Flush sends peers at once all flows that they are not known to know, and returns when those that are connected have
-// taken them, or with the context's error. For a while after it peers are sent later ones at once, too.
+// Flush sends peers at once all flows that they have not acknowledged, and returns when the connected peers have, or
+// with the context's error. For a while after it, later flows are sent at once, too.
 func (e *Exchange) Flush(ctx context.Context) error {
 	sent := make(chan struct{})
 	select {
@@ -53,7 +53,7 @@ func (e *Exchange) caughtUp() bool {
 	return true
 }
 
-// sendAllFlows looks at all flows: those that the walk under way has before it, and then from the beginning.
+// sendAllFlows scans all flows: the rest of the present walk, and then from the beginning.
 func (e *Exchange) sendAllFlows(now time.Time) error {
 	if err := e.sendBases(now, 0); err != nil {
 		return err

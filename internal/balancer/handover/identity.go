@@ -21,9 +21,9 @@ import (
 const Purpose = "handover"
 
 // identity returns the TLS configuration by which both ends of a connection prove that they hold a key of the members:
-// by a key pair derived from a key of ed25519.SeedSize bytes. Of several keys, it proves the first and accepts each.
-// TLS 1.3 has fresh secrets for each connection, so that nothing can be replayed or read later by who comes by the key.
-// Certificates carry the public key only: names and times mean nothing, for members' clocks may be apart.
+// by a key pair derived from a key of ed25519.SeedSize bytes. It proves the first of several keys, and accepts each.
+// TLS 1.3 has fresh secrets for each connection, so that a stolen key neither decrypts nor replays earlier connections.
+// Certificates carry the public key only: names and times are ignored, because members' clocks may differ.
 func identity(keys ...[]byte) (*tls.Config, error) {
 	if len(keys) == 0 {
 		return nil, errors.New("making the members' identity: there is no key")
@@ -47,7 +47,7 @@ func identity(keys ...[]byte) (*tls.Config, error) {
 		MinVersion:   tls.VersionTLS13,
 		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}},
 		ClientAuth:   tls.RequireAnyClientCert,
-		// The chain says nothing; VerifyConnection compares the key, which the handshake has proven to be there.
+		// The chain is not verified; VerifyConnection compares the key, whose possession the handshake has proven.
 		InsecureSkipVerify:     true,
 		SessionTicketsDisabled: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
@@ -62,7 +62,7 @@ func identity(keys ...[]byte) (*tls.Config, error) {
 	}, nil
 }
 
-// peerKey is the key that the other end of a connection has proven to have; nil where it is none of ours.
+// peerKey returns the key that the other end of a connection has proven; nil if it is none of the members'.
 func peerKey(state tls.ConnectionState) ed25519.PublicKey {
 	if len(state.PeerCertificates) != 1 {
 		return nil
@@ -71,8 +71,8 @@ func peerKey(state tls.ConnectionState) ed25519.PublicKey {
 	return their
 }
 
-// PrepareKeys returns a function by which the exchange changes to other keys: it proves the first of them, and accepts
-// each. Connections go on unless the other end has proven a key that is not accepted any more: that one connects again,
+// PrepareKeys returns a function that changes the exchange to other keys: it proves the first of them, and accepts
+// each. Connections go on, except those whose other end has proven a key that is no longer accepted: it connects again,
 // and is sent all flows. The error says that the keys cannot be used.
 func (e *Exchange) PrepareKeys(keys [][]byte) (use func(), err error) {
 	config, err := identity(keys...)
@@ -98,8 +98,8 @@ func (e *Exchange) identity() *tls.Config {
 	return e.tls
 }
 
-// authenticate records the key that the other end of a connection has proven to have; false where that is not
-// accepted any more. The connection is forgotten by forgetConn.
+// authenticate records the key that the other end of a connection has proven; false if it is no longer accepted.
+// forgetConn removes the record.
 func (e *Exchange) authenticate(conn *tls.Conn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -108,7 +108,7 @@ func (e *Exchange) authenticate(conn *tls.Conn) bool {
 	return e.tls.VerifyConnection(state) == nil
 }
 
-// forgetConn forgets a connection, which has ended.
+// forgetConn removes the record of a connection that has ended.
 func (e *Exchange) forgetConn(conn net.Conn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

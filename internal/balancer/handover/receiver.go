@@ -21,7 +21,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// maxWriteBatch is how many flows are taken at a time at most, where more have come.
+// maxWriteBatch bounds the flows that are written to the data plane at a time.
 const maxWriteBatch = 2048
 
 // acceptLoop accepts connections of peers.
@@ -35,7 +35,7 @@ func (e *Exchange) acceptLoop(ctx context.Context, group *sync.WaitGroup) {
 			return
 		}
 		if err != nil {
-			// No files are left, or the like.
+			// For example, no file descriptors are left.
 			select {
 			case <-ctx.Done():
 			case <-time.After(time.Second):
@@ -71,15 +71,15 @@ func addressOf(end net.Addr) netip.Addr {
 	return at.Addr().Unmap().WithZone("")
 }
 
-// isClosed reports whether a connection has only ended, or broken.
+// isClosed reports whether an error is only the end or the break of a connection.
 func isClosed(err error) bool {
 	var broken *net.OpError
-	// A refusal by either end is such an error of TLS, too.
+	// A TLS alert of either end is an OpError, too, but a refusal.
 	return errors.Is(err, io.EOF) || errors.As(err, &broken) && broken.Op != "remote error" &&
 		broken.Op != "local error"
 }
 
-// checkConn says why there may not be one more connection: ErrNoPeer, errTooManyConnections.
+// checkConn refuses a further connection: ErrNoPeer, errTooManyConnections.
 func (e *Exchange) checkConn(conn net.Conn, from netip.Addr) error {
 	if !e.options.IsPeer(from) {
 		return ErrNoPeer
@@ -101,7 +101,7 @@ func (e *Exchange) dropConn(conn net.Conn) {
 	delete(e.authenticated, conn)
 }
 
-// receive takes the messages of a connection until it ends.
+// receive handles the messages of a connection until it ends.
 func (e *Exchange) receive(conn *tls.Conn) error {
 	name, err := e.handshake(conn)
 	if err != nil {
@@ -121,7 +121,7 @@ func (e *Exchange) receive(conn *tls.Conn) error {
 	}
 }
 
-// checkName refuses a connection under the name of a member that is elsewhere: ErrName.
+// checkName refuses a connection under the name of a member with another address: ErrName.
 func (e *Exchange) checkName(name string, from netip.Addr) error {
 	for _, peer := range e.options.Group.Peers() {
 		if peer.Name == name && peer.Address.Addr() != from {
@@ -144,8 +144,8 @@ func (e *Exchange) peerConnected(name string) *ReceiverStatus {
 	return h
 }
 
-// peerDisconnected records that a peer's connection has ended. The state of one that is no member is forgotten with it,
-// because it can have another name each time.
+// peerDisconnected records that a peer's connection has ended. The state of a peer that is no member is removed with
+// it, because it can use another name each time.
 func (e *Exchange) peerDisconnected(h *ReceiverStatus) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -237,7 +237,7 @@ func (r *receiver) addBase(body []byte) error {
 	return nil
 }
 
-// Status returns the state of each peer, by name: told of the sending direction, heard of the receiving one.
+// Status returns the state of each peer, by name, of the sending and of the receiving direction.
 func (e *Exchange) Status() (sent []SenderStatus, received []ReceiverStatus) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -4,23 +4,22 @@ package handover
 
 import "time"
 
-// A balancer that begins to announce VIPs gets packets of connections that others have begun just before. Those that it
-// does not know break, and peers report new flows only within half a second, because a walk over all flows takes that
-// long. So it asks them to walk over all flows at once, and then every few milliseconds for a while, until routers have
-// changed their routes.
+// A balancer that begins to announce VIPs gets packets of flows that began at others just before. Unknown flows break,
+// and peers send new flows only within half a second, the time of a walk over all flows. So it asks them to walk over
+// all flows at once, and then every few milliseconds until routers have changed their routes.
 
 const (
-	// earlyTime is for how long peers send new flows early once they were asked to: routers take some seconds to follow
-	// an announcement.
+	// earlyTime is how long peers send new flows early after a request: routers take some seconds to follow an
+	// announcement.
 	earlyTime = 10 * time.Second
-	// earlyScanInterval is from one look at all flows to the next one meanwhile, or after a Flush; earlyScanMaxShare
-	// bounds it by how often that has the time that a look takes.
+	// earlyScanInterval is the interval of scans of all flows during that time or after a Flush; earlyScanMaxShare
+	// bounds the share of time that they take.
 	earlyScanInterval = 20 * time.Millisecond
 	earlyScanMaxShare = 4
 )
 
-// RequestEarly has peers that are connected send flows as soon as they are proven, for a while: packets of theirs are
-// about to come here. It does not wait for that.
+// RequestEarly asks the connected peers to send flows as soon as they are proven, for a while, because their packets
+// are about to come here. It does not wait.
 func (e *Exchange) RequestEarly() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -29,7 +28,7 @@ func (e *Exchange) RequestEarly() {
 	}
 }
 
-// scanPause is from the beginning of one look at flows to the next one's, the last of which took so long.
+// scanPause returns the time from the beginning of a scan to that of the next; took is the duration of the last one.
 func (e *Exchange) scanPause(early bool, took time.Duration) time.Duration {
 	if !early {
 		return e.options.ScanInterval

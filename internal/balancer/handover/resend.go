@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// requestInterval is the least time between two requests to a peer to send all flows again, or new ones early:
-// changes may follow each other, and all flows are many.
+// requestInterval is the least time between two requests to a peer for all flows or for early ones, which are
+// expensive.
 const requestInterval = time.Second
 
-// requestMissed requests flows again from the peers whose flows were refused here, once a change has ended the
-// reason.
+// requestMissed requests all flows from the peers whose flows were refused here, once a change has removed the reason.
 func (e *Exchange) requestMissed() error {
 	retry, err := e.options.DataPlane.RetryMissed()
 	if err != nil || !retry {
@@ -45,12 +44,12 @@ func (e *Exchange) startRequests(r *receiver) (end func()) {
 		delete(e.receivers, r)
 		e.mu.Unlock()
 		cancel()
-		r.conn.Close() // a peer may take nothing
+		r.conn.Close() // the peer may not be reading
 		asking.Wait()
 	}
 }
 
-// requestLoop sends the peer a request whenever it is due.
+// requestLoop sends the peer the requests that are due.
 func (r *receiver) requestLoop(ctx context.Context, when <-chan struct{}, k kind) {
 	for {
 		select {

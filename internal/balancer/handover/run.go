@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// New returns an exchange; Run has it work.
+// New returns an exchange, which Run runs.
 func New(options Options) (*Exchange, error) {
 	config, err := identity(options.Keys...)
 	if err != nil {
@@ -25,7 +25,7 @@ func New(options Options) (*Exchange, error) {
 		requestEarly: make(chan struct{}, 1)}, nil
 }
 
-// Run hands over until the context ends.
+// Run exchanges flows until the context ends.
 func (e *Exchange) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -79,8 +79,8 @@ func (e *Exchange) reconcileSenders(ctx context.Context, group *sync.WaitGroup) 
 		if !present[name] {
 			s.cancel()
 			delete(e.senders, name)
-			// One that was only held up may not have noticed that it was taken for gone: when it is a peer again, it
-			// sends by the connection that it has, which is forgotten when it ends (peerDisconnected).
+			// A peer that was only stalled may not know that it was taken for failed: when it is a peer again, it sends
+			// over its old connection, whose state is removed when it ends (peerDisconnected).
 			if h := e.received[name]; h != nil && !h.Connected {
 				delete(e.received, name)
 			}
@@ -88,16 +88,16 @@ func (e *Exchange) reconcileSenders(ctx context.Context, group *sync.WaitGroup) 
 	}
 	for conn := range e.conns {
 		if !e.options.IsPeer(addressOf(conn.RemoteAddr())) {
-			conn.Close() // it was a peer's, and is none's any more
+			conn.Close() // the other end is no longer a peer
 		}
 	}
 }
 
-// Joined returns a channel that is closed once each peer that is reached has sent all flows that it knows, and there is
-// one; or when JoinTimeout is over. Before that, this balancer would break connections of others.
+// Joined returns a channel that is closed once there is a peer and each reached peer has sent all its flows, or after
+// JoinTimeout. Before that, this balancer would break others' connections.
 func (e *Exchange) Joined() <-chan struct{} { return e.joined }
 
-// awaitJoined waits for it.
+// awaitJoined closes the channel of Joined when its condition holds.
 func (e *Exchange) awaitJoined(ctx context.Context) {
 	defer close(e.joined)
 	expired := time.After(e.options.JoinTimeout)
@@ -131,7 +131,7 @@ func (e *Exchange) notifyProgress() {
 func (e *Exchange) scanLoop(ctx context.Context) {
 	timer := time.NewTimer(e.options.ScanInterval)
 	defer timer.Stop()
-	var earlyUntil time.Time // until then all flows are looked at each time
+	var earlyUntil time.Time // until then each scan covers all flows
 	for {
 		var flush chan struct{}
 		select {
@@ -169,7 +169,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// scanOnce sends bases first: a flow is taken where its slot is known to have changed hands.
+// scanOnce sends bases first: a peer accepts a flow only if it knows that the flow's slot has moved.
 func (e *Exchange) scanOnce(now time.Time) error {
 	if err := e.sendBases(now, e.options.ScanPeriod); err != nil {
 		return err

@@ -19,11 +19,11 @@ const (
 	// minBackoff and maxBackoff are the least and the longest pause between two attempts to connect. A connection
 	// or an unanswered attempt that lasted longer than the pause is followed by minBackoff again.
 	minBackoff, maxBackoff = 200 * time.Millisecond, 2 * time.Second
-	// writeTimeout is how long a peer may take nothing.
+	// writeTimeout is how long a peer may read nothing.
 	writeTimeout = 10 * time.Second
-	// maxWriteBytes is how many bytes a peer has that time for.
+	// maxWriteBytes bounds the bytes of one write, for each of which a peer has that time.
 	maxWriteBytes = 64 << 10
-	// snapshotBatch is how many places are looked at, at a time, while a peer is sent all flows.
+	// snapshotBatch is the number of places per step while all flows are sent to a peer.
 	snapshotBatch = 16384
 )
 
@@ -33,7 +33,7 @@ func newSender(e *Exchange, peer lb.Peer, cancel context.CancelFunc) *sender {
 		state: SenderStatus{Peer: peer}}
 }
 
-// enqueue has messages wait for a peer that is connected: one that is not will be sent all flows.
+// enqueue queues messages for a connected peer: a peer that is not will be sent all flows.
 func (s *sender) enqueue(messages []byte, flows uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +49,7 @@ func (s *sender) enqueue(messages []byte, flows uint64) {
 	signal(s.more)
 }
 
-// signal wakes the receiver of a channel, which buffers one value; it does not wait for that.
+// signal puts a value into a channel that buffers one, unless it has one.
 func signal(to chan<- struct{}) {
 	select {
 	case to <- struct{}{}:
@@ -57,8 +57,7 @@ func signal(to chan<- struct{}) {
 	}
 }
 
-// reconnectNow has a sender that waits connect now: its peer is seen to be there, as another process may be long
-// before the wait is over.
+// reconnectNow ends the sender's backoff, because its peer was seen, perhaps as another process.
 func (s *sender) reconnectNow() {
 	signal(s.reconnect)
 }
@@ -197,7 +196,7 @@ func (s *sender) write(conn net.Conn, messages []byte, flows uint64) error {
 	s.state.Flows += flows
 	s.state.Bytes += uint64(len(messages))
 	s.mu.Unlock()
-	// A peer may be slow, but take something.
+	// A slow peer must read each part within the timeout.
 	for part := range slices.Chunk(messages, maxWriteBytes) {
 		if err := conn.SetWriteDeadline(time.Now().Add(s.exchange.options.stallTimeout)); err != nil {
 			return err
@@ -209,7 +208,7 @@ func (s *sender) write(conn net.Conn, messages []byte, flows uint64) error {
 	return nil
 }
 
-// localAddress is where connections are opened from: the address that peers know this member by.
+// localAddress returns the source address of connections, which identifies this member to peers.
 func (e *Exchange) localAddress() net.Addr {
 	if at, is := e.options.Listener.Addr().(*net.TCPAddr); is && !at.IP.IsUnspecified() {
 		return &net.TCPAddr{IP: at.IP, Zone: at.Zone}
@@ -217,8 +216,7 @@ func (e *Exchange) localAddress() net.Addr {
 	return nil
 }
 
-// handleAnswers handles the peer's answers: how many flows it has handled, and that it is to be sent all flows
-// again, or new ones early.
+// handleAnswers handles the peer's answers: acknowledgements, and requests for all flows or for early ones.
 func (s *sender) handleAnswers(conn net.Conn) {
 	for {
 		k, body, err := readMessage(conn)
@@ -249,12 +247,12 @@ func (s *sender) status() SenderStatus {
 	return t
 }
 
-// unacknowledged is how many flows wait or were sent, and have not been acknowledged; the caller holds the lock.
+// unacknowledged returns the number of flows that are queued or sent, and not acknowledged; the caller holds the lock.
 func (s *sender) unacknowledged() uint64 {
 	return s.queuedFlows + s.state.Flows - min(s.state.acked, s.state.Flows)
 }
 
-// isBehind reports whether a peer that is connected has yet to be sent flows, or to take them.
+// isBehind reports whether a connected peer has flows to be sent or acknowledged.
 func (s *sender) isBehind() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,23 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A peer may be out of reach of this member alone: others see it, so that it stays a peer, and nothing but the
-// connection shows it. TCP by itself sends again for a quarter of an hour, more and more seldom, and goes on up to two
-// minutes after the network does.
+// A peer may be unreachable from this member alone: it stays a peer, because others reach it, and only the connection
+// shows the fault. By default, TCP retransmits for a quarter of an hour, and with its backoff resumes up to two minutes
+// after the network does.
 const (
-	// userTimeout is how long a peer's kernel may acknowledge nothing, or have no room for the bytes that wait,
-	// until the connection ends.
+	// userTimeout is how long a peer's kernel may acknowledge nothing, or have a zero window, until the connection
+	// ends.
 	userTimeout = 5 * time.Second
-	// keepaliveIdle is the time of silence after which a peer's kernel is sent keepalive probes, and
-	// keepaliveInterval the interval of those.
+	// keepaliveIdle is the idle time after which keepalive probes are sent, and keepaliveInterval their interval.
 	keepaliveIdle, keepaliveInterval = 2 * time.Second, time.Second
 	// dialTimeout bounds an attempt to connect: meanwhile a SYN is sent two or three times.
 	dialTimeout = 3 * time.Second
 )
 
-// setTimeouts has the kernel end a connection whose other end is silent, by TCP's user timeout (RFC 5482, section
-// 1), which also bounds for how long keepalive probes may go unanswered. A connection that is not TCP is left as it
-// is.
+// setTimeouts sets TCP's user timeout (RFC 5482, section 1), which also bounds the time of unanswered keepalive probes,
+// so that the kernel ends a dead connection. A connection that is not TCP is left as it is.
 func setTimeouts(conn net.Conn) error {
 	tcp, is := conn.(*net.TCPConn)
 	if !is {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package local finds the control group whose sockets are clients on the balancer's own host.
+// Package local finds the control group of the clients on the balancer's own host.
 package local
 
 import (
@@ -16,13 +16,13 @@ import (
 
 // Errors that a caller may test for.
 var (
-	// ErrNoCgroup2 says that the host has no cgroup v2 hierarchy mounted.
+	// ErrNoCgroup2: the host has no cgroup v2 hierarchy mounted.
 	ErrNoCgroup2 = errors.New("no cgroup v2 hierarchy is mounted")
-	// ErrNotCgroup2 says that a path is no directory of a cgroup v2 hierarchy.
+	// ErrNotCgroup2: a path is no directory of a cgroup v2 hierarchy.
 	ErrNotCgroup2 = errors.New("not a directory of a cgroup v2 hierarchy")
 )
 
-// mountInfo is where the kernel lists the mounts that this process sees.
+// mountInfo is the kernel's list of the mounts that this process sees.
 const mountInfo = "/proc/self/mountinfo"
 
 // Cgroup returns the directory of the control group at a path or, with no path, of the root of the
@@ -44,7 +44,7 @@ func Cgroup(path string) (string, error) {
 	return path, checkCgroup(path)
 }
 
-// checkCgroup reports whether a path is of a control group.
+// checkCgroup returns an error if a path is not a control group.
 func checkCgroup(path string) error {
 	var file unix.Stat_t
 	if err := unix.Stat(path, &file); err != nil {

@@ -12,8 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// compare finds services that others balance in another way, and logs them when the difference lasts, and when it is
-// over.
+// compare finds services that other members balance differently, and logs a difference that lasts, and its end.
 func (m *Membership) compare(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -24,8 +23,7 @@ func (m *Membership) compare(now time.Time) {
 	}
 }
 
-// compareWith compares tables with a member's; where its tables are not known any more, the differences stay as they
-// were.
+// compareWith compares the own tables with a member's; if the member's are no longer known, the differences stay.
 func (m *Membership) compareWith(n *node, now time.Time) {
 	if n.state == ops.MemberLeft {
 		clear(n.differences)

@@ -8,7 +8,7 @@ import "errors"
 var (
 	// ErrKey: a file is no key of members.
 	ErrKey = errors.New("no key of members")
-	// ErrDisconnects: with other keys, a member that is reached now would not be any more.
+	// ErrDisconnects: the other keys would disconnect a member that is reached now.
 	ErrDisconnects = errors.New("a member would be cut off")
 )
 

@@ -19,26 +19,26 @@ import (
 var keyLengths = []int{16, 24, 32}
 
 const (
-	// maxKeyFile is more than a file with keys has, in bytes.
+	// maxKeyFile bounds a file with keys, in bytes.
 	maxKeyFile = 4096
-	// maxKeys bounds the keys that are accepted at a time: an untrusted host's packets are tried with each.
+	// maxKeys bounds the accepted keys: each is tried on an untrusted host's packets.
 	maxKeys = 4
 )
 
 // Key is a secret by which members authenticate and encrypt their messages.
 type Key []byte
 
-// Keys are those that a member accepts; it encrypts by the first. It has one at least.
+// Keys are the keys that a member accepts, at least one; it encrypts with the first.
 type Keys []Key
 
-// NewKey returns a fresh one.
+// NewKey returns a random key.
 func NewKey() Key {
 	key := make(Key, 32)
 	_, _ = rand.Read(key) // it never fails
 	return key
 }
 
-// String is the key as its file has it.
+// String returns the key in the format of its file.
 func (k Key) String() string { return base64.StdEncoding.EncodeToString(k) }
 
 // ParseKey parses the content of a key's file. Error: ErrKey.
@@ -53,8 +53,8 @@ func ParseKey(text []byte) (Key, error) {
 	return key, nil
 }
 
-// ParseKeys parses the content of a file of keys: a key a line, beside empty lines and those that begin with #. Error:
-// ErrKey.
+// ParseKeys parses the content of a file of keys: a key a line; empty lines and lines that begin with # are skipped.
+// Error: ErrKey.
 func ParseKeys(text []byte) (Keys, error) {
 	var keys Keys
 	number := 0
@@ -80,8 +80,7 @@ func ParseKeys(text []byte) (Keys, error) {
 	return keys, nil
 }
 
-// ReadKeys reads keys from a file, which others than its owner and group must not be able to read. Errors: ErrKey,
-// those of the file system.
+// ReadKeys reads keys from a file that only its owner and group may read. Errors: ErrKey, those of the file system.
 func ReadKeys(path string) (Keys, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -128,8 +127,7 @@ func (k Keys) Derive(purpose string) (derived [][]byte, err error) {
 	return derived, nil
 }
 
-// fingerprints are names of the keys that persons can compare, and that reveal nothing of the keys: 32 bits,
-// derived for that alone.
+// fingerprints identify the keys for people to compare, and reveal nothing of them: 32 bits, derived for that alone.
 func (k Keys) fingerprints() []string {
 	names := make([]string, len(k))
 	for i, key := range k {

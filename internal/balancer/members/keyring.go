@@ -15,8 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// replaceKeys puts keys in the place of those of a ring, of which memberlist reads meanwhile. RemoveKey moves the
-// keys behind the removed one within the slice that readers have, so keys are removed from the end only.
+// replaceKeys replaces the keys of a ring that memberlist reads concurrently. RemoveKey moves the keys behind the
+// removed one within the slice that readers have, so keys are removed from the end only.
 func replaceKeys(ring *memberlist.Keyring, keys Keys) error {
 	err := errors.Join(ring.AddKey(keys[0]), ring.UseKey(keys[0]))
 	unwanted := func(key []byte) bool {
@@ -35,9 +35,9 @@ func replaceKeys(ring *memberlist.Keyring, keys Keys) error {
 	return err
 }
 
-// CheckKeys reports whether the members that are reached now, and are to be peers further on, would still be reached
-// with other keys: each must accept the first one, and send by one of them. Of a version that does not say, it is not
-// known. Error: ErrDisconnects.
+// CheckKeys checks that the members that are reached now and stay peers would still be reached with other keys: each
+// must accept the first, and send with one of them. Members of a version that does not report its keys are not checked.
+// Error: ErrDisconnects.
 func (m *Membership) CheckKeys(keys Keys, peers []netip.Addr) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,8 +62,8 @@ func (m *Membership) CheckKeys(keys Keys, peers []netip.Addr) error {
 	return nil
 }
 
-// PrepareKeys checks other keys as CheckKeys does, and returns a function after which the member accepts them, and
-// sends by the first. Nothing under way is lost. Errors: ErrDisconnects, that a key has a length which cannot be used.
+// PrepareKeys checks other keys as CheckKeys does, and returns a function that makes the member accept them, and send
+// with the first. No message under way is lost. Errors: ErrDisconnects, that a key has an invalid length.
 func (m *Membership) PrepareKeys(keys Keys, peers []netip.Addr) (use func(), err error) {
 	if len(keys) == 0 {
 		return nil, errors.New("members need a key")
@@ -79,14 +79,14 @@ func (m *Membership) PrepareKeys(keys Keys, peers []netip.Addr) (use func(), err
 	return func() { m.useKeys(keys) }, nil
 }
 
-// useKeys puts keys in the place of others, unless they are the same.
+// useKeys replaces the keys, unless they are the same.
 func (m *Membership) useKeys(keys Keys) {
 	m.keysMu.Lock()
 	defer m.keysMu.Unlock()
 	if slices.EqualFunc(m.Keys(), keys, func(a, b Key) bool { return bytes.Equal(a, b) }) {
 		return
 	}
-	if err := replaceKeys(m.ring, keys); err != nil { // a ring takes all keys that are valid
+	if err := replaceKeys(m.ring, keys); err != nil { // a ring accepts all valid keys
 		m.opt.Log.Error(fmt.Sprintf("use other keys of members: %v: restart the balancer", err), logAttrs("")...)
 		return
 	}
@@ -95,5 +95,5 @@ func (m *Membership) useKeys(keys Keys) {
 		logAttrs("")...)
 }
 
-// Keys are those that are accepted; messages are encrypted by the first.
+// Keys returns the accepted keys; messages are encrypted with the first.
 func (m *Membership) Keys() Keys { return *m.keys.Load() }

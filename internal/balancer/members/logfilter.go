@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// logFilter reduces memberlist's log to lines for a person: each of them once in a while, because an untrusted host on
-// the port can cause any number of them.
+// logFilter reduces memberlist's log, and limits the rate of each line, because an untrusted host on the port can cause
+// any number of them.
 type logFilter struct {
 	log *slog.Logger
 
 	mu sync.Mutex
-	// loggedAt is when a thing was said last.
+	// loggedAt has the time at which each line was last logged.
 	loggedAt map[string]time.Time
 	refused  uint64
 }
@@ -26,19 +26,19 @@ type logFilter struct {
 const (
 	// repeatInterval is the time after which a line is logged again.
 	repeatInterval = 10 * time.Minute
-	// maxRemembered bounds the lines that are remembered for that.
+	// maxRemembered bounds loggedAt.
 	maxRemembered = 256
 )
 
 // logger returns the logger for memberlist.
 func (f *logFilter) logger() *log.Logger { return log.New(f, "", 0) }
 
-// untrustedTexts are texts of memberlist's that say of a sender that it has another key or protocol.
+// untrustedTexts are memberlist's texts about senders with another key or protocol.
 var untrustedTexts = []string{"Decrypt packet failed", "failed to receive", "unacceptable label", "missing message type",
 	"not supported",
 	"failed to remove", "Failed to read remote state", "Failed to receive user message", "invalid msgType"}
 
-// Write takes a line of memberlist's log.
+// Write handles a line of memberlist's log.
 func (f *logFilter) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(string(line))
 	for _, part := range untrustedTexts {
@@ -55,10 +55,10 @@ func (f *logFilter) Write(line []byte) (int, error) {
 			return len(line), nil
 		}
 	}
-	return len(line), nil // source it reaches, the events say; the rest is of its inner life
+	return len(line), nil // events report the members that it reaches; the rest are its internals
 }
 
-// countUntrusted counts packets and connections from an address that is no peer's.
+// countUntrusted counts packets and connections from an address that is not a peer's.
 func (f *logFilter) countUntrusted(from netip.Addr) {
 	f.logRefusal(from.String(),
 		fmt.Sprintf("refused what %s sends to the members' port: its address is not under members.peers", from))
@@ -70,7 +70,7 @@ func (m *Membership) LogRefusal(from netip.Addr, why error) {
 		fmt.Sprintf("refused what %s sends to the port at which members take flows: %v", from, why))
 }
 
-// logRefusal counts a refusal, and logs it if none was logged lately.
+// logRefusal counts a refusal, and logs it if none was logged recently.
 func (f *logFilter) logRefusal(source, text string) {
 	f.mu.Lock()
 	f.refused++
@@ -100,7 +100,7 @@ func (f *logFilter) count() uint64 {
 	return f.refused
 }
 
-// joinError returns why a peer is not joined, without memberlist's frame around it.
+// joinError returns the reason for which a peer is not joined, without memberlist's wrapping.
 func joinError(err error) string {
 	text := err.Error()
 	switch {

@@ -20,32 +20,32 @@ import (
 )
 
 const (
-	// pollInterval is the interval between two checks of whether there is a state to send, or something to warn of.
+	// pollInterval is the interval of checks for a changed state to send, or a difference to log.
 	pollInterval = time.Second
-	// resendInterval is how often a member's state is sent again, because a message may be lost.
+	// resendInterval is the interval at which an unchanged state is sent again, because a message may be lost.
 	resendInterval = 5 * time.Second
-	// rejoinInterval is how often members that are not reached are contacted: that heals a partition.
+	// rejoinInterval is the interval of attempts to reach members that are not reached, which end a partition.
 	rejoinInterval = 5 * time.Second
-	// leaveTimeout is how long the message of a leave may take.
+	// leaveTimeout bounds the sending of a leave message.
 	leaveTimeout = time.Second
 )
 
 // Options are the settings and parts of a member.
 type Options struct {
 	lb.MembersConfig
-	// Keys are accepted; it sends by the first.
+	// Keys are accepted; it sends with the first.
 	Keys Keys
 	// Version is the version of the program.
 	Version string
 	// Local returns this balancer's present state. It must be cheap: it is called each second.
 	Local func() Local
 	Log   *slog.Logger
-	// tuneConfig lets tests have other times.
+	// tuneConfig lets tests set other intervals.
 	tuneConfig func(*memberlist.Config)
-	// network, unless it is nil, is tests' replacement of the kernel's: a transport that listens as it is configured,
-	// and connections from an address.
+	// network, if not nil, replaces the kernel's network in tests: a transport that listens as configured, and a
+	// function that opens connections from an address.
 	network func(*memberlist.NetTransportConfig) (memberlist.NodeAwareTransport, dial, error)
-	// wrap lets tests record packets that come, and lose them.
+	// wrap lets tests record and drop received packets.
 	wrap func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport
 	// tolerance is lb.MembersTolerance but in tests.
 	tolerance time.Duration
@@ -59,36 +59,35 @@ type Local struct {
 	Tables         []lb.ServiceTable
 }
 
-// Membership is this balancer among those that it shares VIPs with.
+// Membership is this balancer's membership among those that share its VIPs.
 type Membership struct {
 	opt       Options
 	instance  uint64
 	logFilter *logFilter
 	sendMu    atomic.Bool
-	// allowed are the peers, for those who ask with each packet; it is never changed, but replaced.
+	// allowed are the peers, for lookups per packet; the map is replaced, never changed.
 	allowed atomic.Pointer[map[netip.Addr]bool]
-	// ring has the keys for memberlist. turning is held while they become others.
+	// ring has the keys for memberlist. turning is held while they are replaced.
 	ring   *memberlist.Keyring
 	keysMu sync.Mutex
 	keys   atomic.Pointer[Keys]
-	// joinNow has a value when there are peers to ask for at once.
+	// joinNow has a value when there are new peers to join at once.
 	joinNow chan struct{}
 
 	mu sync.Mutex
 	// peers are the addresses of the others, as they are configured now.
 	peers []netip.Addr
-	// list is nil while the address cannot be listened on, for the reason that problem says.
+	// list is nil while this member cannot listen on its address, for the reason in problem.
 	list    *memberlist.Memberlist
 	problem string
 	// own is the state that was sent last.
 	own state
-	// nodes are the others that were ever reached, by name; those that are no peers any more until memberlist misses
-	// them.
+	// nodes are the members that were ever reached, by name. Former peers stay until memberlist finds them unreachable.
 	nodes map[string]*node
-	// unreached says why configured peers of which nothing was heard are not reached, and since when.
+	// unreached has the configured peers that have never answered, with the reason and the time since when.
 	unreached map[netip.Addr]*unreachedPeer
 	changed   chan struct{}
-	// sendNow has a value when a peer has come that is to be sent the state.
+	// sendNow has a value when a peer has joined, to which the state is to be sent.
 	sendNow chan struct{}
 }
 
@@ -99,20 +98,19 @@ type node struct {
 	state    ops.MemberState
 	since    time.Time
 	greeting greeting
-	// ended are processes before this one at the same address, and those that have left: none of them comes back.
+	// ended are earlier processes at the same address, and those that have left: none of them can come back.
 	ended []uint64
-	// lastState is the last state that it sent; nil: there is none that can be accepted yet, for the reason in
-	// problem.
+	// lastState is the last state that it sent; nil: none was accepted yet, for the reason in problem.
 	lastState   *state
 	problem     string
 	differences map[string]*differing
 }
 
-// differing is a service of which a member has another table.
+// differing is a service of which a member has a different table.
 type differing struct {
 	difference
 	since time.Time
-	// warned: it was said.
+	// warned: a warning was logged.
 	warned bool
 }
 
@@ -120,7 +118,7 @@ type differing struct {
 type unreachedPeer struct {
 	since  time.Time
 	reason string
-	// sameName is the name of another member, which this one has, too; then it does answer.
+	// sameName is the name that it shares with another member; empty: it does not answer.
 	sameName string
 }
 
@@ -146,7 +144,7 @@ func sameState(a, b *state) bool {
 		})
 }
 
-// encodeState returns this balancer's state, encoded, with a sequence number greater than all before.
+// encodeState returns this balancer's encoded state, with the next sequence number.
 func (m *Membership) encodeState() []byte {
 	m.mu.Lock()
 	m.own.Sequence++
@@ -172,7 +170,7 @@ func (m *Membership) sendStateTo(list *memberlist.Memberlist) {
 	text := m.encodeState()
 	for _, to := range m.Peers() { // memberlist's own nodes may change while they are read
 		node := &memberlist.Node{Name: to.Name, Addr: to.Address.Addr().AsSlice(), Port: to.Address.Port()}
-		_ = list.SendReliable(node, text) // it is told again soon
+		_ = list.SendReliable(node, text) // it is sent again soon
 	}
 }
 
@@ -189,14 +187,14 @@ func (m *Membership) applyState(text []byte) {
 	switch {
 	case n == nil || n.greeting.Instance != s.Instance:
 		// of the previous process, or of one that is not known yet: it says it again
-	case n.lastState != nil && n.lastState.Sequence >= s.Sequence: // an older one, or a replay
+	case n.lastState != nil && n.lastState.Sequence >= s.Sequence: // an older state, or a replay
 	default:
 		n.lastState = s
 	}
 }
 
-// Peers are the other members that are reached now, by name, each at the address where its gossip is heard. Safe for
-// concurrent use.
+// Peers returns the members that are reached now, by name, each with the address of its gossip. Safe for concurrent
+// use.
 func (m *Membership) Peers() []lb.Peer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -210,14 +208,14 @@ func (m *Membership) Peers() []lb.Peer {
 	return peers
 }
 
-// Changed returns a channel that is closed when Peers may return others than before the call.
+// Changed returns a channel that is closed when Peers may have changed.
 func (m *Membership) Changed() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.changed
 }
 
-// listener gets memberlist's events of members that come and go. It is called under memberlist's locks.
+// listener gets memberlist's events of members that join and leave. It is called under memberlist's locks.
 type listener Membership
 
 // NotifyJoin records that a member is reached.
@@ -226,10 +224,10 @@ func (l *listener) NotifyJoin(of *memberlist.Node) { (*Membership)(l).memberJoin
 // NotifyUpdate records that a member is a new process.
 func (l *listener) NotifyUpdate(of *memberlist.Node) { (*Membership)(l).memberJoined(of) }
 
-// NotifyLeave records that one is not reached, or has left.
+// NotifyLeave records that a member is not reached, or has left.
 func (l *listener) NotifyLeave(of *memberlist.Node) { (*Membership)(l).memberLeft(of) }
 
-// NotifyConflict records that two have one name.
+// NotifyConflict records that two members have the same name.
 func (l *listener) NotifyConflict(one, other *memberlist.Node) {
 	l.logFilter.logRefusal("name "+other.Address(),
 		fmt.Sprintf("two members have the name %s, at %s and %s: give each its own (members.name)", one.Name,
@@ -293,7 +291,7 @@ func (m *Membership) memberJoined(of *memberlist.Node) {
 	}
 }
 
-// maxEnded bounds the processes of a member that are remembered to have ended.
+// maxEnded bounds the remembered ended processes of a member.
 const maxEnded = 64
 
 // processEnded records that the process of a member has ended.

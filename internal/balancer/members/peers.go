@@ -21,9 +21,8 @@ func (m *Membership) IsPeer(from netip.Addr) bool { return (*m.allowed.Load())[f
 // isPeer reports whether a node is a peer.
 func (m *Membership) isPeer(n *node) bool { return m.IsPeer(n.address.Addr()) }
 
-// SetPeers puts other addresses in the place of the peers'. New ones are asked for at once. Those that are missing are
-// let go: they are no Peers any more, and their packets are refused. The others are not told, and each decides on its
-// own peers.
+// SetPeers replaces the addresses of the peers. New peers are joined at once. Removed ones are no longer in Peers, and
+// their packets are refused. The removed members are not notified: each member has its own list of peers.
 func (m *Membership) SetPeers(peers []netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -39,8 +38,8 @@ func (m *Membership) SetPeers(peers []netip.Addr) {
 			m.opt.Log.Info(fmt.Sprintf("member %s (%s) is let go: %v any more", n.name, n.address, errNoPeer),
 				logAttrs("")...)
 		}
-		// memberlist goes on asking one that is alive, also by others that have it as a peer, until it does not answer;
-		// meanwhile it may be a peer again.
+		// memberlist goes on probing a live member, also through others that have it as a peer, until it does not
+		// answer; meanwhile it may become a peer again.
 		n.lastState = nil
 		clear(n.differences)
 		if n.state != ops.MemberAlive {
@@ -59,8 +58,8 @@ func (m *Membership) SetPeers(peers []netip.Addr) {
 	}
 }
 
-// setPeers stores the peers, and says which are new and which are not there any more. The caller holds the lock, or
-// is alone.
+// setPeers stores the peers, and returns the added and the removed ones. The caller holds the lock, or has the only
+// reference.
 func (m *Membership) setPeers(peers []netip.Addr) (added, removed []netip.Addr) {
 	before, allowed := m.peers, map[netip.Addr]bool{}
 	m.peers = nil
@@ -94,9 +93,8 @@ func addressStrings(addresses []netip.Addr) string {
 	return strings.Join(list, ", ")
 }
 
-// NotifyAlive refuses news of balancers that are no peers here, because each has its own list; and of processes that
-// have ended, for none of them comes back: it is a recording, which memberlist would believe once it has forgotten the
-// process.
+// NotifyAlive refuses messages about balancers that are not peers here, because each has its own list, and about ended
+// processes: such a message is a replay, which memberlist would accept once it has forgotten the process.
 func (l *listener) NotifyAlive(of *memberlist.Node) error {
 	m, at := (*Membership)(l), addressOf(of).Addr()
 	if at != m.opt.Listen.Addr() && !m.IsPeer(at) {

@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// New returns a member that is not there before Run.
+// New returns a member, which joins in Run.
 func New(options Options) *Membership {
 	m := &Membership{opt: options, instance: rand.Uint64(), nodes: map[string]*node{},
 		unreached: map[netip.Addr]*unreachedPeer{},
@@ -33,7 +33,7 @@ func New(options Options) *Membership {
 	return m
 }
 
-// Run is a member until the context ends. Where the address cannot be listened on, it tries again.
+// Run takes part until the context ends. If it cannot listen on the address, it tries again.
 func (m *Membership) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -64,8 +64,8 @@ func (m *Membership) Run(ctx context.Context) {
 	}
 }
 
-// Close ends the member: with leave, the others are notified that it goes permanently, and else they find it again when
-// another process has its place.
+// Close ends the member: with leave, it notifies the others that it leaves permanently; otherwise they expect a new
+// process in its place.
 func (m *Membership) Close(leave bool) error {
 	m.mu.Lock()
 	list := m.list
@@ -76,7 +76,7 @@ func (m *Membership) Close(leave bool) error {
 	}
 	if leave {
 		m.sendStateTo(list)
-		_ = list.Leave(leaveTimeout) // who does not hear of it finds out
+		_ = list.Leave(leaveTimeout) // members that miss the message find out by their probes
 	}
 	if err := list.Shutdown(); err != nil {
 		return fmt.Errorf("end being a member at %s: %w", m.opt.Listen, err)
@@ -100,7 +100,7 @@ func (m *Membership) joinLoop(ctx context.Context) {
 	}
 }
 
-// open listens, if it does not yet.
+// open starts to listen, unless it does already.
 func (m *Membership) open() {
 	m.mu.Lock()
 	there, before := m.list != nil, m.problem
@@ -128,7 +128,7 @@ func (m *Membership) create() (*memberlist.Memberlist, error) {
 	c.AdvertiseAddr, c.AdvertisePort = c.BindAddr, c.BindPort
 	c.Delegate, c.Events, c.Conflict, c.Alive = (*delegate)(m), (*listener)(m), (*listener)(m), (*listener)(m)
 	c.Logger = m.logFilter.logger()
-	// A member may have another address when it comes back.
+	// A member may come back with another address.
 	c.DeadNodeReclaimTime = 30 * time.Second
 	// A compressed message may expand to more than its size.
 	c.EnableCompression = false
@@ -156,7 +156,7 @@ func (m *Membership) create() (*memberlist.Memberlist, error) {
 	return list, err
 }
 
-// join asks for the configured peers that are not there.
+// join contacts the configured peers that are not reached.
 func (m *Membership) join(ctx context.Context) {
 	m.mu.Lock()
 	list, peers := m.list, m.peers
@@ -192,14 +192,14 @@ func (d *delegate) NodeMeta(int) []byte {
 	return text
 }
 
-// NotifyMsg takes the state of another member.
+// NotifyMsg handles the state of another member.
 func (d *delegate) NotifyMsg(text []byte) { (*Membership)(d).applyState(text) }
 
-// GetBroadcasts returns nothing: the state is sent to each member by itself.
+// GetBroadcasts returns nothing: the state is sent to each member directly.
 func (d *delegate) GetBroadcasts(int, int) [][]byte { return nil }
 
 // LocalState returns the state for the exchange of two members.
 func (d *delegate) LocalState(bool) []byte { return (*Membership)(d).encodeState() }
 
-// MergeRemoteState takes the other member's state in such an exchange.
+// MergeRemoteState handles the other member's state in such an exchange.
 func (d *delegate) MergeRemoteState(text []byte, _ bool) { (*Membership)(d).applyState(text) }

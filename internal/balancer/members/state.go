@@ -15,13 +15,14 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// messageFormat is the format of members' messages. A member of another one is shown, and not compared with.
+// messageFormat is the format of members' messages. A member of another format is shown, but its tables are not
+// compared.
 const messageFormat = 1
 
 // The bounds of a member's message.
 const (
 	maxState = 8 << 20 // bytes; 65,536 services take half of it
-	// maxDetailed is up to how many bytes backends are listed one by one.
+	// maxDetailed is the size in bytes up to which backends are listed one by one.
 	maxDetailed = 1 << 20
 	maxTables   = 1 << 17
 	maxText     = 128
@@ -31,7 +32,7 @@ const (
 // greeting is the metadata of a member's address: memberlist keeps it current, and gives it 512 bytes.
 type greeting struct {
 	Format int `json:"format"`
-	// Instance identifies a process, so that recorded messages of an earlier one are not taken for its.
+	// Instance identifies a process, so that replayed messages of an earlier one are not taken for its own.
 	Instance uint64 `json:"instance"`
 	Version  string `json:"version"`
 }
@@ -46,9 +47,9 @@ type state struct {
 	Configuration string `json:"configuration"`
 	Ready         bool   `json:"ready"`
 	Drained       bool   `json:"drained"`
-	// Leaving: it goes permanently.
+	// Leaving: it leaves permanently.
 	Leaving bool `json:"leaving,omitempty"`
-	// Keys are names of those that it accepts; it sends by the first.
+	// Keys are the fingerprints of the accepted keys; it sends with the first.
 	Keys   []string     `json:"keys,omitempty"`
 	Tables []tableState `json:"tables"`
 }
@@ -58,9 +59,9 @@ type tableState struct {
 	Service string `json:"service"`
 	Name    string `json:"name"`
 	Digest  string `json:"digest"`
-	// Takers are by endpoint; null where they are not listed one by one.
+	// Takers are weights by endpoint; null if they are not listed one by one.
 	Takers map[netip.AddrPort]uint32 `json:"takers,omitempty"`
-	// Complete: Takers are all there are.
+	// Complete: Takers has all of them.
 	Complete bool `json:"told"`
 }
 
@@ -155,7 +156,7 @@ func decodeGreeting(text []byte) (greeting, error) {
 	return g, nil
 }
 
-// difference is a service that two balancers do not balance alike.
+// difference is a service that two balancers balance differently.
 type difference struct{ service, name, detail string }
 
 // differences compares tables with those of a member of that name.

@@ -11,13 +11,12 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// peerTransport is a transport that takes packets of the configured peers only, and sends to no other: packets from
-// others are dropped before memberlist reads them. A peer that is let go would seem alive to memberlist as long as
-// it answers.
+// peerTransport is a transport that receives from and sends to the configured peers only: other packets are dropped
+// before memberlist reads them. Otherwise, a removed peer would be alive to memberlist as long as it answers.
 type peerTransport struct {
 	memberlist.NodeAwareTransport
 	dial dial
-	// local is the address from which connections are opened: the others know this member by it.
+	// local is the source address of connections, which identifies this member to others.
 	local   netip.Addr
 	allowed func(netip.Addr) bool
 	refused func(from netip.Addr)
@@ -105,7 +104,7 @@ func (g *peerTransport) PacketCh() <-chan *memberlist.Packet { return g.packets 
 // StreamCh has the connections of peers.
 func (g *peerTransport) StreamCh() <-chan net.Conn { return g.streams }
 
-// WriteTo sends a packet to a peer; one to others is lost.
+// WriteTo sends a packet to a peer; packets to others are dropped.
 func (g *peerTransport) WriteTo(packet []byte, to string) (time.Time, error) {
 	return g.WriteToAddress(packet, memberlist.Address{Addr: to})
 }
@@ -137,7 +136,7 @@ func (g *peerTransport) DialAddressTimeout(a memberlist.Address, timeout time.Du
 	return g.DialTimeout(a.Addr, timeout)
 }
 
-// Shutdown ends the transport within. Packets that it still hands over meanwhile are taken, for it waits for that.
+// Shutdown ends the transport within. Packets that it still delivers are drained, because it waits for that.
 func (g *peerTransport) Shutdown() error {
 	g.once.Do(func() { close(g.stop) })
 	g.group.Wait()

@@ -28,7 +28,7 @@ var (
 var memberFlowFamilies = []metric[*ops.Member]{
 	{family{"jeoul_member_flows_told_total", "Flows that the other balancer was told of over the present connection.",
 		counter, []string{"member"}},
-		always(func(m *ops.Member) float64 { return float64(m.Flows.Told) })},
+		always(func(m *ops.Member) float64 { return float64(m.Flows.Sent) })},
 	{family{"jeoul_member_flows_behind",
 		"Flows that the other balancer has not looked at yet, of those it was told of or is to be.", gauge,
 		[]string{"member"}},
@@ -36,7 +36,7 @@ var memberFlowFamilies = []metric[*ops.Member]{
 	{family{"jeoul_member_flows_taken_total",
 		"Flows of the other balancer that were taken over, and were not known, since it connected.", counter,
 		[]string{"member"}},
-		always(func(m *ops.Member) float64 { return float64(m.Flows.Taken) })},
+		always(func(m *ops.Member) float64 { return float64(m.Flows.Added) })},
 	{family{"jeoul_member_flows_refused_total", "Flows of the other balancer that were refused, since it connected.",
 		counter, []string{"member"}},
 		always(func(m *ops.Member) float64 { return float64(sumOf(m.Flows.Refused)) })},
@@ -46,7 +46,7 @@ var memberFlowFamilies = []metric[*ops.Member]{
 		always(func(m *ops.Member) float64 { return float64(m.Flows.Overflows) })},
 	{family{"jeoul_member_flows_connected", "1 where the other balancer is told of flows and tells its own.", gauge,
 		[]string{"member"}},
-		always(func(m *ops.Member) float64 { return boolValue(m.Flows.Telling && m.Flows.Heard) })},
+		always(func(m *ops.Member) float64 { return boolValue(m.Flows.Sending && m.Flows.Receiving) })},
 }
 
 func sumOf(counts map[string]uint64) (sum uint64) {

@@ -58,7 +58,7 @@ func sample() ops.Status {
 		Members: &ops.Members{Name: "lb1", Refused: 3, Members: []ops.Member{
 			{Name: "lb2", State: ops.MemberAlive, Differs: []ops.Difference{{Service: "web", Lasting: true},
 				{Service: "dns"}},
-				Flows: &ops.MemberFlows{Telling: true, Heard: true, Told: 7, Behind: 2, Taken: 5,
+				Flows: &ops.MemberFlows{Sending: true, Receiving: true, Sent: 7, Behind: 2, Added: 5,
 					Refused: map[string]uint64{"over": 1, "full": 2}, Overflows: 1}},
 			{Address: "192.0.2.12:7946", State: ops.MemberUnknown}}},
 		Operations: ops.Operations{InForce: []ops.Overlay{{Target: ops.Target{Service: "dns", Backend: "ns1"},

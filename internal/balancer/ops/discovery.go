@@ -13,19 +13,18 @@ type Discovered struct {
 	Origin lb.Origin `json:"origin"`
 	// From names the origin and its query, as in "dns web.example.com".
 	From string `json:"from"`
-	// Backends is how many of the service's are from there.
+	// Backends is the number of the service's backends from there.
 	Backends int `json:"backends"`
-	// Taken is when it gave the set that they are of, and AgeSeconds how long ago that was; absent
-	// where it has given none.
+	// Taken is the time of the origin's last set, and AgeSeconds its age; absent if there was none.
 	Taken      time.Time `json:"taken,omitzero"`
 	AgeSeconds float64   `json:"age_seconds,omitempty"`
-	// Problem is why it gives no newer set, since Since; absent where it does. Until is how long the
-	// set is used meanwhile.
+	// Problem is the reason for which there has been no newer set since Since; absent if there is none. Until is how
+	// long the last set is used.
 	Problem string    `json:"problem,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
 	Until   time.Time `json:"until,omitzero"`
 	// Overdue: Until has passed, and the set is used only where the service had no backend otherwise.
 	Overdue bool `json:"overdue,omitempty"`
-	// Refused are backends that it names and that cannot be any, each with the cause.
+	// Refused are its entries that cannot be backends, each with the cause.
 	Refused []string `json:"refused,omitempty"`
 }

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// Feed is a source of configuration that a program keeps in step with another system, such as a cluster, and the
+// Feed is a source of configuration that a program synchronises with another system, such as a cluster, and the
 // program's report on it. The source's configuration stays in force whatever the report says.
 type Feed struct {
 	Source string `json:"source"`
-	// Services is how many services the source has, and Changed when they last became others.
+	// Services is the number of the source's services, and Changed the time of their last change.
 	Services int       `json:"services"`
 	Changed  time.Time `json:"changed,omitzero"`
-	// Heard is when the program last said anything; zero: not since the balancer started. Silent: it should have
-	// since.
+	// Heard is the time of the program's last report; zero: none since the balancer started. Silent: its next report is
+	// overdue.
 	Heard  time.Time `json:"heard,omitzero"`
 	Silent bool      `json:"silent,omitempty"`
 	FeedReport
@@ -25,15 +25,15 @@ type Feed struct {
 
 // FeedReport is the report of a program on the source that it keeps.
 type FeedReport struct {
-	// Follows names the system that the source is kept in step with, such as "the Kubernetes cluster at
+	// Follows names the system that the source is synchronised with, such as "the Kubernetes cluster at
 	// https://10.0.0.1:6443".
 	Follows string `json:"follows,omitempty"`
 	// Platform is the kind of hosts that the backends of its services are; empty: plain ones.
 	Platform Platform `json:"platform,omitempty"`
-	// AsOf is when the followed system was last known; zero: it is known as it is now.
+	// AsOf is the time of the last known state of the followed system; zero: the source is current.
 	AsOf time.Time `json:"as_of,omitzero"`
-	// Troubles are the faults, the worst first.
-	Troubles []FeedTrouble `json:"troubles,omitempty"`
+	// Problems are the faults, the worst first.
+	Problems []FeedProblem `json:"troubles,omitempty"`
 }
 
 // Platform is the kind of hosts that backends are.
@@ -43,36 +43,36 @@ type Platform string
 // and has the address on no interface.
 const Kubernetes Platform = "kubernetes"
 
-// TroubleKind is the kind of a fault. A kind that is unknown here is shown as it is.
-type TroubleKind string
+// ProblemKind is the kind of a fault. A kind that is unknown here is shown as it is.
+type ProblemKind string
 
-// The kinds of troubles.
+// The kinds of problems.
 const (
-	// TroubleUnreached: the followed system is not reached, or its answer is incomplete.
-	TroubleUnreached TroubleKind = "unreached"
-	// TroubleRight: the program lacks a right there.
-	TroubleRight TroubleKind = "right"
-	// TroubleUnclaimed: an object waits for a load balancer, and no controller serves its class.
-	TroubleUnclaimed TroubleKind = "unclaimed"
-	// TroubleKept: the source has an object that is not there any more, for it vanished otherwise than by being
+	// ProblemUnreached: the followed system is not reached, or its answer is incomplete.
+	ProblemUnreached ProblemKind = "unreached"
+	// ProblemRight: the program lacks a right there.
+	ProblemRight ProblemKind = "right"
+	// ProblemUnclaimed: an object waits for a load balancer, and no controller serves its class.
+	ProblemUnclaimed ProblemKind = "unclaimed"
+	// ProblemKept: the source keeps an object that has vanished without having been
 	// deleted.
-	TroubleKept TroubleKind = "kept"
-	// TroubleOther is a fault without a kind of its own.
-	TroubleOther TroubleKind = "other"
+	ProblemKept ProblemKind = "kept"
+	// ProblemOther is a fault without a kind of its own.
+	ProblemOther ProblemKind = "other"
 )
 
-// FeedTrouble is something that does not work.
-type FeedTrouble struct {
-	Kind TroubleKind `json:"kind"`
-	// On is the object that it is about, such as "Service shop/web"; empty: all.
+// FeedProblem is a problem of a feed.
+type FeedProblem struct {
+	Kind ProblemKind `json:"kind"`
+	// On is the object concerned, such as "Service shop/web"; empty: all.
 	On      string    `json:"on,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
 	Problem string    `json:"problem"`
-	// Remedy tells a person how to mend it.
+	// Remedy says how to solve it.
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// SourceAge returns the age of the feed's picture of its system, at a time; 0: it is current.
+// SourceAge returns the age of the feed's state of its system at a time; 0: it is current.
 func (f *Feed) SourceAge(now time.Time) time.Duration {
 	switch {
 	case !f.AsOf.IsZero():
@@ -90,14 +90,14 @@ func (f *Feed) Lines(now time.Time) (lines []string) {
 			"source %s: the program that keeps it has said nothing for %s: its services stay as they were",
 			f.Source, ageText(now.Sub(f.Heard))))
 	}
-	for _, t := range f.Troubles {
+	for _, t := range f.Problems {
 		lines = append(lines, fmt.Sprintf("source %s: %s%s", f.Source, t.Text(), sinceText(now, t.Since)))
 	}
 	return lines
 }
 
 // Text names the object, the fault and the remedy.
-func (t FeedTrouble) Text() string {
+func (t FeedProblem) Text() string {
 	text := t.Problem
 	if t.On != "" {
 		text = t.On + ": " + text
@@ -124,7 +124,7 @@ func (s *Status) IsOfCluster(service *Service) bool {
 	})
 }
 
-// NameObjects notes for which object of its cluster each service is.
+// NameObjects sets the object of its cluster that each service is for.
 func (s *Status) NameObjects() {
 	clusters := map[string]bool{}
 	for i := range s.Feeds {

@@ -11,7 +11,7 @@ import (
 const (
 	// DefaultFlows is how many flows are listed where a query names no limit.
 	DefaultFlows = 1000
-	// MaxFlows is how many are at most.
+	// MaxFlows is the largest limit.
 	MaxFlows = 10000
 )
 
@@ -38,13 +38,14 @@ type Flow struct {
 	State  lb.FlowState    `json:"state"`
 	// Proven: its client has sent a packet that a forger of source addresses could not.
 	Proven bool `json:"proven"`
-	// SilentSeconds is the time since its last packet, give or take a second.
+	// SilentSeconds is the time since its last packet, to within a second.
 	SilentSeconds float64 `json:"silent_seconds"`
 }
 
 // FlowList has the remembered flows that match a query.
 type FlowList struct {
 	Flows []Flow `json:"flows"`
-	// Matching is how many there are; where that is more than are listed, which are is as they lie in the tables.
+	// Matching is the number of matching flows; if it exceeds the limit, the order of the tables decides which are
+	// listed.
 	Matching uint64 `json:"matching"`
 }

@@ -39,12 +39,12 @@ type Check struct {
 // Health is the result of a backend's checks.
 type Health struct {
 	State lb.Health `json:"state"`
-	// Reason says of the backend why it fails, or why it may soon; empty: nothing speaks
-	// against it.
+	// Reason says why the backend fails, or is about to; empty: it passes.
 	Reason string `json:"reason,omitempty"`
 	// Since is when the state began; absent before there is a verdict.
 	Since time.Time `json:"since,omitzero"`
-	// WeightPercent is the share of its weight the backend's agent asks for, and Drain that it asks for no new flow.
+	// WeightPercent is the share of its weight that the backend's agent requests, and Drain whether it requests no new
+	// flows.
 	WeightPercent uint16 `json:"weight_percent"`
 	Drain         bool   `json:"drain,omitempty"`
 	// Checks are the results of the service's checks, in their order.
@@ -57,23 +57,23 @@ type CheckResult struct {
 	// Passed and Failed count the last results of that kind in a row; one of them is 0.
 	Passed uint32 `json:"passed"`
 	Failed uint32 `json:"failed"`
-	// Last is when the last check ended, TookSeconds how long it took, Answer its answer, and Reason the fault in that.
-	// Absent before the first one.
+	// Last is the end of the last check, TookSeconds its duration, Answer its answer, and Reason the fault in that.
+	// Absent before the first check.
 	Last        time.Time `json:"last,omitzero"`
 	TookSeconds float64   `json:"took_seconds"`
 	Answer      string    `json:"answer,omitempty"`
 	Reason      string    `json:"reason,omitempty"`
-	// Next is when the backend is asked again.
+	// Next is the time of the next check.
 	Next time.Time `json:"next,omitzero"`
 }
 
-// ResultOf returns the result of a check as others read it.
+// ResultOf returns the result of a check for the API.
 func ResultOf(r lb.CheckResult) CheckResult {
 	return CheckResult{State: r.State, Passed: r.Passed, Failed: r.Failed, Last: r.Last, TookSeconds: r.Took.Seconds(),
 		Answer: r.Answer, Reason: r.Reason, Next: r.Next}
 }
 
-// CheckStep is one step of a check that was asked for.
+// CheckStep is one step of a check on request.
 type CheckStep struct {
 	// Check is the check's place in the service's list.
 	Check int `json:"check"`
@@ -87,7 +87,7 @@ type CheckStep struct {
 	Failed bool   `json:"failed,omitempty"`
 }
 
-// StepOf returns a step as others read it.
+// StepOf returns a step for the API.
 func StepOf(s lb.CheckStep) CheckStep {
 	return CheckStep{Check: s.Check, Name: s.Name, AtSeconds: s.At.Seconds(), TookSeconds: s.Took.Seconds(),
 		Text: s.Text, Failed: s.Failed}

@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// Members are the balancers that share VIPs with this one, as far as it knows of them.
+// Members is this balancer's view of the balancers that share its VIPs.
 type Members struct {
-	// Name and Address are this balancer's among them.
+	// Name and Address are this balancer's own.
 	Name    string `json:"name"`
 	Address string `json:"address"`
 	// Configuration is a digest of this balancer's services as they are configured.
 	Configuration string `json:"configuration"`
-	// Keys are names of the keys that this balancer accepts, which reveal nothing of them; it sends by the first.
+	// Keys are fingerprints of the keys that this balancer accepts; it sends with the first.
 	Keys []string `json:"keys,omitempty"`
-	// Problem says why no member can be heard; empty where they can.
+	// Problem says why this balancer cannot receive from members; empty if it can.
 	Problem string `json:"problem,omitempty"`
-	// Refused counts packets and connections that were not listened to: of strangers, or by another key.
+	// Refused counts refused packets and connections: of unknown hosts, or with another key.
 	Refused uint64   `json:"refused"`
 	Members []Member `json:"members"`
 }
@@ -32,9 +32,9 @@ type MemberState string
 const (
 	// MemberAlive: it answers.
 	MemberAlive MemberState = "alive"
-	// MemberFailed: it has answered, and does not any more.
+	// MemberFailed: it has answered before, and no longer does.
 	MemberFailed MemberState = "failed"
-	// MemberLeft: it has taken its leave.
+	// MemberLeft: it has left on purpose.
 	MemberLeft MemberState = "left"
 	// MemberUnknown: it is configured, and has not answered since this balancer started.
 	MemberUnknown MemberState = "unknown"
@@ -45,52 +45,52 @@ var MemberStates = []MemberState{MemberAlive, MemberFailed, MemberLeft, MemberUn
 
 // Member is another balancer.
 type Member struct {
-	// Name is empty while nothing was heard of the one at the address.
+	// Name is empty until the member at the address has answered.
 	Name    string      `json:"name"`
 	Address string      `json:"address"`
 	State   MemberState `json:"state"`
 	Since   time.Time   `json:"since"`
 	// Version is the version of the member's program.
 	Version string `json:"version,omitempty"`
-	// Configuration is a digest of its services as they are configured; empty where it has not said.
+	// Configuration is a digest of its configured services; empty if it has not sent one.
 	Configuration string `json:"configuration,omitempty"`
-	// Keys are names of those that it accepts; it sends by the first.
+	// Keys are fingerprints of the keys that it accepts; it sends with the first.
 	Keys []string `json:"keys,omitempty"`
-	// Ready: it balances. Drained: it is taken out of every anycast.
+	// Ready: it balances. Drained: it is out of every anycast.
 	Ready   bool `json:"ready"`
 	Drained bool `json:"drained"`
-	// SameName is a name that it has and another member, or this balancer, has, too: it cannot be told from that one.
-	// Empty where there is no such name.
+	// SameName is its name if another member, or this balancer, has the same, so that they cannot be distinguished;
+	// otherwise empty.
 	SameName string `json:"same_name,omitempty"`
-	// Reason says why it is not reached, or not compared with.
+	// Reason says why it is not reached, or its tables are not compared.
 	Reason string `json:"reason,omitempty"`
 	// Differs are the services of which it sends new flows to other backends.
 	Differs []Difference `json:"differs,omitempty"`
-	// Flows is the state of the handover of flows between this balancer and the member; nil where there is none.
+	// Flows is the state of the handover of flows between this balancer and the member; nil if there is none.
 	Flows *MemberFlows `json:"flows,omitempty"`
 }
 
 // MemberFlows is the state of the handover of flows between this balancer and a member.
 type MemberFlows struct {
-	// Telling: this balancer is connected to it, and sends it flows. Told counts the flows sent, and Bytes the bytes,
+	// Sending: this balancer is connected to it, and sends it flows. Sent counts the flows sent, and Bytes the bytes,
 	// without those of TLS and TCP, since then.
-	Telling bool   `json:"telling"`
-	Told    uint64 `json:"told"`
+	Sending bool   `json:"telling"`
+	Sent    uint64 `json:"told"`
 	Bytes   uint64 `json:"bytes"`
-	// Behind is how many flows it has not looked at yet.
+	// Behind is the number of flows that it has not handled yet.
 	Behind uint64 `json:"behind"`
-	// Resyncs counts how often it was sent all flows, and Overflows how often because more waited than may.
+	// Resyncs counts how often all flows were sent to it, and Overflows how often because the queue was full.
 	Resyncs   uint64 `json:"resyncs"`
 	Overflows uint64 `json:"overflows"`
-	// Reason says why it is not sent flows.
+	// Reason says why no flows are sent to it.
 	Reason string `json:"reason,omitempty"`
-	// Heard: it is connected to this balancer, and sends flows. Whole: it has sent all that it knew when it connected.
-	Heard bool `json:"heard"`
-	Whole bool `json:"whole"`
-	// Taken counts flows of it that are new here, Known those that were known, and Refused the others, by the reason.
-	Taken   uint64            `json:"taken"`
-	Known   uint64            `json:"known"`
-	Refused map[string]uint64 `json:"refused,omitempty"`
+	// Receiving: it is connected to this balancer, and sends flows. Synced: it has sent all flows from before.
+	Receiving bool `json:"heard"`
+	Synced    bool `json:"whole"`
+	// Added counts its flows that were new here, Followed those known before, and Refused the others, by the reason.
+	Added    uint64            `json:"taken"`
+	Followed uint64            `json:"known"`
+	Refused  map[string]uint64 `json:"refused,omitempty"`
 }
 
 // Difference is a service of which two members send new flows to different backends.
@@ -99,7 +99,7 @@ type Difference struct {
 	// Detail describes the difference, as far as it is known.
 	Detail string    `json:"detail,omitempty"`
 	Since  time.Time `json:"since"`
-	// Lasting: for longer than a change takes.
+	// Lasting: it has lasted longer than a change takes.
 	Lasting bool `json:"lasting"`
 }
 
@@ -117,8 +117,8 @@ func hostOf(address string) string {
 	return at.Addr().String()
 }
 
-// MembersOf returns the members with these names or addresses, in these states; all where none is named. Where the
-// configuration has no members, it has none either.
+// MembersOf returns the members with these names or addresses, in these states; all if none is named. Without members
+// in the configuration, there are none.
 func (s Status) MembersOf(names []string, states []MemberState) Members {
 	if s.Members == nil {
 		return Members{Members: []Member{}}
@@ -134,7 +134,7 @@ func (s Status) MembersOf(names []string, states []MemberState) Members {
 	return chosen
 }
 
-// Member returns the one of a name or address. Error: ErrNotFound.
+// Member returns the member with a name or address. Error: ErrNotFound.
 func (s Status) Member(name string) (Member, error) {
 	found := s.MembersOf([]string{name}, nil).Members
 	if len(found) == 0 {

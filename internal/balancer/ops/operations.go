@@ -12,11 +12,11 @@ import (
 var (
 	// ErrNotFound: no service or backend has that name.
 	ErrNotFound = errors.New("not found")
-	// ErrRefused: it would do harm, or nothing.
+	// ErrRefused: it would do harm, or have no effect.
 	ErrRefused = errors.New("refused")
-	// ErrBadRequest: it cannot be meant, whatever the balancer's state is.
+	// ErrBadRequest: it is invalid in any state of the balancer.
 	ErrBadRequest = errors.New("not possible")
-	// ErrStopping: the balancer ends, and its operations with it.
+	// ErrStopping: the balancer is stopping, and its operations end with it.
 	ErrStopping = errors.New("the balancer is stopping")
 	// ErrNotReloaded: the configuration file could not be put in force.
 	ErrNotReloaded = errors.New("not reloaded; the balancer goes on as it was")
@@ -25,7 +25,7 @@ var (
 // Reloaded is a reload that was put in force.
 type Reloaded struct {
 	File string `json:"file"`
-	// Warnings name the parts of it that a restart may not know: they are in force all the same.
+	// Warnings name the parts of it that a restart may lose, although they are in force.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -34,9 +34,9 @@ type Verb string
 
 // The operations.
 const (
-	// Drain lets a backend finish the flows that it has, and gives it no new one.
+	// Drain lets a backend finish its flows, and gives it no new ones.
 	Drain Verb = "drain"
-	// Disable takes a backend out of its service at once: the flows that it has end.
+	// Disable takes a backend out of its service at once, which ends its flows.
 	Disable Verb = "disable"
 	// Enable gives a drained or disabled backend new flows again; by force, also one whose health
 	// checks fail.
@@ -47,7 +47,7 @@ const (
 	Undo Verb = "undo"
 )
 
-// Order asks for an operation.
+// Order is a request for an operation.
 type Order struct {
 	Verb Verb
 	// Service and Backend are names; Undo has none.
@@ -61,7 +61,7 @@ type Order struct {
 	Weight int64
 	// Force of Enable: new flows whatever health checks and ejections say.
 	Force bool
-	// By names the one who asks, for others to read.
+	// By is the name of the requesting client, for the log.
 	By string
 }
 
@@ -90,15 +90,15 @@ type Operation struct {
 	Forced bool `json:"forced,omitempty"`
 	// Notes are remarks on the operation, a line each.
 	Notes []string `json:"notes,omitempty"`
-	// Lost says why it cannot be undone any more; empty if it can.
+	// Lost says why it can no longer be undone; empty if it can.
 	Lost string `json:"lost,omitempty"`
-	// Undone is the operation that Undo took back.
+	// Undone is the operation that was undone.
 	Undone *Operation `json:"undone,omitempty"`
 }
 
-// Operations are the changes made beside the configuration, for as long as the process lives.
+// Operations are the changes made at run time, which end with the process.
 type Operations struct {
-	// InForce are the backends that differ from the configuration, in its order, and then those that are absent.
+	// InForce are the backends that differ from the configuration, in its order, and then absent ones.
 	InForce []Overlay `json:"in_force"`
 	// History are operations that can be undone, the latest first.
 	History []Operation `json:"history"`
@@ -108,8 +108,8 @@ type Operations struct {
 // backend, whatever addresses these have.
 type Overlay struct {
 	Target
-	// Absent is since when the backend, which was discovered, is not found any more; zero: it is there. Target has
-	// the address that it had then.
+	// Absent is the time since which a discovered backend has been missing; zero: it is present. Target has its last
+	// address.
 	Absent time.Time `json:"absent,omitzero"`
 	Drain  *Drained  `json:"drain,omitempty"`
 	Weight *Weighted `json:"weight,omitempty"`
@@ -127,8 +127,8 @@ type Drained struct {
 	At time.Time `json:"at"`
 	// Deadline is when it is taken out of the service; zero: never.
 	Deadline time.Time `json:"deadline,omitzero"`
-	// Out says that it was, at its deadline or, where it has none, because it was disabled; then AtDeadline has the
-	// flows that were left then, if they could be read.
+	// Out: it was taken out, at its deadline or because it was disabled; then AtDeadline has the flows that were left,
+	// if they could be read.
 	Out        bool  `json:"out"`
 	AtDeadline *Left `json:"at_deadline,omitempty"`
 }
@@ -164,16 +164,14 @@ type Forced struct {
 
 // Left are the flows that a backend still has.
 type Left struct {
-	// Flows is the number of remembered flows to it, ended ones included until they are forgotten; looked through some
-	// seconds ago at most.
+	// Flows is the number of remembered flows to it, including ended ones until they expire; at most some seconds old.
 	Flows uint64 `json:"flows"`
-	// Tracked says that the service remembers every flow: then Active are those
-	// that have not ended.
+	// Tracked: the service remembers every flow; then Active are those that have not ended.
 	Tracked bool   `json:"tracked"`
 	Active  uint32 `json:"active"`
 	// Packets were sent to it so far.
 	Packets uint64 `json:"packets"`
-	// Until is, where flows are not tracked, when the transition ends: silent flows
-	// are remembered from their next packet on, if it comes before. Zero: it is over.
+	// Until is the end of the transition if flows are not tracked: an idle flow is remembered from its next packet on,
+	// if that comes before. Zero: it is over.
 	Until time.Time `json:"until,omitzero"`
 }

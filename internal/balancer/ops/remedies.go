@@ -4,8 +4,7 @@ package ops
 
 import "strings"
 
-// remedies are the cures for the loss of packets, by the reason in an outcome's name: the part behind the prefix that
-// says how the packet ended.
+// remedies are the remedies for lost packets, by the reason in an outcome's name: the part behind the prefix.
 var remedies = map[string]string{
 	"malformed":         "Nothing here: find the sender (`jeoul trace --live`); it or a device on its way makes broken packets.",
 	"fragment":          "Have senders send smaller packets (path MTU discovery, `mss`); many of them may be an attack.",
@@ -26,7 +25,7 @@ var remedies = map[string]string{
 	"connection_limit":  "Raise `limits.connections` or the backends' thresholds if they can take more; otherwise add backends.",
 }
 
-// RemedyOf returns the cure for the loss of packets that end in an outcome; "" if it is no loss.
+// RemedyOf returns the remedy for packets lost in an outcome; "" if it is no loss.
 func RemedyOf(outcome string) string {
 	how, why, _ := strings.Cut(outcome, "_")
 	switch how {

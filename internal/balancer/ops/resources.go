@@ -23,7 +23,7 @@ type BackendCheck struct {
 	CheckResult
 }
 
-// ServicesNamed returns the services of these names, in the status's order; all of them where none is named.
+// ServicesNamed returns the services of these names, in the status's order; all if none is named.
 func (s Status) ServicesNamed(names []string) []Service {
 	named := []Service{}
 	for _, service := range s.Services {
@@ -34,7 +34,7 @@ func (s Status) ServicesNamed(names []string) []Service {
 	return named
 }
 
-// Service returns the one of a name. Error: ErrNotFound.
+// Service returns the service of a name. Error: ErrNotFound.
 func (s Status) Service(name string) (Service, error) {
 	i := slices.IndexFunc(s.Services, func(one Service) bool { return one.Name == name })
 	if i < 0 {
@@ -44,7 +44,7 @@ func (s Status) Service(name string) (Service, error) {
 	return s.Services[i], nil
 }
 
-// Backend returns the one of a name. Error: ErrNotFound.
+// Backend returns the backend of a name. Error: ErrNotFound.
 func (s Service) Backend(name string) (ServiceBackend, error) {
 	i := slices.IndexFunc(s.Backends, func(one Backend) bool { return one.Name == name })
 	if i < 0 {
@@ -54,8 +54,7 @@ func (s Service) Backend(name string) (ServiceBackend, error) {
 	return ServiceBackend{s.Name, s.Backends[i]}, nil
 }
 
-// BackendsOf returns the backends of services that are in one of some states, in their order; all where no state is
-// named.
+// BackendsOf returns the backends of services in one of the states, in their order; all if no state is given.
 func BackendsOf(services []Service, states ...string) []ServiceBackend {
 	all := []ServiceBackend{}
 	for _, service := range services {

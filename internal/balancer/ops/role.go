@@ -12,7 +12,7 @@ type Role string
 
 // The roles; each has the permissions of those before it.
 const (
-	// RoleRead sees everything, the configuration included, and changes nothing.
+	// RoleRead reads everything, including the configuration, and changes nothing.
 	RoleRead Role = "read"
 	// RoleOperate drains, enables, weighs and checks backends, and traces packets.
 	RoleOperate Role = "operate"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ops has the status of a running balancer as an operator sees it, and the operations that can be asked of it:
-// the control plane fills and does it, the API carries it as JSON, and the command line, the doctor and the bench read
-// it.
+// Package ops has the status of a running balancer for operators, and its operations: the control plane fills the
+// status and executes the operations, the API has them as JSON, and the command line, the doctor and the bench use
+// them.
 package ops
 
 import (
@@ -14,7 +14,7 @@ import (
 
 // Status is a balancer at one moment.
 type Status struct {
-	// At is when it was taken, by the balancer's clock; all other times are by the clock as it was set then.
+	// At is the time of the status, by the balancer's clock; all other times are by the clock as it was set then.
 	At time.Time `json:"at,omitzero"`
 	// Version is the version of the program.
 	Version string `json:"version"`
@@ -36,9 +36,9 @@ type Status struct {
 	Services []Service `json:"services"`
 	// Outcomes say where each packet ended; every outcome is listed.
 	Outcomes []Outcome `json:"outcomes"`
-	// Flows are all that is remembered, where a service may remember any.
+	// Flows is the state of the flow tables; absent if no service has any.
 	Flows *Flows `json:"flows,omitempty"`
-	// Memory is the kernel memory that is taken.
+	// Memory is the kernel memory in use.
 	Memory *Memory `json:"memory,omitempty"`
 	// Local has the counts of sockets of clients on the balancer's own host; absent where they are not served.
 	Local *Local `json:"local,omitempty"`
@@ -46,8 +46,7 @@ type Status struct {
 	Proxy *ProxyEngine `json:"proxy,omitempty"`
 	// BGP is the state of BGP; absent where no VIP is announced to routers.
 	BGP *BGP `json:"bgp,omitempty"`
-	// VRRP is how balancers of the segment agree on which of them holds the VIPs; absent where they are this
-	// balancer's alone.
+	// VRRP is the state of VRRP; absent if the VIPs are not shared by it.
 	VRRP *VRRP `json:"vrrp,omitempty"`
 	// Members are the other balancers that share the VIPs; absent where none is configured.
 	Members *Members `json:"members,omitempty"`
@@ -55,13 +54,13 @@ type Status struct {
 	Feeds []Feed `json:"feeds,omitempty"`
 	// Operations are the differences from the configuration that operations have made.
 	Operations Operations `json:"operations"`
-	// Unwritten are the files that cannot be written now: decisions go on without, and they are written again
-	// until there is room. WriteFailures counts attempts that failed since the start.
+	// Unwritten are the files that cannot be written now; writing is retried. WriteFailures counts the failed attempts
+	// since the start.
 	Unwritten     []Unwritten `json:"unwritten,omitempty"`
 	WriteFailures uint64      `json:"write_failures"`
 }
 
-// Taken is when the status was taken, by the balancer's clock; when it came, of a balancer that does not say.
+// Taken returns the time of the status, by the balancer's clock; if the balancer sends none, the time at which it came.
 func (s *Status) Taken(came time.Time) time.Time {
 	if s.At.IsZero() {
 		return came
@@ -74,11 +73,10 @@ type Unwritten struct {
 	// A description of the file's content.
 	What string `json:"what"`
 	Path string `json:"path"`
-	// Since is when writing it failed first, and Error why it did last.
+	// Since is the time of the first failure, and Error the last one.
 	Since time.Time `json:"since"`
 	Error string    `json:"error"`
-	// Kept: the kernel keeps the content meanwhile, so that a restart of the process has it, and one of the
-	// machine does not.
+	// Kept: the kernel keeps the content, so that it outlives a restart of the process, but not of the machine.
 	Kept bool `json:"kept"`
 }
 
@@ -86,7 +84,7 @@ type Unwritten struct {
 type Local struct {
 	// Cgroup is the directory of the control group.
 	Cgroup string `json:"cgroup"`
-	// Sockets have a backend now, until they are closed.
+	// Sockets is the number of open sockets with a backend.
 	Sockets uint64 `json:"sockets"`
 	// Warning names the kernel features that some of them lack.
 	Warning string `json:"warning,omitempty"`
@@ -94,7 +92,7 @@ type Local struct {
 	Events []LocalEvent `json:"events"`
 }
 
-// LocalEvent is how often something happened to a socket.
+// LocalEvent is the count of a kind of event of sockets.
 type LocalEvent struct {
 	Name  string `json:"name"`
 	Count uint64 `json:"count"`
@@ -103,18 +101,17 @@ type LocalEvent struct {
 
 // Flows is the state of the tables of flows.
 type Flows struct {
-	// Proven is the number of flows whose client has shown that it is there, by more than its first packet; Unproven
-	// that of the others, which live apart.
+	// Proven is the number of proven flows, whose clients have sent more than a first packet; Unproven that of the
+	// others, which have a table of their own.
 	Proven        uint64 `json:"proven"`
 	ProvenLimit   uint64 `json:"proven_limit"`
 	Unproven      uint64 `json:"unproven"`
 	UnprovenLimit uint64 `json:"unproven_limit"`
-	// Bytes is the kernel memory of the tables, full or empty.
+	// Bytes is the kernel memory of the tables, which does not depend on the number of flows.
 	Bytes uint64 `json:"bytes"`
 }
 
-// Memory is planned from the configuration, in bytes: it does not depend on how many
-// flows there are.
+// Memory is the memory that the configuration takes, in bytes: it does not depend on the number of flows.
 type Memory struct {
 	Total uint64 `json:"total"`
 	// Proven, Unproven and Returns are the tables of flows, the last for replies in
@@ -125,18 +122,18 @@ type Memory struct {
 	// Configuration is for services, their tables and their backends.
 	Configuration uint64 `json:"configuration"`
 	Counters      uint64 `json:"counters"`
-	// Ways is for the routes that replies take, which are kept for a fraction of a second.
+	// Ways is for the cache of the routes of replies, which are kept for a fraction of a second.
 	Ways uint64 `json:"ways"`
-	// Fragments is for datagrams that come in pieces.
+	// Fragments is for fragmented datagrams.
 	Fragments uint64 `json:"fragments"`
-	// Checks is for health checks by the VIP.
+	// Checks is for health checks of the VIP.
 	Checks uint64 `json:"checks,omitempty"`
 }
 
 // Interface is an interface that packets arrive on and leave by.
 type Interface struct {
 	Name string `json:"name"`
-	// Up says that it is switched on and has a carrier.
+	// Up: it is up and has a carrier.
 	Up   bool   `json:"up"`
 	MAC  string `json:"mac"`
 	Hook Hook   `json:"hook"`
@@ -148,10 +145,10 @@ type Interface struct {
 // Hook is the place in the kernel where packets are taken.
 type Hook struct {
 	Name lb.Hook `json:"name"`
-	// Generic says that XDP runs after the driver made a socket buffer.
+	// Generic: XDP runs after the driver has made a socket buffer.
 	Generic bool   `json:"generic"`
 	Driver  string `json:"driver"`
-	// Reason says why this hook, where the configuration left room.
+	// Reason says why this hook was selected, if the configuration leaves the choice.
 	Reason string `json:"reason"`
 	// Warning names packets that this attachment may lose.
 	Warning string `json:"warning,omitempty"`
@@ -162,50 +159,49 @@ type Service struct {
 	Name string `json:"name"`
 	// Owner is the source of configuration that has the service: "file", or the name of a fragment.
 	Owner string `json:"owner"`
-	// Object is the object of a cluster that the service is for, NAMESPACE/NAME; absent where it is for none, or where
-	// its name does not tell.
+	// Object is the object of a cluster that the service is for, NAMESPACE/NAME; absent if there is none, or the
+	// service's name does not contain it.
 	Object   string      `json:"object,omitempty"`
 	VIP      netip.Addr  `json:"vip"`
 	Port     uint16      `json:"port"`
 	Protocol lb.Protocol `json:"protocol"`
 	Mode     lb.Mode     `json:"mode"`
-	// DSCP is the code point that stands for the VIP in mode dscp; 0 in others.
+	// DSCP is the code point of the VIP in mode dscp; 0 in others.
 	DSCP uint8 `json:"dscp,omitempty"`
-	// MSS is the most that a SYN may announce, in bytes; 0: whatever it does.
+	// MSS is the largest MSS that a SYN may announce, in bytes; 0: any.
 	MSS       uint16       `json:"mss,omitempty"`
 	Scheduler lb.Scheduler `json:"scheduler"`
 	// Hash names the fields of a packet that are hashed.
 	Hash lb.Hash `json:"hash"`
 	// TableSize is the number of slots of the hash table.
 	TableSize uint32 `json:"table_size"`
-	// TableDigest is 16 hexadecimal digits, which are equal on two balancers exactly when they send new flows of
-	// the service to the same backends; absent in mode proxy.
+	// TableDigest has 16 hexadecimal digits. Those of two balancers are equal exactly if they send new flows of the
+	// service to the same backends; absent in mode proxy.
 	TableDigest string `json:"table_digest,omitempty"`
-	// Tracked says that every flow is remembered; otherwise only those that a
-	// change of backends would move.
+	// Tracked: every flow is remembered; otherwise only flows that a change of backends would move.
 	Tracked bool `json:"tracked"`
 	// Persistence is absent where there is none.
 	Persistence *Persistence `json:"persistence,omitempty"`
 	Limits      *Limits      `json:"limits,omitempty"`
-	// Active are the flows that have not ended, where they are tracked, and Flows
-	// all that are remembered, ended ones until they are forgotten.
+	// Active is the number of flows that have not ended, if they are tracked, and Flows that of all remembered flows,
+	// including ended ones until they expire.
 	Active uint32 `json:"active"`
 	Flows  uint64 `json:"flows"`
 	// Serving says which backends take new flows.
 	Serving Serving `json:"serving"`
-	// Checks are the checks of each backend, and Require how many of several must pass; absent where there is no check.
+	// Checks are the checks of each backend, and Require the number that must pass; absent if there is no check.
 	Checks  []Check `json:"checks,omitempty"`
 	Require string  `json:"require,omitempty"`
 	// OnDown is the policy for flows of a backend that fails; absent where there is no check.
 	OnDown lb.OnDown `json:"on_down,omitempty"`
-	// Outliers is how backends are judged by their answers to clients; absent where they are not.
+	// Outliers are the rules for ejecting backends by their answers to clients; absent if there are none.
 	Outliers *Outliers `json:"outliers,omitempty"`
-	// SlowStartSeconds is how long a backend's share grows that begins to serve; 0: it does not.
+	// SlowStartSeconds is the duration of a slow start; 0: there is none.
 	SlowStartSeconds float64 `json:"slow_start_seconds,omitempty"`
-	// Withdrawn: the VIP is not on the interface, for no backend of its services serves.
+	// Withdrawn: the VIP is not on the interface, because no backend of its services serves.
 	Withdrawn bool `json:"withdrawn,omitempty"`
-	// Hairpin is how clients are served whose backends would answer them directly; absent where there
-	// are none, or they are served as others are.
+	// Hairpin is the treatment of clients whom backends would answer directly; absent if there are none, or they need
+	// none.
 	Hairpin *Hairpin `json:"hairpin,omitempty"`
 	// Proxy has the settings and counters of mode proxy; absent in other modes.
 	Proxy *ProxiedService `json:"proxy,omitempty"`
@@ -216,25 +212,25 @@ type Service struct {
 	Discovered []Discovered `json:"discovered,omitempty"`
 }
 
-// Hairpin is how clients are served whose backends would answer them directly, since they are on one link,
-// or are one and the same host: through full NAT, so that the answers come back through the balancer.
+// Hairpin is full NAT for clients whom backends would answer directly, because they share a link or are the same host:
+// so the answers come back through the balancer.
 type Hairpin struct {
 	// Clients are the networks of such clients.
 	Clients []netip.Prefix `json:"clients"`
-	// From are the addresses that the backends see instead of theirs, and FirstPort to LastPort the
-	// ports; 0 where there are none, and the clients are refused.
+	// From are the source addresses that the backends see, and FirstPort to LastPort the ports; 0 if there are none,
+	// and the clients are refused.
 	From      []netip.Addr `json:"from,omitempty"`
 	FirstPort uint16       `json:"first_port"`
 	LastPort  uint16       `json:"last_port"`
-	// Active are their flows that have not ended.
+	// Active is the number of their flows that have not ended.
 	Active uint32 `json:"active"`
 }
 
-// SlowStart is how far a backend has come that began to serve a while ago.
+// SlowStart is the progress of a backend's slow start.
 type SlowStart struct {
-	// Percent is the share of its weight that it gets now.
+	// Percent is the present share of its weight.
 	Percent uint16 `json:"percent"`
-	// Until is when it gets all of it.
+	// Until is the end of the slow start.
 	Until time.Time `json:"until"`
 }
 
@@ -248,51 +244,50 @@ type Outliers struct {
 	// PauseSeconds is how long it is ejected at first.
 	PauseSeconds        float64 `json:"pause_seconds"`
 	LongestPauseSeconds float64 `json:"longest_pause_seconds"`
-	// EjectedPercent is the share of the backends that may be ejected at a time.
+	// EjectedPercent is the largest share of the backends that may be ejected at a time.
 	EjectedPercent uint8 `json:"ejected_percent"`
 }
 
-// Ejection is a time in which a backend takes no new flow, for its answers to clients.
+// Ejection is a time in which a backend takes no new flows because of its answers to clients.
 type Ejection struct {
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`
-	// Times is how often it was ejected, less one for each interval that it has served well since.
+	// Times is the number of ejections, less one for each interval without failures since.
 	Times uint32 `json:"times"`
-	// Reason says why, of the backend.
+	// Reason says why the backend was ejected.
 	Reason string `json:"reason"`
 }
 
-// Persistence keeps a client on one backend.
+// Persistence sends a client's flows to one backend.
 type Persistence struct {
 	TimeoutSeconds float64 `json:"timeout_seconds"`
-	// Prefix is how many bits of the address make a client.
+	// Prefix is the number of bits of the address that identify a client.
 	Prefix uint8 `json:"prefix"`
 	// Group names the services that send a client to one host; empty where there is none.
 	Group string `json:"group,omitempty"`
 }
 
-// Limits bound the new flows of a service; 0: they do not.
+// Limits bound the new flows of a service; 0: no bound.
 type Limits struct {
-	// Rate is in new flows a second, Burst how many may come before their time.
+	// Rate is in new flows a second, and Burst the number that may exceed it at once.
 	Rate  uint32 `json:"rate,omitempty"`
 	Burst uint32 `json:"burst,omitempty"`
-	// Connections is how many may be active.
+	// Connections bounds the active flows.
 	Connections uint32 `json:"connections,omitempty"`
 	// Refuse is the treatment of the others.
 	Refuse lb.Refusal `json:"refuse,omitempty"`
 }
 
-// Transition is the rest of a change of backends that is not over.
+// Transition is the time after a change of backends in which flows of moved slots are remembered.
 type Transition struct {
 	Since time.Time `json:"since"`
-	// Until is when the table before is forgotten; zero where it was already, and
-	// only flows that are remembered are still looked up.
+	// Until is when the base is dropped; zero: it was, and only remembered flows are still looked up.
 	Until time.Time `json:"until,omitzero"`
-	// MovedSlots of Slots lead, or have led since, to another backend than before; all of
-	// them while there is no backend for new flows.
+	// MovedSlots of Slots have another backend than before, or have had since; all of them while there is no backend
+	// for new flows.
 	MovedSlots int `json:"moved_slots"`
 	Slots      int `json:"slots"`
-	// Base says that the table before is still there.
+	// Base: the base still exists.
 	Base bool `json:"base"`
 }
 
@@ -301,24 +296,22 @@ type Backend struct {
 	Name    string     `json:"name"`
 	Address netip.Addr `json:"address"`
 	Port    uint16     `json:"port"`
-	// Weight is the one in force; ConfiguredWeight is there where the configuration
-	// has another.
+	// Weight is the weight in force; ConfiguredWeight is present if the configuration has another.
 	Weight           uint16          `json:"weight"`
 	ConfiguredWeight *uint16         `json:"configured_weight,omitempty"`
 	State            lb.BackendState `json:"state"`
-	// Drain says who drained it and until when, where it was an operation.
+	// Drain is the operation that drained it.
 	Drain *Drained `json:"drain,omitempty"`
 	// Forced is the operation by which it takes new flows whatever its health checks and ejections say.
 	Forced *Forced `json:"forced,omitempty"`
 	// Neighbour is the state of the next hop's neighbour entry (ARP, NDP).
 	Neighbour string `json:"neighbour"`
-	// Reason says why it gets no packets, of the backend, as in "does not answer
-	// ARP requests"; empty if it can.
+	// Reason says why the backend gets no packets, as in "does not answer ARP requests"; empty if it does.
 	Reason string `json:"reason,omitempty"`
-	// Since is since when there is a Reason; absent for a moment after one has come.
+	// Since is the time since which there is a Reason; absent for a moment at first.
 	Since time.Time `json:"since,omitzero"`
-	// Interface is the one that packets leave by, and NextHop who gets them: a
-	// router or the backend itself. Empty without a route.
+	// Interface is the interface that packets leave by, and NextHop the router or the backend itself. Empty without a
+	// route.
 	Interface string     `json:"interface,omitempty"`
 	NextHop   netip.Addr `json:"next_hop,omitzero"`
 	// MAC is the next hop's; empty while unknown.
@@ -326,7 +319,7 @@ type Backend struct {
 	// MTU is the size of the largest IP packet on the way there, in bytes, headers
 	// that the mode adds included; 0 without a route.
 	MTU int `json:"mtu,omitempty"`
-	// Narrow says that a router on the path has reported the MTU, for the balancer's own tunnel packets.
+	// Narrow: a router on the path has reported the MTU, for the balancer's own tunnel packets.
 	Narrow  bool   `json:"narrow,omitempty"`
 	Packets uint64 `json:"packets"`
 	// Bytes are the bytes of IP packets as they came, without the Ethernet frame.
@@ -335,34 +328,33 @@ type Backend struct {
 	// fullnat; in mode proxy the content's bytes.
 	ReturnedPackets uint64 `json:"returned_packets,omitempty"`
 	ReturnedBytes   uint64 `json:"returned_bytes,omitempty"`
-	// Answered are the SYNs that it has answered by SYN and ACK, Refused those by RST, and
-	// Unreachable the ICMP errors "destination unreachable" of its own, in those modes.
+	// Answered is the number of SYNs that it answered with SYN and ACK, Refused of those with RST, and Unreachable of
+	// its ICMP errors "destination unreachable", in those modes.
 	Answered    uint64 `json:"answered,omitempty"`
 	Refused     uint64 `json:"refused,omitempty"`
 	Unreachable uint64 `json:"unreachable,omitempty"`
-	// Connections are new flows; where no flows are tracked, SYNs sent on.
+	// Connections is the number of new flows; if no flows are tracked, of forwarded SYNs.
 	Connections uint64 `json:"connections"`
-	// Active are flows that have not ended, where they are tracked; Upper is at how
-	// many it is full (0: never), until there are fewer than Lower (0: than Upper).
+	// Active is the number of flows that have not ended, if they are tracked; at Upper it is full (0: never), until
+	// there are fewer than Lower (0: than Upper).
 	Active uint32 `json:"active"`
 	Upper  uint32 `json:"upper,omitempty"`
 	Lower  uint32 `json:"lower,omitempty"`
-	// Flows is the number of remembered flows to it, ended ones until they are forgotten; looked through some seconds
-	// ago at most.
+	// Flows is the number of remembered flows to it, including ended ones until they expire; at most some seconds old.
 	Flows uint64 `json:"flows"`
 	// Proxied has counters that only the proxy keeps, in mode proxy; absent in others. Connections and Active are those
 	// that it has opened to the backend, Bytes went there, and ReturnedBytes came from there.
 	Proxied *Proxied `json:"proxied,omitempty"`
-	// Ports is how far full NAT's pool is used up for this backend; absent in other modes.
+	// Ports is the use of full NAT's pool for this backend; absent in other modes.
 	Ports *Ports `json:"ports,omitempty"`
-	// Backup: it is to take new flows only while no other does.
+	// Backup: it takes new flows only while no other backend does.
 	Backup bool `json:"backup,omitempty"`
 	// Origin is where it was found; absent where the configuration names it.
 	Origin lb.Origin `json:"origin,omitempty"`
 	// SlowStart is absent where the backend has all of its weight.
 	SlowStart *SlowStart `json:"slow_start,omitempty"`
-	// Ejection is absent where the backend is not ejected. Spared is why one that fails is not;
-	// empty: it does not fail.
+	// Ejection is absent if the backend is not ejected. Spared is the reason for which a failing backend is not; empty:
+	// it does not fail.
 	Ejection *Ejection `json:"ejection,omitempty"`
 	Spared   string    `json:"spared,omitempty"`
 	// Health is the result of the checks; absent where there is none.
@@ -372,21 +364,20 @@ type Backend struct {
 // Ports are a backend's source ports in full NAT's pool. Each open flow holds one; services
 // with the same backend, port and protocol share them, and each shows the sum.
 type Ports struct {
-	// Held is the number of ports that no new flow can get, as of the last count, some seconds ago: those of flows that
-	// are proven and not over.
+	// Held is the number of ports that no new flow can get, at most some seconds old: those of proven flows that have
+	// not ended.
 	Held uint64 `json:"held"`
-	// Limit is how many there are: the pool's addresses of the backend's family, times
-	// its ports.
+	// Limit is the number of ports: the pool's addresses of the backend's family, times its ports.
 	Limit uint64 `json:"limit"`
-	// Scarce says that Held has reached 80 % of Limit, and has not been below 70 % since.
+	// Scarce: Held has reached 80 % of Limit, and has not been below 70 % since.
 	Scarce bool `json:"scarce"`
 }
 
-// Outcome is how many packets ended in one way.
+// Outcome is the number of packets with an outcome.
 type Outcome struct {
 	Name    string `json:"name"`
 	Packets uint64 `json:"packets"`
 	Help    string `json:"help"`
-	// Remedy is the cure; absent where no packet is lost by it.
+	// Remedy is the remedy; absent if no packet is lost.
 	Remedy string `json:"remedy,omitempty"`
 }

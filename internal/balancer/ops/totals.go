@@ -11,7 +11,7 @@ import (
 // Totals are sums over the backends of a service.
 type Totals struct {
 	Backends int `json:"backends"`
-	// States counts the backends in each state that one of them is in.
+	// States counts the backends by state.
 	States          map[lb.BackendState]int `json:"states"`
 	Packets         uint64                  `json:"packets"`
 	Bytes           uint64                  `json:"bytes"`
@@ -35,13 +35,13 @@ func (s *Service) Totals() Totals {
 	return t
 }
 
-// Watched is a status as those get it that watch it.
+// Watched is a status for clients that watch it.
 type Watched struct {
 	// At is when it was taken, by the balancer's clock.
 	At time.Time `json:"at"`
-	// ClockSeconds is the time since the daemon's start by a clock that is never set: rates are made by it.
+	// ClockSeconds is the time since the daemon's start by the monotonic clock, for rates.
 	ClockSeconds float64 `json:"clock_seconds"`
-	// Status has the backends of those services only that were asked for; the other services have none.
+	// Status has the backends of the requested services only.
 	Status Status `json:"status"`
 	// Totals are the totals of all services, by name.
 	Totals map[string]Totals `json:"totals"`

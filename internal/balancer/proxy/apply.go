@@ -33,7 +33,7 @@ func (e *engine) Apply(ctx context.Context, d Desired) error {
 		e.resumeChange(ctx)
 	}
 	if runs && e.running.Complete {
-		// Of servers alone, there is nothing for HAProxy to judge beforehand.
+		// HAProxy does not check a change of servers alone beforehand.
 		if steps, possible := compareRenderings(e.running.Rendering, c.rendering, e.running.Draining); possible {
 			return e.changeLive(ctx, c, steps)
 		}
@@ -50,7 +50,7 @@ func (e *engine) Apply(ctx context.Context, d Desired) error {
 	return e.reload(ctx, c)
 }
 
-// startWith starts HAProxy with a configuration. If that fails, the next start is with the one before.
+// startWith starts HAProxy with a configuration. If that fails, the next start is with the previous one.
 func (e *engine) startWith(ctx context.Context, c *candidate) error {
 	before := e.running
 	if err := e.write(c); err != nil {
@@ -82,9 +82,9 @@ func (e *engine) restoreConfig(before *savedState) error {
 	return nil
 }
 
-// changeLive brings a running HAProxy to a configuration by commands to its worker, and where one fails by a
-// reload. The file is written first: a HAProxy that starts after a crash has the desired configuration. Where the
-// file cannot be written, the commands are given all the same.
+// changeLive changes a running HAProxy to a configuration by commands to its worker, or by a reload if a command fails.
+// The file is written first, so that a HAProxy that is restarted after a crash reads the desired configuration. If the
+// file cannot be written, the commands are sent nevertheless.
 func (e *engine) changeLive(ctx context.Context, c *candidate, s *steps) error {
 	commands := s.commands()
 	if len(commands) == 0 {
@@ -94,7 +94,7 @@ func (e *engine) changeLive(ctx context.Context, c *candidate, s *steps) error {
 	if err := e.markPending(c.rendering); err != nil {
 		return err
 	}
-	// Half of a change would be neither: from here on it is finished, even if the caller is gone.
+	// From here on the change is finished even if the caller is gone: HAProxy must not keep half of it.
 	ctx = context.WithoutCancel(ctx)
 	if err := e.runCommands(ctx, commands); err != nil {
 		e.log.Info("HAProxy does not take a change at its socket: reloading it", "because", err)
@@ -109,9 +109,9 @@ func (e *engine) markApplied(r *Rendering, s *steps) {
 	e.running.Rendering, e.running.Draining, e.running.Complete, e.running.Next = r, s.draining, true, nil
 }
 
-// resumeChange gives the commands of a change again that was cut short, for HAProxy may have had any of them.
-// Without it, the next change would need a reload, and thus a file: a process that was killed while the disk was
-// full could not be started again.
+// resumeChange repeats the commands of an interrupted change, of which HAProxy may have executed any. Otherwise the
+// next change would need a reload, and thus a file: a process that was killed while the disk was full could not be
+// started again.
 func (e *engine) resumeChange(ctx context.Context) {
 	if e.running.Next == nil {
 		return
@@ -124,11 +124,11 @@ func (e *engine) resumeChange(ctx context.Context) {
 	e.unwritten = !isFile(e.host.file(), []byte(next.String()))
 }
 
-// errNeedsReload: a change is more than commands can make of a running HAProxy.
+// errNeedsReload: commands cannot make a change.
 var errNeedsReload = errors.New("it is no change of servers alone")
 
-// applyDifference has HAProxy become from one rendering another by commands, of which it may have had some, without
-// a reload.
+// applyDifference changes HAProxy from one rendering to another without a reload, by commands of which it may have
+// executed some.
 func (e *engine) applyDifference(ctx context.Context, from, to *Rendering, left map[string]Server) error {
 	s, possible := compareRenderings(from, to, left)
 	if !possible {

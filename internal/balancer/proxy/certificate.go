@@ -28,7 +28,7 @@ type certificate struct {
 	leaf *x509.Certificate
 }
 
-// readCertificate reads a PEM file as HAProxy is to serve it, and names the fault clearly where it cannot be served.
+// readCertificate reads a PEM file for HAProxy to serve. Its error names the fault and the remedy.
 func readCertificate(path string) (*certificate, error) {
 	contents, err := readBounded(path)
 	if err != nil {
@@ -115,7 +115,7 @@ func matches(leaf *x509.Certificate, key any) bool {
 	return ok && public.Equal(leaf.PublicKey)
 }
 
-// served returns the properties of a certificate that are kept.
+// served returns the properties of a certificate that are saved.
 func (c *certificate) served() served {
 	return served{Sum: c.sum, Subject: c.leaf.Subject.String(), NotBefore: c.leaf.NotBefore, NotAfter: c.leaf.NotAfter}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Validate has HAProxy judge a desired state; see Engine.
+// Validate has HAProxy check a desired state; see Engine.
 func (e *engine) Validate(ctx context.Context, d Desired) error {
 	if len(d.Services) == 0 {
 		return nil
@@ -24,7 +24,7 @@ func (e *engine) Validate(ctx context.Context, d Desired) error {
 	return e.validate(ctx, d, c)
 }
 
-// prepare renders a desired state, and makes those checks itself for which HAProxy's messages would help less.
+// prepare renders a desired state, and makes the checks for which HAProxy's own messages are less helpful.
 func (e *engine) prepare(ctx context.Context, d Desired) (*candidate, error) {
 	if e.unsupported != nil {
 		return nil, e.unsupported
@@ -70,7 +70,7 @@ func (e *engine) isValidated(verdict string) bool {
 	return e.validated == verdict
 }
 
-// findProgram returns HAProxy, which is asked for its version again where its file has changed.
+// findProgram returns HAProxy's program, and queries its version again if its file has changed.
 func (e *engine) findProgram(ctx context.Context, configured string) (program, error) {
 	e.mu.Lock()
 	p := e.program
@@ -89,7 +89,7 @@ func (e *engine) findProgram(ctx context.Context, configured string) (program, e
 	return p, nil
 }
 
-// checkUser reports whether the host has the user that HAProxy is to become.
+// checkUser returns an error if the host lacks the user that HAProxy switches to.
 func (e *engine) checkUser(engine lb.ProxyEngine) error {
 	name := cmp.Or(engine.User, lb.DefaultProxyUser)
 	if !e.host.Root {

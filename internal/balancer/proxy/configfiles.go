@@ -56,7 +56,7 @@ func (e *engine) write(c *candidate) error {
 			return fmt.Errorf("making the directory of the proxy engine: %v", err)
 		}
 	}
-	// Workers are another user in this one, and find nothing in it.
+	// Workers run as another user with this directory as their root; it stays empty.
 	if info, err := os.Stat(e.host.root()); err != nil || info.Mode().Perm() != 0o755 {
 		if err := os.Chmod(e.host.root(), 0o755); err != nil {
 			return fmt.Errorf("making the directory of the proxy engine: %v", err)
@@ -68,8 +68,8 @@ func (e *engine) write(c *candidate) error {
 	return e.writeFile(c.rendering)
 }
 
-// writeFile writes HAProxy's configuration, for HAProxy to read. A file that is that already, as after a reload that
-// was cut short, need not be written: a full disk does not keep HAProxy from being started with it.
+// writeFile writes HAProxy's configuration, for HAProxy to read. A file that has the contents already, as after an
+// interrupted reload, is not written again, so that HAProxy can start from it on a full disk.
 func (e *engine) writeFile(r *Rendering) error {
 	err := e.config.Save([]byte(r.String()))
 	if e.unwritten = err != nil && !isFile(e.host.file(), []byte(r.String())); e.unwritten {
@@ -85,7 +85,7 @@ func isFile(path string, contents []byte) bool {
 	return err == nil && bytes.Equal(there, contents)
 }
 
-// replaceExtra writes a file that the configuration names, unless it is there.
+// replaceExtra writes a file that the configuration names, unless it has these contents.
 func replaceExtra(path string, contents []byte) error {
 	if isFile(path, contents) {
 		return nil
@@ -108,7 +108,7 @@ func (c *candidate) extras() error {
 	return nil
 }
 
-// extraNames begin the names of files that a configuration names.
+// extraNames are the prefixes of the names of files that a configuration names.
 var extraNames = []string{"clients-", "certificate-"}
 
 func isExtra(name string) bool {

@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
-// gauges are the numbers that rise and fall; all other numbers of HAProxy's only grow, within a worker.
+// gauges are HAProxy's numbers that rise and fall; all others are counters, which start at 0 with each worker.
 var gauges = map[string]bool{"qcur": true, "scur": true}
 
 // numbers are the counters and gauges of an object, by HAProxy's names.
@@ -22,14 +22,14 @@ type numbers = map[string]uint64
 // counterTotals adds up the workers' counters, those of ended workers included.
 type counterTotals struct {
 	mu sync.Mutex
-	// ended are the counts of workers that have ended, and those of an object from before it began at 0 again.
+	// ended are the counts of ended workers, and of objects from before their counters were reset.
 	ended map[master.Object]numbers
-	// live is the last statistics of each worker.
+	// live has the last statistics of each worker that runs.
 	live map[int]master.Statistics
 }
 
-// update stores the workers' counters; those that are not among them have ended. It reports whether HAProxy itself has
-// forgotten some of the counts.
+// update stores the workers' counters; workers that are not in the map have ended. It reports whether ended counts have
+// changed, which HAProxy no longer has.
 func (t *counterTotals) update(workers map[int]master.Statistics) (settled bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,7 +63,7 @@ func (t *counterTotals) worker(pid int) master.Statistics {
 	return t.live[pid]
 }
 
-// keepReset keeps the previous count of an object that has begun again, and reports whether it has.
+// keepReset adds the previous counts of an object whose counters were reset to ended, and reports whether they were.
 func (t *counterTotals) keepReset(object master.Object, was, now numbers) bool {
 	restarted := now == nil
 	for name, n := range now {
@@ -135,7 +135,7 @@ func (t *counterTotals) prune(r *Rendering) {
 	}
 }
 
-// frontendName returns the name of the section "frontend" that the block is, if it is one.
+// frontendName returns the block's name if it is a section "frontend".
 func (b Block) frontendName() string {
 	for _, text := range b.Lines {
 		if name, is := strings.CutPrefix(text, "frontend "); is {
@@ -151,7 +151,7 @@ type storedCount struct {
 	Numbers numbers `json:"numbers"`
 }
 
-// storedCounts are the file.
+// storedCounts is the content of the file.
 type storedCounts struct {
 	Past []storedCount         `json:"past,omitempty"`
 	Live map[int][]storedCount `json:"live,omitempty"`
@@ -172,7 +172,7 @@ func read(list []storedCount) map[master.Object]numbers {
 	return all
 }
 
-// save writes the tally into a file.
+// save writes the totals into a file.
 func (t *counterTotals) save(to *durable.Content) error {
 	t.mu.Lock()
 	file := storedCounts{Past: listed(t.ended), Live: map[int][]storedCount{}}

@@ -23,7 +23,7 @@ func (e *engine) readAllCounts(ctx context.Context) {
 func (e *engine) askWorkers(ctx context.Context) (ended bool) {
 	all, err := e.socket.Processes(ctx)
 	if err != nil {
-		return false // it is about to end or to start: its last answer counts
+		return false // the worker is about to end or to start: its last answer counts
 	}
 	workers := map[int]master.Statistics{}
 	for pid, session := range e.heldWorkers {
@@ -45,8 +45,8 @@ func (e *engine) askWorkers(ctx context.Context) (ended bool) {
 	return e.counts.update(workers)
 }
 
-// readCounts asks all workers for their counts, and writes them only where a worker has ended: one that goes on can be
-// asked again, and a file for each reader of counts would be one for each status.
+// readCounts asks all workers for their counts, and saves them only if a worker has ended: the others can be asked
+// again, and a write for each reader would be one for each status.
 func (e *engine) readCounts(ctx context.Context) {
 	e.countsMu.Lock()
 	defer e.countsMu.Unlock()

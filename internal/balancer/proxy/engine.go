@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
-// engine is HAProxy, as Engine has it.
+// engine implements Engine by HAProxy.
 type engine struct {
 	host Host
 	// stateFile is the file of HAProxy's state, config that of its configuration, and countsFile that of its
@@ -34,10 +34,10 @@ type engine struct {
 
 	// changeLock is held by each change of HAProxy, one at a time; it guards the fields below, up to mu.
 	changeLock chan struct{}
-	// running is the HAProxy that runs, or is to; nil: none is.
+	// running is the state of the HAProxy that runs or is to run; nil: none is to.
 	running *savedState
 	ended   bool
-	// startedAt is when HAProxy was started last, and deaths how often it has died since it last lived for long.
+	// startedAt is the time of HAProxy's last start, and deaths the number of ends since it last ran for backoffReset.
 	startedAt time.Time
 	deaths    int
 
@@ -103,7 +103,7 @@ func (e *engine) updateState(change func()) {
 	}
 	select {
 	case e.changes <- struct{}{}:
-	default: // signalled, and not heard yet
+	default: // a signal is pending already
 	}
 }
 

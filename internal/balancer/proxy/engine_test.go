@@ -287,7 +287,7 @@ func TestKilledWithoutRoom(t *testing.T) {
 	})
 	s := newService(t, lb.Proxy{Speaks: lb.SpeaksHTTP}, newBackend(t, "w1"), newBackend(t, "w2"))
 	r.apply(s)
-	disk.Fail(&testdisk.Troubles[0], 0)
+	disk.Fail(&testdisk.Faults[0], 0)
 	alone := s
 	alone.Backends = s.Backends[1:]
 	r.apply(alone)
@@ -365,7 +365,7 @@ func TestChangeCutShortWithoutRoom(t *testing.T) {
 	for cut := 0; cut < commands; cut++ {
 		next := s
 		next.Backends = []lb.Backend{s.Backends[1], newBackend(t, "w3")}
-		disk.Fail(&testdisk.Troubles[0], 0)
+		disk.Fail(&testdisk.Faults[0], 0)
 		commands = interruptChange(t, r.Engine.(*engine), desired(next), cut)
 		if err := r.Detach(); err != nil {
 			t.Error(err)

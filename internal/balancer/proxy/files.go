@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Files remember the state of files, and find those that have changed. They are not safe for concurrent use.
+// Files detects changed files. It is not safe for concurrent use.
 type Files struct {
 	known map[string]fileState
 }
 
-// fileState is a file as it was seen.
+// fileState is the state of a file when it was last read.
 type fileState struct {
 	changed time.Time
 	inode   uint64
@@ -23,8 +23,8 @@ type fileState struct {
 }
 
 // Changed returns the paths whose contents have changed since the last call that had the path; a path that is new to it
-// has not changed. One that cannot be read has not changed either: it is about to be replaced, or its use reports the
-// fault. A file is read only where its time, size or inode has changed.
+// has not changed. A file that cannot be read has not changed either: it is about to be replaced, or its user reports
+// the fault. A file is read only if its time, size or inode has changed.
 func (f *Files) Changed(paths []string) (changed []string) {
 	known := make(map[string]fileState, len(paths))
 	for _, path := range paths {
@@ -44,7 +44,7 @@ func (f *Files) Changed(paths []string) (changed []string) {
 	return changed
 }
 
-// readFileState returns the present state of a file, where was is its last known one.
+// readFileState returns the present state of a file; was is its last known one.
 func readFileState(path string, was fileState) (fileState, bool) {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {

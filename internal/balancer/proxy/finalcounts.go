@@ -14,16 +14,15 @@ import (
 const (
 	// idlePoll is the interval between two checks of whether a worker that is to end has work.
 	idlePoll = 100 * time.Millisecond
-	// idleChecks is how many checks in a row must find a worker without work before it may end. One of its threads
-	// may have taken a connection from the kernel and not counted it as work yet, and a busy host may keep that
-	// thread waiting.
+	// idleChecks is the number of checks in a row that must find a worker idle before it may end: one of its threads
+	// may have accepted a connection that it does not count yet, and may wait long for a CPU.
 	idleChecks = 5
 	// hardStopMargin is the time before a worker's hard stop in which each check may be the last.
 	hardStopMargin = time.Second
 )
 
-// holdWorker keeps one of the workers, the one that answers at their socket, from ending: counts from after the
-// last reading would be lost with it. It returns nil if the worker cannot be held, which costs those counts alone.
+// holdWorker prevents the worker that answers at the workers' socket from ending before its last counts are read. It
+// returns nil if it cannot, in which case only those counts are lost.
 func (e *engine) holdWorker(ctx context.Context, workers []int) *master.Session {
 	s, err := master.Open(ctx, e.host.socket())
 	if err != nil || !slices.Contains(workers, s.PID) {
@@ -71,7 +70,7 @@ func (e *engine) readFinalCounts(s *master.Session, hardStop time.Duration) {
 		for looks := 0; looks < idleChecks && clock.Sleep(e.watch, idlePoll) == nil; {
 			idle, err := s.Idle(e.watch)
 			if err != nil {
-				return // it has been ended
+				return // it was killed
 			}
 			if looks++; !idle {
 				looks = 0

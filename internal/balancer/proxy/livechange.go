@@ -14,16 +14,16 @@ import (
 type step struct {
 	command string
 	success []string
-	// repeated are the answers where HAProxy has had the command before.
+	// repeated are the answers if HAProxy has executed the command before.
 	repeated []string
 }
 
-// steps are the commands that make a running HAProxy of one rendering that of another.
+// steps are the commands that change a running HAProxy from one rendering to another.
 type steps struct {
-	// added are servers that are added, changed those that have another weight or limit, or are on again, and
-	// removed those that are to go.
+	// added adds servers, changed sets weights and limits and enables servers again, and removed disables those to be
+	// removed.
 	added, changed, removed []step
-	// draining are servers that go, by the names of their section and their own: they can be deleted when no
+	// draining are the servers to be removed, by the names of section and server: they can be deleted when no
 	// connection is left.
 	draining map[string]Server
 }
@@ -31,8 +31,8 @@ type steps struct {
 // commands are all commands in order.
 func (s *steps) commands() []step { return slices.Concat(s.added, s.changed, s.removed) }
 
-// compareRenderings returns the steps from one rendering to another, where left are servers that the old one has no
-// more and HAProxy has still. It returns false where commands cannot do it: then HAProxy must be reloaded.
+// compareRenderings returns the steps from one rendering to another; left are servers that HAProxy still has although
+// the old rendering lacks them. It returns false if HAProxy must be reloaded.
 func compareRenderings(old, next *Rendering, left map[string]Server) (*steps, bool) {
 	if len(old.Blocks) != len(next.Blocks) || !maps.Equal(old.Files, next.Files) ||
 		!maps.Equal(old.Certificates, next.Certificates) {
@@ -80,7 +80,8 @@ func (s *steps) comparePool(old, next *Block) bool {
 		}
 	}
 	if len(ready) > 0 && next.CookieKey != "" {
-		// Only a key has servers that came at run time have a cookie; the same one leaves the others theirs.
+		// Servers added at run time have a cookie only if the key is set again; the same key does not change the
+		// others' cookies.
 		s.added = append(s.added, step{command: "set dynamic-cookie-key backend " + next.Pool + " " + next.CookieKey})
 	}
 	s.added = append(s.added, ready...)
@@ -95,7 +96,7 @@ func (s *steps) comparePool(old, next *Block) bool {
 	return true
 }
 
-// changesLive reports whether only commands are between two servers.
+// changesLive reports whether commands can change a server into another.
 func (s Server) changesLive(o Server) bool {
 	return s.Name == o.Name && s.Address == o.Address && s.ID == o.ID && slices.Equal(s.Fixed, o.Fixed)
 }
@@ -104,7 +105,7 @@ func (s Server) changesLive(o Server) bool {
 const (
 	registered = "New server registered."
 	deleted    = "Server deleted."
-	// nameTaken is the answer to a server that was added before, unless its number is looked at first.
+	// nameTaken is the answer if the server was added before, unless HAProxy checks its id first.
 	nameTaken = "Already exists a server with the same name in backend."
 )
 
@@ -133,8 +134,8 @@ func (s *steps) setServer(name string, was, server Server) {
 	}
 }
 
-// escapeWords makes a command of words: on the socket, a backslash takes away the special meaning of a character
-// (management guide, section 9.3).
+// escapeWords joins words to a command, in which a backslash escapes special characters (management guide, section
+// 9.3).
 func escapeWords(words []string) string {
 	var command strings.Builder
 	for i, w := range words {

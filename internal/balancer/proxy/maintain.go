@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// maintainInterval is how often HAProxy's processes, counts and left servers are looked at.
+	// maintainInterval is the interval of checks of HAProxy's processes, counts and draining servers.
 	maintainInterval = 5 * time.Second
 	// maxMessages bounds the file of HAProxy's messages, in bytes.
 	maxMessages = 1 << 20
 )
 
-// maintain maintains a HAProxy that runs, until the watch ends.
+// maintain calls maintainOnce at intervals, until the watch ends.
 func (e *engine) maintain() {
 	ticker := time.NewTicker(maintainInterval)
 	defer ticker.Stop()
@@ -57,8 +57,8 @@ func (e *engine) maintainOnce() {
 	}
 }
 
-// adopt goes on with a HAProxy that another engine of the directory has left. One that it cannot go on with, it ends:
-// the first change starts another.
+// adopt takes over a HAProxy that another engine of the directory has left. If it cannot, it ends that HAProxy, and the
+// first change starts another.
 func (e *engine) adopt() {
 	k, err := e.load()
 	if err != nil {

@@ -18,20 +18,20 @@ import (
 
 // Options are the settings and parts of an engine.
 type Options struct {
-	// Dir is the directory of the instance's engine, as in /run/jeoul/INSTANCE/proxy. It is made when something is to
-	// be served; no other instance may have it.
+	// Dir is the directory of the instance's engine, as in /run/jeoul/INSTANCE/proxy. It is created for the first
+	// service; no other instance may use it.
 	Dir string
 	// Log gets the events of HAProxy; nil: none is logged.
 	Log *slog.Logger
-	// Now is the clock that certificates are judged by; nil: time.Now.
+	// Now is the clock for the validity of certificates; nil: time.Now.
 	Now func() time.Time
-	// Files write the files that only a restart of this process, or of HAProxy, needs, and report those that cannot be
-	// written.
+	// Files write the files that are read only at a restart of this process or of HAProxy, and report those that cannot
+	// be written.
 	Files *durable.Files
 }
 
-// maxDirName bounds the directory's name, in bytes: addresses of sockets have 108 (unix(7)), and HAProxy makes them
-// under a longer name first.
+// maxDirName bounds the directory's name, in bytes: the path of a socket has at most 108 (unix(7)), and HAProxy first
+// creates sockets under longer names.
 const maxDirName = 80
 
 // checkDir says why an engine cannot have a directory; nil if it can.
@@ -50,8 +50,8 @@ func checkDir(dir string) error {
 	return nil
 }
 
-// New makes the engine of a directory. A HAProxy that an engine has left there, or that has outlived the process of
-// one, serves on. A directory that no engine can have is an error only when there is something to serve.
+// New returns the engine of a directory. A HAProxy that an engine has left there, or that has outlived the engine's
+// process, serves on. An unusable directory is an error only when there is a service.
 func New(o Options) (Engine, error) {
 	e := &engine{host: Host{Dir: o.Dir, Root: os.Geteuid() == 0, NonlocalBind: hasCapability(unix.CAP_NET_ADMIN)},
 		log:        o.Log,

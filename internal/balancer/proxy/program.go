@@ -18,11 +18,11 @@ type program struct {
 	path, version string
 	// configured is the configured path by which it was found.
 	configured string
-	// modified is when the file was, by which another one is noticed.
+	// modified is the file's modification time, by which a replaced program is noticed.
 	modified time.Time
 }
 
-// programPaths are where HAProxy is if no path names it.
+// programPaths are searched for HAProxy if none is configured.
 var programPaths = []string{"haproxy", "/usr/sbin/haproxy", "/usr/local/sbin/haproxy"}
 
 // installHint says how to get HAProxy.
@@ -92,7 +92,7 @@ func (p program) isCurrent() bool {
 	return err == nil && p.path != "" && info.ModTime().Equal(p.modified)
 }
 
-// environment has the variables of this process that HAProxy gets: none that it would take for its own, or systemd's.
+// environment returns this process's variables without those that HAProxy interprets, its own and systemd's.
 func environment() []string {
 	return []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C"}
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package proxy is the engine behind the services of mode proxy: it makes HAProxy's configuration of them, has
-// HAProxy judge it, and starts, changes, watches and ends HAProxy. It decides nothing about backends: which of
-// them take new connections is its caller's to say.
+// Package proxy is the engine behind the services of mode proxy: it renders HAProxy's configuration, has HAProxy check
+// it, and starts, changes, watches and ends HAProxy. The caller decides which backends take new connections.
 package proxy
 
 import (
@@ -16,9 +15,9 @@ import (
 
 // Errors that a caller may test for.
 var (
-	// ErrNoProgram: HAProxy is not installed, or not where the configuration says.
+	// ErrNoProgram: HAProxy is not installed, or not at the configured path.
 	ErrNoProgram = errors.New("HAProxy is not there")
-	// ErrTooOld: HAProxy is older than Oldest.
+	// ErrTooOld: HAProxy is older than MinVersion.
 	ErrTooOld = errors.New("HAProxy is too old")
 	// ErrRefused: HAProxy does not accept the configuration.
 	ErrRefused = errors.New("HAProxy refuses the configuration")
@@ -28,7 +27,7 @@ var (
 	ErrValue = errors.New("cannot be handed to HAProxy")
 	// ErrCertificate: a certificate cannot be served.
 	ErrCertificate = errors.New("certificate cannot be served")
-	// ErrEnded: Leave or Stop was called before.
+	// ErrEnded: Detach or Stop was called before.
 	ErrEnded = errors.New("the proxy engine has been left or stopped")
 )
 
@@ -38,30 +37,30 @@ type Desired struct {
 	Services []Service
 }
 
-// Service is a service of mode proxy. Its backends are as operations, health checks and conditions have them. One
-// with Draining or weight 0 takes no new connections and keeps its connections and persistent clients; one of which it
-// was observed that it is Unhealthy gets none, and where lb.Checks.OnDown says so loses those it has.
+// Service is a service of mode proxy. Operations, health checks and conditions have been applied to its backends. A
+// backend with Draining or weight 0 takes no new connections, and keeps its connections and persistent clients; one
+// that is observed Unhealthy gets no connections, and loses those it has if lb.Checks.OnDown says so.
 type Service struct {
 	lb.Service
 	// Observed are the observed states of Backends.
 	Observed lb.Observations
 }
 
-// Counts are the counters of a service or a backend, since the data plane of jeoul began: they do not begin again where
-// HAProxy does.
+// Counts are the counters of a service or a backend since the start of jeoul's data plane: a restart of HAProxy does
+// not reset them.
 type Counts struct {
-	// Connections were taken, and Active are open now.
+	// Connections were accepted, and Active are open now.
 	Connections, Active uint64
 	// BytesIn came from clients, BytesOut went to them.
 	BytesIn, BytesOut uint64
 	// Requests were answered; Responses are those by the first digit of their status, 1 to 5, 0 for others.
 	Requests  uint64
 	Responses [6]uint64
-	// Failed are connections to backends that could not be made, Retried and Redispatched those tried again, there or
-	// elsewhere; Denied those of clients, and requests, that were turned away by a rule. Limits deny none: surplus
-	// connections wait in the kernel's queue, where HAProxy does not see them.
+	// Failed are failed connections to backends, Retried and Redispatched those tried again, at the same backend or at
+	// another; Denied are clients' connections and requests that a rule rejected. Limits deny none: surplus connections
+	// wait in the kernel's queue, where HAProxy does not see them.
 	Failed, Retried, Redispatched, Denied uint64
-	// Queued wait for a backend that is full.
+	// Queued are requests that wait for a backend at its limit.
 	Queued uint64
 }
 
@@ -73,7 +72,7 @@ func (c Counts) Minus(o Counts) Counts {
 	return c.combine(o, func(a, b uint64) uint64 { return a - b })
 }
 
-// combine returns the counts with each number that only grows combined with that of another.
+// combine returns the counts with each counter combined with that of another.
 func (c Counts) combine(o Counts, combine func(a, b uint64) uint64) Counts {
 	for _, n := range []struct {
 		of   *uint64
@@ -109,11 +108,11 @@ type State struct {
 
 // Engine is the running engine.
 type Engine interface {
-	// Validate has HAProxy judge a desired state, without changing anything. Its error names the service and the field
+	// Validate has HAProxy check a desired state, without changing anything. Its error names the service and the field
 	// of its configuration where it can: see FieldError.
 	Validate(ctx context.Context, d Desired) error
-	// Apply brings the engine to the desired state: by the runtime socket where that can do it, and by a reload that
-	// loses no connection where not. On an error the engine goes on as it was. Without services nothing runs.
+	// Apply applies the desired state: by commands at the runtime socket if they suffice, otherwise by a reload, which
+	// loses no connection. On an error the engine goes on as before. Without services HAProxy is stopped.
 	Apply(ctx context.Context, d Desired) error
 	// Stats returns the counters.
 	Stats(ctx context.Context) (Stats, error)
@@ -121,7 +120,7 @@ type Engine interface {
 	State() State
 	// Changes is signalled when State has changed.
 	Changes() <-chan struct{}
-	// RenewCertificates has HAProxy take certificates whose files have changed, by the runtime socket.
+	// RenewCertificates gives HAProxy certificates whose files have changed, by the runtime socket.
 	RenewCertificates(ctx context.Context) error
 	// Detach ends the engine's watch, and leaves HAProxy serving, for the next process of this instance to adopt.
 	Detach() error

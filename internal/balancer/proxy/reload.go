@@ -16,17 +16,16 @@ import (
 )
 
 const (
-	// serveTimeout is how long HAProxy may take until it serves, at a start and at a reload: it reads every
-	// certificate, on a host that may be busy.
+	// serveTimeout is how long HAProxy may take to serve after a start or a reload: it reads every certificate, on a
+	// host that may be busy.
 	serveTimeout = time.Minute
-	// drainListenTimeout is how long is waited for the workers before, which are signalled to end, to accept no
-	// connection any more.
+	// drainListenTimeout bounds the wait for replaced workers to stop accepting connections.
 	drainListenTimeout = 10 * time.Second
-	// servePoll is how long is waited before HAProxy is asked again whether it serves.
+	// servePoll is the interval between two checks of whether HAProxy serves.
 	servePoll = 10 * time.Millisecond
 )
 
-// The errors of a configuration that HAProxy did not take, by its state afterwards.
+// Errors of a configuration that HAProxy did not load, by its state afterwards.
 var (
 	// errExited: it has ended.
 	errExited = errors.New("HAProxy ended")
@@ -34,8 +33,8 @@ var (
 	errUnchanged = errors.New("it goes on with the configuration before")
 )
 
-// reload has HAProxy take a configuration: new workers take the listening sockets over, and the old ones end with
-// their connections. Where they cannot, the old ones serve on, and the file is the old one again.
+// reload has HAProxy load a configuration: new workers take over the listening sockets, and the old ones end with their
+// connections. If that fails, the old workers serve on, and the previous file is restored.
 func (e *engine) reload(ctx context.Context, c *candidate) error {
 	before, whole, next := e.running.Rendering, e.running.Complete, e.running.Next
 	ctx = context.WithoutCancel(ctx) // a change that has begun is finished
@@ -105,7 +104,7 @@ func (e *engine) reloadAndWait(ctx context.Context, r *Rendering) error {
 	}
 }
 
-// workerReady reports whether there is a worker that is none of the previous ones, and whether it has begun to work.
+// workerReady reports whether there is a new worker, and whether it serves.
 func (e *engine) workerReady(ctx context.Context, p master.Processes, previous []int) bool {
 	for _, pid := range p.Workers {
 		if slices.Contains(previous, pid) {
@@ -119,9 +118,9 @@ func (e *engine) workerReady(ctx context.Context, p master.Processes, previous [
 	return len(p.Workers) > 0
 }
 
-// awaitOldWorkers waits until workers that were replaced accept no connections any more. They are signalled before
-// the new ones begin, and share the listening sockets with them until they have run: on a busy host, a client that
-// comes after the reload was served by the configuration before. One that does not react ends by its hard stop.
+// awaitOldWorkers waits until workers that were replaced accept no connections any more. They are signalled before the
+// new ones start, and share the listening sockets until they handle the signal: on a busy host, a client that connected
+// after the reload could get the previous configuration. A worker that does not react ends by its hard stop.
 func (e *engine) awaitOldWorkers(ctx context.Context, old []int) {
 	ctx, cancel := context.WithTimeout(ctx, drainListenTimeout)
 	defer cancel()
@@ -174,9 +173,8 @@ func (r *Rendering) startError(err error) error {
 	return at.wrap(err)
 }
 
-// readPersistence reads from a worker that is about to be replaced which clients are at which servers, by section.
-// HAProxy's own way, a section "peers", has a worker without connections end before it has sent its table to the
-// next one (2.6.12).
+// readPersistence reads the persistence tables of a worker that is about to be replaced, by section. With HAProxy's own
+// means, a section "peers", a worker without connections ends before it has sent its table to the next one (2.6.12).
 func (e *engine) readPersistence(ctx context.Context, worker int) map[string]master.StickTable {
 	all := map[string]master.StickTable{}
 	for _, b := range e.running.Rendering.Blocks {
@@ -194,8 +192,7 @@ func (e *engine) readPersistence(ctx context.Context, worker int) map[string]mas
 	return all
 }
 
-// writePersistence gives a new worker the persistence tables that readPersistence has returned, of the sections
-// that there still are.
+// writePersistence writes the tables of readPersistence to a new worker, for the sections that still exist.
 func (e *engine) writePersistence(ctx context.Context, worker int, r *Rendering, all map[string]master.StickTable) {
 	for _, b := range r.Blocks {
 		if !b.Persistent || len(all[b.Pool]) == 0 {

@@ -21,10 +21,10 @@ const MinVersion = "2.6"
 
 // Bounds of workers that reloads leave behind, and of remembered clients.
 const (
-	// maxReloads is how many reloads a worker survives whose connections do not end: the next one ends it.
+	// maxReloads is how many reloads a worker survives if its connections do not end: the next reload ends it.
 	maxReloads = 16
-	// maxPersistentClients is how many clients a service with persistence remembers; the one that has been silent for
-	// longest makes room.
+	// maxPersistentClients bounds the persistence table of a service; the client that has been idle for longest is
+	// evicted.
 	maxPersistentClients = "1m"
 )
 
@@ -32,7 +32,7 @@ const (
 type Host struct {
 	// Dir is the directory of the instance's files: letters, digits and "._/-" only.
 	Dir string
-	// Root: the engine starts as root, and becomes another user in an empty directory.
+	// Root: HAProxy starts as root, and changes to another user in an empty root directory.
 	Root bool
 	// NonlocalBind: it may bind addresses that the host does not have yet.
 	NonlocalBind bool
@@ -50,9 +50,8 @@ func (h Host) counts() string   { return filepath.Join(h.Dir, "counts.json") }
 // extra is a file beside the configuration, named by a hash of its content.
 func (h Host) extra(kind, contents string) string { return h.hashedPath(kind, contents) }
 
-// certificate is the engine's own copy of a certificate's file. HAProxy reads certificates at each reload, and when
-// it starts after a crash: a file that is just being replaced, or was by one that is no good, must not keep it from
-// that.
+// certificate is the engine's own copy of a certificate's file. HAProxy reads certificates at each reload and restart,
+// which a half-written or invalid file must not prevent.
 func (h Host) certificate(path string) string { return h.hashedPath("certificate", path) + ".pem" }
 
 func (h Host) hashedPath(kind, text string) string {
@@ -60,8 +59,8 @@ func (h Host) hashedPath(kind, text string) string {
 	return filepath.Join(h.Dir, kind+"-"+hex.EncodeToString(sum[:8]))
 }
 
-// Render makes HAProxy's configuration of a desired state. It reads nothing but its arguments, and the same ones make
-// the same text. Its error names the service and the field: see FieldError.
+// Render returns HAProxy's configuration for a desired state. It is a pure function of its arguments. Its error names
+// the service and the field: see FieldError.
 func Render(d Desired, h Host) (*Rendering, error) {
 	r := &Rendering{Files: map[string]string{}, Certificates: map[string]string{},
 		HardStop: cmp.Or(d.Engine.HardStop, lb.DefaultHardStop)}
@@ -124,7 +123,7 @@ func hasLog(e lb.ProxyEngine) bool {
 	return false
 }
 
-// renderService makes the sections of one.
+// renderService renders the sections of a service.
 func renderService(r *Rendering, s *Service, h Host, logged bool) error {
 	p := s.Proxy
 	if p == nil {
@@ -161,7 +160,7 @@ type service struct {
 	name string
 	host Host
 	out  *Rendering
-	// logs: HAProxy has somewhere to log to.
+	// logs: a log is configured.
 	logs bool
 }
 
@@ -177,7 +176,7 @@ func (c *service) routeBackends(route lb.Route) (indices []int) {
 	return indices
 }
 
-// checkSupported refuses settings that this engine cannot carry out for a service.
+// checkSupported refuses settings that this engine does not support for a service.
 func (c *service) checkSupported() error {
 	for _, f := range []struct {
 		field string

@@ -15,7 +15,7 @@ import (
 // maxWeight is the largest weight that HAProxy has.
 const maxWeight = 256
 
-// backends makes the section of some of a service's backends.
+// backends renders a section with some of a service's backends.
 func (c *service) backends(name, comment string, chosen []int) error {
 	t := &sectionWriter{from: place{service: c.Key()}}
 	timeouts := c.p.Timeouts.WithDefaults(c.p.Speaks)
@@ -52,7 +52,8 @@ func (c *service) backends(name, comment string, chosen []int) error {
 	return t.err
 }
 
-// balance makes the lines of the scheduler. All of them let servers come, go and have other weights at run time.
+// balance renders the lines of the scheduler. With each of these algorithms, servers can be added, removed and
+// reweighted at run time.
 func (c *service) balance(t *sectionWriter) {
 	add := func(words ...string) { t.add("scheduler", append([]string{"balance"}, words...)...) }
 	switch {
@@ -73,7 +74,7 @@ func (c *service) balance(t *sectionWriter) {
 	}
 }
 
-// persist makes the lines that keep a client at its backend.
+// persist renders the lines for persistence.
 func (c *service) persist(t *sectionWriter) {
 	if c.Persistence.On() {
 		kind, mask := "ip", fmt.Sprintf("src,ipmask(%d)", c.Persistence.Prefix)
@@ -99,8 +100,7 @@ func (c *service) persist(t *sectionWriter) {
 		words = append(words, "secure")
 	}
 	t.add("proxy.cookie", words...)
-	// The key that is hashed into a server's cookie beside its address: it keeps addresses of backends from clients'
-	// eyes.
+	// The key is hashed into a server's cookie with its address, so that clients cannot find the addresses of backends.
 	t.add("proxy.cookie", "dynamic-cookie-key", c.name)
 }
 
@@ -126,7 +126,7 @@ func (c *service) servers(t *sectionWriter, chosen []int) []Server {
 	return servers
 }
 
-// weight returns HAProxy's weight of a backend, where most is the largest of its peers.
+// weight returns HAProxy's weight of a backend; most is the largest weight of the service's backends.
 func (c *service) weight(b lb.Backend, most uint32) uint32 {
 	switch {
 	case b.Weight == 0 || b.Draining:
@@ -139,9 +139,9 @@ func (c *service) weight(b lb.Backend, most uint32) uint32 {
 	return max(uint32(b.Weight)*maxWeight/most, 1)
 }
 
-// ids returns servers' numbers: by their order where that decides, and else of their endpoints, for HAProxy's hashes
-// go by them: balancers that share a service then agree, and so do a server that came at run time and itself after a
-// reload.
+// ids returns the ids of servers: by their order if the scheduler goes by it, otherwise from their endpoints. HAProxy's
+// hashes go by the ids, so all balancers of a service agree, and a server that was added at run time keeps its clients
+// after a reload.
 func (c *service) ids(chosen []int) []uint32 {
 	ids := make([]uint32, len(chosen))
 	if c.Scheduler.InOrder() {
@@ -174,7 +174,7 @@ func (c *service) ids(chosen []int) []uint32 {
 	return ids
 }
 
-// systemAuthorities is where Debian has those that the system trusts.
+// systemAuthorities is Debian's file of trusted certificate authorities.
 const systemAuthorities = "/etc/ssl/certs/ca-certificates.crt"
 
 // fixedParameters returns the parameters that all servers of the service have behind their addresses.
@@ -196,7 +196,7 @@ func (c *service) fixedParameters(*sectionWriter) (words []string) {
 	case lb.BackendTLSVerified:
 		words = append(words, "ssl", "verify", "required", "ca-file")
 		if c.p.BackendCA != "" {
-			// Authorities of one's own vouch for backends by whatever names they have.
+			// With the operator's own authorities, a certificate may have any name.
 			return append(words, c.p.BackendCA)
 		}
 		words = append(words, systemAuthorities)

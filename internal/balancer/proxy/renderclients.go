@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// clients makes the section of a service's clients.
+// clients renders the section of a service's clients.
 func (c *service) clients(t *sectionWriter) {
 	timeouts := c.p.Timeouts.WithDefaults(c.p.Speaks)
 	t.section("service "+c.Name, "frontend", c.name+clientsOf)
@@ -26,8 +26,8 @@ func (c *service) clients(t *sectionWriter) {
 	if c.http {
 		t.add("proxy.timeouts.request", "timeout", "http-request", milliseconds(timeouts.Request))
 		t.add("proxy.timeouts.keep_alive", "timeout", "http-keep-alive", milliseconds(timeouts.KeepAlive))
-		// A reload must not end an idle connection by which a client may be sending its next request: the worker that
-		// has it answers that, and ends it then.
+		// A reload must not end an idle connection on which a client may be sending its next request: the old worker
+		// answers that request, and closes the connection then.
 		t.add("", "option", "idle-close-on-response")
 	}
 	if c.Limits.Connections > 0 {
@@ -38,7 +38,7 @@ func (c *service) clients(t *sectionWriter) {
 	}
 	c.accessRules(t)
 	if c.Scheduler == lb.Maglev && !c.BySource() {
-		// The hash is of the connection that HAProxy sees, which may be that of a proxy before it.
+		// HAProxy hashes the connection that it sees, which may be that of a proxy in front of it.
 		t.add("scheduler", "tcp-request", "connection", "set-var-fmt(sess.flow)", "%ci:%cp")
 	}
 	if c.http {
@@ -59,7 +59,7 @@ func (c *service) mode() string {
 	return "tcp"
 }
 
-// bind makes the line of the address, and of the certificates: the first of them is shown where SNI fits none.
+// bind renders the line of the address and the certificates, the first of which is served if SNI matches none.
 func (c *service) bind(t *sectionWriter) {
 	words := []string{"bind", netip.AddrPortFrom(c.VIP, c.Port).String()}
 	field := "vip"
@@ -93,8 +93,8 @@ func (c *service) bind(t *sectionWriter) {
 	t.add(field, words...)
 }
 
-// accessRules turns away the clients that are not allowed, or denied. Of two prefixes that an address is in, the longer
-// one counts, as everywhere: so it is one map, whose file is named by a hash of its content.
+// accessRules renders the rules that reject clients. The longest matching prefix decides, so both lists are one map,
+// whose file is named by a hash of its content.
 func (c *service) accessRules(t *sectionWriter) {
 	if !c.RestrictsClients() {
 		return
@@ -114,7 +114,7 @@ func (c *service) accessRules(t *sectionWriter) {
 	if len(c.Allow) > 0 {
 		fallback = "deny"
 	}
-	// Of a client that a PROXY header names, the address is known when that has been read: to the session's rules.
+	// The address in a PROXY header is known only to the session's rules, after the header has been read.
 	at := "connection"
 	if c.p.AcceptProxy {
 		at = "session"
@@ -123,7 +123,7 @@ func (c *service) accessRules(t *sectionWriter) {
 		"allow", "}")
 }
 
-// requestRules makes the rules of requests and responses.
+// requestRules renders the rules of requests and responses.
 func (c *service) requestRules(t *sectionWriter) {
 	tls := len(c.p.Certificates) > 0
 	if !c.p.NoForwardedFor {
@@ -162,7 +162,7 @@ func (c *service) headers(t *sectionWriter, field, rule string, headers []lb.Hea
 	}
 }
 
-// security has responses bear headers that ask browsers to be careful, unless backends set them.
+// security adds security headers to responses that lack them.
 func (c *service) security(t *sectionWriter, tls bool) {
 	for _, h := range lb.SecurityHeadersOf(tls) {
 		t.add("proxy.security_headers", "http-after-response", "set-header", h.Name, h.Value, "unless", "{", "res.hdr("+
@@ -170,10 +170,10 @@ func (c *service) security(t *sectionWriter, tls bool) {
 	}
 }
 
-// maxPatterns is how many of them are in a line: HAProxy takes 64 words.
+// maxPatterns bounds the patterns in a line: HAProxy takes 64 words.
 const maxPatterns = 40
 
-// route makes a route's conditions. Conditions of one name are alternatives.
+// route renders a route's conditions. Conditions of one name are alternatives.
 func (c *service) route(t *sectionWriter, i int, route lb.Route) {
 	at := fmt.Sprintf("proxy.routes[%d]", i)
 	name := "route" + strconv.Itoa(i)
@@ -233,7 +233,7 @@ func (c *service) paths(t *sectionWriter, at, name string, paths []string) {
 	alternatives(t, at+".paths", name, "path", "beg", below)
 }
 
-// alternatives makes conditions of one name.
+// alternatives renders conditions of one name.
 func alternatives(t *sectionWriter, field, name, fetch, match string, values []string) {
 	for some := range slices.Chunk(values, maxPatterns) {
 		t.add(field, append([]string{"acl", name, fetch, "-m", match, "--"}, some...)...)

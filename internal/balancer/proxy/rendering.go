@@ -13,13 +13,13 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Rendering is HAProxy's configuration as Jeoul makes it: lines, and apart from them the parameters of servers that the
-// runtime socket can change. It is kept as JSON, so that the next process knows the configuration of the running
+// Rendering is a rendered configuration of HAProxy: lines, and apart from them the servers' parameters that can be
+// changed at the runtime socket. It is saved as JSON, by which the next process knows the configuration of the running
 // HAProxy.
 type Rendering struct {
 	Blocks []Block `json:"blocks"`
-	// Files are the files beside the configuration that the lines name: contents by path, which is derived from the
-	// content, so that an old configuration has its own still.
+	// Files are the contents of further files that the lines name, by path. The path is derived from the content, so
+	// that the files of a previous configuration stay.
 	Files map[string]string `json:"files,omitempty"`
 	// Certificates are those that clients are shown: the paths in the configuration, by those of the engine's copies.
 	Certificates map[string]string `json:"certificates,omitempty"`
@@ -49,16 +49,16 @@ type Server struct {
 	// Fixed are the parameters that commands cannot change, so that another server has to replace it: encryption, the
 	// PROXY protocol.
 	Fixed []string `json:"fixed,omitempty"`
-	// Weight is 0 to heaviest; with 0 persistent clients are served. Off serves none.
+	// Weight is 0 to maxWeight; with 0, only persistent clients are served. Off serves none.
 	Weight uint32 `json:"weight"`
 	Off    bool   `json:"off,omitempty"`
-	// MaxConn is how many connections it gets at once; 0: any number.
+	// MaxConn bounds its concurrent connections; 0: no bound.
 	MaxConn uint32 `json:"most,omitempty"`
-	// EndsConnections: the connections that it has are to be ended when it goes off.
+	// EndsConnections: its connections are closed when it is turned off.
 	EndsConnections bool `json:"ends,omitempty"`
 }
 
-// words are the server's line.
+// words returns the server's line.
 func (s Server) words() []string {
 	words := append([]string{"server", s.Name, s.Address, "id", strconv.FormatUint(uint64(s.ID), 10)}, s.settings()...)
 	if s.Off {
@@ -67,7 +67,7 @@ func (s Server) words() []string {
 	return words
 }
 
-// settings are the words behind the address, without the id.
+// settings returns the words behind the address, without the id.
 func (s Server) settings() []string {
 	words := append(slices.Clone(s.Fixed), "weight", strconv.FormatUint(uint64(s.Weight), 10))
 	if s.MaxConn > 0 {
@@ -90,7 +90,7 @@ func (r *Rendering) String() string {
 	return file.String()
 }
 
-// quoteAll quotes words that have been found good.
+// quoteAll quotes words that were checked before.
 func quoteAll(words []string) []string {
 	quoted := make([]string, len(words))
 	for i, w := range words {
@@ -124,7 +124,7 @@ func (r *Rendering) addBlock(t *sectionWriter, b Block, serversFrom []place) {
 	r.Blocks, r.from = append(r.Blocks, b), append(r.from, append(from, serversFrom...))
 }
 
-// endpoint returns the name of an address and port: one that HAProxy takes, and that identifies the counts.
+// endpoint returns a name that HAProxy accepts for an address and port, which identifies the counts.
 func endpoint(address netip.Addr, port uint16) string {
 	return fmt.Sprintf("%s_%d", address.WithZone(""), port)
 }

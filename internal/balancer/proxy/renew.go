@@ -12,8 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/journal"
 )
 
-// RenewCertificates has HAProxy take certificates whose files have changed; see Engine. One that cannot be served is
-// reported, and the one before is served on.
+// RenewCertificates gives HAProxy certificates whose files have changed; see Engine. A certificate that cannot be
+// served is reported, and the previous one is served on.
 func (e *engine) RenewCertificates(ctx context.Context) error {
 	back, err := e.lock(ctx)
 	if err != nil {
@@ -39,7 +39,7 @@ func (e *engine) RenewCertificates(ctx context.Context) error {
 	return errors.Join(all, e.save())
 }
 
-// renewCertificate has HAProxy take a certificate, if its file has another one.
+// renewCertificate gives HAProxy a certificate if its file has changed.
 func (e *engine) renewCertificate(ctx context.Context, copied, path string) error {
 	c, err := readCertificate(path)
 	if err != nil {
@@ -65,7 +65,7 @@ func (e *engine) renewCertificate(ctx context.Context, copied, path string) erro
 func (e *engine) updateCertificate(ctx context.Context, copied string, c *certificate) error {
 	ctx = context.WithoutCancel(ctx)
 	if !e.running.Master.IsRunning() {
-		return e.copyCertificate(copied, c) // it starts with the copy
+		return e.copyCertificate(copied, c) // HAProxy will start with the copy
 	}
 	if len(c.pem) > master.MaxPayload {
 		return e.updateByReload(ctx, copied, c)

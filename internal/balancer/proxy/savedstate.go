@@ -14,22 +14,19 @@ type savedState struct {
 	Started time.Time  `json:"began"`
 	Program string     `json:"program"`
 	Version string     `json:"version"`
-	// Workers are the processes that the master has made: those that it leaves when it is killed must be ended.
+	// Workers are the master's workers, which must be ended if the master is killed.
 	Workers []process.ID `json:"workers,omitempty"`
-	// Rendering is HAProxy's configuration, if Whole; where a change was not finished, the next one must not build on
-	// it.
+	// Rendering is HAProxy's configuration, if Complete; after an unfinished change, the next one must not build on it.
 	Rendering *Rendering `json:"rendering"`
-	// Rendering is HAProxy's configuration, if Complete; where a change was not finished, the next one must not
-	// build on it.
+	// Complete: no change was interrupted.
 	Complete bool `json:"whole"`
-	// Next is the configuration to which commands were bringing HAProxy when it was not Whole; nil where a reload was,
-	// or it is not known.
+	// Next is the configuration that interrupted commands led to; nil if a reload was interrupted, or it is not known.
 	Next *Rendering `json:"next,omitempty"`
-	// Unwritten: the configuration's file is older than Rendering, for it could not be written.
+	// Unwritten: the configuration's file could not be written, and is older than Rendering.
 	Unwritten bool `json:"unfiled,omitempty"`
 	// Served are the certificates that it has in memory, by the paths in the configuration.
 	Served map[string]served `json:"served,omitempty"`
-	// Draining are servers that the rendering has no more, and that have connections still.
+	// Draining are servers that are no longer in the rendering but still have connections.
 	Draining map[string]Server `json:"left,omitempty"`
 }
 
@@ -41,11 +38,11 @@ type served struct {
 	NotAfter  time.Time `json:"not_after"`
 }
 
-// candidate is a configuration that was found good.
+// candidate is a checked configuration.
 type candidate struct {
 	rendering *Rendering
 	program   program
-	// certificates are those that were read, by the paths in the configuration.
+	// certificates are the certificates read, by the paths in the configuration.
 	certificates map[string]*certificate
 }
 

@@ -32,7 +32,7 @@ type line struct {
 	from place
 }
 
-// sectionWriter gathers the lines of a section; of errors, the first.
+// sectionWriter collects the lines of a section, and the first error.
 type sectionWriter struct {
 	lines []line
 	from  place
@@ -45,7 +45,7 @@ func (t *sectionWriter) section(comment, kind string, names ...string) {
 	t.lines = append(t.lines, line{text: strings.Join(append([]string{kind}, names...), " "), from: t.from})
 }
 
-// add puts a line of words, each of which HAProxy reads as it stands here; field is the field that they come from.
+// add adds a line of words, quoted so that HAProxy reads each literally; field is the field that they come from.
 func (t *sectionWriter) add(field string, words ...string) {
 	from := t.from
 	from.field = field
@@ -70,7 +70,7 @@ func (t *sectionWriter) setError(field string, err error) {
 	t.err = from.wrap(err)
 }
 
-// verbatim puts lines of HAProxy's own language, which must not leave their section.
+// verbatim adds lines of HAProxy's own language, which must not leave their section.
 func (t *sectionWriter) verbatim(field, lines string, ours map[string]string) {
 	if strings.TrimSpace(lines) == "" {
 		return
@@ -83,8 +83,8 @@ func (t *sectionWriter) verbatim(field, lines string, ours map[string]string) {
 	}
 }
 
-// quote returns a word as HAProxy's configuration must have it to read just that (configuration manual, section 2.2):
-// within single quotes every character stands for itself, but for the single quote.
+// quote quotes a word for HAProxy's configuration (configuration manual, section 2.2): within single quotes, every
+// character but the single quote is literal.
 func quote(word string) (string, error) {
 	if i := strings.IndexFunc(word, isControl); i >= 0 {
 		return "''", fmt.Errorf("%q has a control character at byte %d: %w; remove it", word, i, ErrValue)
@@ -98,7 +98,7 @@ func quote(word string) (string, error) {
 // isControl reports whether a character could end a line or a word, whatever the quotation.
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
-// needsQuote reports whether a character means something outside of quotes.
+// needsQuote reports whether a character is special outside of quotes.
 func needsQuote(r rune) bool {
 	switch {
 	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
@@ -107,7 +107,7 @@ func needsQuote(r rune) bool {
 	return !strings.ContainsRune("._:/,()@-+=[]{}!<>|*%?&~^;", r)
 }
 
-// printableComment returns text for a comment: no line of its own can come of it.
+// printableComment returns text for a comment, without characters that could end its line.
 func printableComment(s string) string {
 	return strings.Map(func(r rune) rune {
 		if isControl(r) {
@@ -117,11 +117,11 @@ func printableComment(s string) string {
 	}, s)
 }
 
-// literalFormat returns a value for where HAProxy expects a format of its logs, so that it stands for itself.
+// literalFormat escapes a value for a place where HAProxy expects a log format.
 func literalFormat(value string) string { return strings.ReplaceAll(value, "%", "%%") }
 
-// milliseconds returns a duration as HAProxy's configuration writes it. A shorter one than a millisecond is one: 0
-// would stand for no bound at all.
+// milliseconds returns a duration as HAProxy's configuration writes it. Less than a millisecond is rounded up to one: 0
+// would mean no bound.
 func milliseconds(d time.Duration) string {
 	return fmt.Sprintf("%dms", max((d+time.Millisecond-1)/time.Millisecond, 1))
 }

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// backoffReset is how long HAProxy must have lived for its next death to be a first one.
+	// backoffReset is how long HAProxy must run for the backoff to start anew.
 	backoffReset = 30 * time.Second
-	// minBackoff is waited before the third start in a row; it doubles from there, up to maxBackoff.
+	// minBackoff is the wait before the third start in a row; it doubles from there, up to maxBackoff.
 	minBackoff, maxBackoff = 500 * time.Millisecond, 30 * time.Second
 	// endTimeout is how long a process has to end after a signal that it can catch.
 	endTimeout = 5 * time.Second
@@ -31,7 +31,7 @@ func (e *engine) start(ctx context.Context) error {
 	e.retireWorkers(e.running.Workers, e.running.Rendering.HardStop)
 	e.running.Workers = nil
 	if e.unwritten {
-		_ = e.writeFile(e.running.Rendering) // or the file is older: servers have changed since
+		_ = e.writeFile(e.running.Rendering) // on an error, the older file is used, and catchUp makes up for it
 	}
 	messages, err := os.OpenFile(e.host.messages(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
 	if durable.Unwritable(err) { // its messages are lost
@@ -49,7 +49,7 @@ func (e *engine) start(ctx context.Context) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting HAProxy: %v", err)
 	}
-	go cmd.Wait() // it is this process that must reap it; its end is noticed as that of an adopted one is
+	go cmd.Wait() // this process must reap it; supervise notices its end as that of an adopted process
 	e.running.Master, err = process.Of(cmd.Process.Pid)
 	if err != nil {
 		return fmt.Errorf("starting HAProxy: %w%s", errExited, e.readAlerts())
@@ -64,8 +64,8 @@ func (e *engine) start(ctx context.Context) error {
 	return e.save()
 }
 
-// catchUp brings a HAProxy that was started with an older file to the configuration wanted since, and reports whether
-// it has it.
+// catchUp changes a HAProxy that was started with an older file to the desired configuration, and reports whether it
+// could.
 func (e *engine) catchUp(ctx context.Context) bool {
 	return e.filed != nil && e.applyDifference(ctx, e.filed, e.running.Rendering, nil) == nil
 }
@@ -104,7 +104,7 @@ func (e *engine) supervise() {
 	})
 }
 
-// restart starts HAProxy again: at once, and if it keeps dying after pauses that grow.
+// restart starts HAProxy again: at once, and if it keeps dying, after growing pauses.
 func (e *engine) restart(id process.ID) {
 	for {
 		back, err := e.lock(e.watch)
@@ -145,7 +145,7 @@ func (e *engine) startAgain(id process.ID) bool {
 		return true
 	}
 	if err := e.start(e.watch); err != nil {
-		// The one that has just died stands for the next that does: a change made meanwhile is noticed.
+		// Another master than this one shows that a change was made meanwhile.
 		e.running.Master = id
 		e.updateState(func() { e.downReason = "HAProxy does not start: " + err.Error() })
 		return false
@@ -162,7 +162,7 @@ func backoff(deaths int) time.Duration {
 	return min(minBackoff<<min(deaths-2, 16), maxBackoff)
 }
 
-// recordWorkers records the master's processes: those that it leaves must be ended if it is killed.
+// recordWorkers records the master's workers, which must be ended if the master is killed.
 func (e *engine) recordWorkers(p master.Processes) {
 	var ids []process.ID
 	for _, pid := range append(p.Workers, p.Old...) {
@@ -174,8 +174,8 @@ func (e *engine) recordWorkers(p master.Processes) {
 	e.updateState(func() { e.state.Reloads, e.state.Workers = p.Reloads, len(ids) })
 }
 
-// retireWorkers has workers whose master is gone take no new connection and end with those that they have, within a
-// bound. HAProxy's own workers go on instead, and would share the ports with the next ones.
+// retireWorkers has workers without a master accept no new connections and end with their last one, within a bound. By
+// themselves they would go on, and share the ports with the next workers.
 func (e *engine) retireWorkers(workers []process.ID, bound time.Duration) {
 	for _, w := range workers {
 		if !w.IsRunning() {
@@ -226,7 +226,7 @@ func (e *engine) end(ctx context.Context, id process.ID) {
 	}
 }
 
-// stopProxy ends HAProxy, and forgets its configuration.
+// stopProxy ends HAProxy, and removes its saved state.
 func (e *engine) stopProxy(ctx context.Context) error {
 	if e.running == nil {
 		return nil
@@ -237,7 +237,7 @@ func (e *engine) stopProxy(ctx context.Context) error {
 	e.end(ctx, id)
 	e.endWorkers(workers)
 	for _, path := range []string{e.host.file(), e.host.state(), e.host.socket(), e.host.master()} {
-		os.Remove(path) // a missing file need not go, and one that stays is replaced
+		os.Remove(path) // a file that stays is replaced at the next start
 	}
 	e.updateState(func() {
 		e.state = State{Version: e.state.Version, Program: e.state.Program}

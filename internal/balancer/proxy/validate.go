@@ -20,9 +20,8 @@ import (
 // validateTimeout is how long HAProxy may take to check a configuration: it reads every certificate.
 const validateTimeout = time.Minute
 
-// validate has HAProxy check a configuration, which it reads from a directory of its own: among temporary files or,
-// where those have no room, beside the one that HAProxy runs with, so that no other file system decides what may be
-// served.
+// validate has HAProxy check a configuration in a directory of its own: among temporary files or, if those have no
+// room, beside the running configuration, so that a full temporary file system does not prevent a change.
 func validate(ctx context.Context, d Desired, h Host, c *candidate) error {
 	err := validateIn(ctx, os.TempDir(), d, h, c)
 	if durable.Unwritable(err) {
@@ -66,12 +65,12 @@ func validateIn(ctx context.Context, parent string, d Desired, h Host, c *candid
 	return trial.rendering.parseRefusal(at, string(output))
 }
 
-// alerts finds an error of HAProxy's, with the line of the file that it is about where it has one: "[ALERT] (123) :
-// config : parsing [/path:12] : the error".
+// alerts matches an error of HAProxy's, with the line of the file if it names one: "[ALERT] (123) : config : parsing
+// [/path:12] : the error".
 var alerts = regexp.MustCompile(`^\[ALERT\]\s+\(\d+\) : (?:config : )?(.*)$`)
 
-// parseRefusal makes an error of HAProxy's output about the configuration at a path: the first alert, with the
-// place of the line that it is about.
+// parseRefusal returns the first alert in HAProxy's output about the configuration at a path, with the place of its
+// line.
 func (r *Rendering) parseRefusal(path, output string) error {
 	var first string
 	var from place
@@ -98,7 +97,7 @@ func (r *Rendering) parseRefusal(path, output string) error {
 	return from.wrap(fmt.Errorf("%w: %s", ErrRefused, oneLine(first)))
 }
 
-// sectionNames finds the name of a section in an error that names no line.
+// sectionNames matches the name of a section in an error that names no line.
 var sectionNames = regexp.MustCompile(`[0-9a-f.:]+_\d+\.(?:clients|all|route\d+)`)
 
 // sectionPlace returns the place of the section that an error names.
@@ -117,7 +116,7 @@ func (r *Rendering) sectionPlace(why string) (place, bool) {
 	return place{}, false
 }
 
-// oneLine bounds an error's text, and has it in one line.
+// oneLine returns an error's text in one line, shortened.
 func oneLine(text string) string {
 	const most = 600
 	text = strings.Join(strings.Fields(printableComment(text)), " ")

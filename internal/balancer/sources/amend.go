@@ -14,12 +14,12 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/config"
 )
 
-// Difference asks for another state of a source by the differences from its present one.
+// Difference is a request to change a source, given by the difference from its present state.
 type Difference struct {
 	Source string
-	// Text has the services that are new or others under `services`, and the names of those that go under `remove`.
+	// Text has the new and changed services under `services`, and the names of removed ones under `remove`.
 	Text []byte
-	// If lets the change happen, by the source as it is; nil: always.
+	// If decides from the present source whether the change may happen; nil: always.
 	If func(Part) error
 	By string
 	// Dry: return the result, and change nothing.

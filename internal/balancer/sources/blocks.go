@@ -39,7 +39,7 @@ func textOf(blocks []block) []byte {
 	return append([]byte(config.FragmentHead), join(blocks)...)
 }
 
-// blocksOf takes a source's text apart.
+// blocksOf splits a source's text.
 func blocksOf(text []byte) ([]block, error) {
 	if blocks, ok := splitBlocks(text); ok {
 		return blocks, nil
@@ -67,7 +67,7 @@ func blocksOf(text []byte) ([]block, error) {
 	return blocks, nil
 }
 
-// splitBlocks takes a text apart that is just as config.WriteFragment writes it, which takes no reader of YAML.
+// splitBlocks splits a text in exactly the form of config.WriteFragment, without parsing YAML.
 func splitBlocks(text []byte) (blocks []block, ok bool) {
 	text, ok = bytes.CutPrefix(text, []byte(config.FragmentHead))
 	if !ok {
@@ -99,9 +99,9 @@ func splitBlocks(text []byte) (blocks []block, ok bool) {
 // amended is a source that was changed by a difference.
 type amended struct {
 	next *revision
-	// made has no text: see whole.
+	// made lacks its text: see whole.
 	made Fragment
-	// put are the texts of the changed services, whose text was was, and removed the names of those that are gone.
+	// put are the texts of the changed services, was their previous texts, and removed the names of removed ones.
 	put     []block
 	was     []byte
 	removed []string

@@ -13,12 +13,12 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// feedTimeout is how long a program that keeps a source may say nothing.
+// feedTimeout is the time without a report after which a program counts as silent.
 const feedTimeout = 30 * time.Second
 
 // The bounds of a program's report on its source, so that it cannot fill the balancer's memory or its status.
 const (
-	maxTroubles = 32
+	maxProblems = 32
 	maxText     = 1000
 )
 
@@ -33,8 +33,8 @@ type timedReport struct {
 	ops.FeedReport
 }
 
-// SetFeedReport takes a program's report on the source that it keeps, which need not have a service yet. Errors:
-// ErrMalformed, ErrOwned.
+// SetFeedReport stores a program's report on its source, which need not have a service yet. Errors: ErrMalformed,
+// ErrOwned.
 func (s *Sources) SetFeedReport(source string, report ops.FeedReport) error {
 	if source == config.FileOwner || source == API {
 		return fmt.Errorf("%w: the source %s is kept by no program", ErrOwned, source)
@@ -42,12 +42,12 @@ func (s *Sources) SetFeedReport(source string, report ops.FeedReport) error {
 	if err := config.CheckFragmentName(source); err != nil {
 		return fmt.Errorf("%w: source %w", ErrMalformed, err)
 	}
-	if len(report.Troubles) > maxTroubles {
+	if len(report.Problems) > maxProblems {
 		return fmt.Errorf("%w: troubles: %d are more than the %d that can be said", ErrMalformed,
-			len(report.Troubles), maxTroubles)
+			len(report.Problems), maxProblems)
 	}
 	texts := []string{report.Follows, string(report.Platform)}
-	for _, t := range report.Troubles {
+	for _, t := range report.Problems {
 		texts = append(texts, string(t.Kind), t.On, t.Problem, t.Remedy)
 	}
 	for _, text := range texts {
@@ -68,8 +68,8 @@ func (s *Sources) SetFeedReport(source string, report ops.FeedReport) error {
 	return nil
 }
 
-// Feeds returns the sources that programs keep, by name, as of a time. A source that has nothing and of which nobody
-// says anything is none.
+// Feeds returns the sources that programs keep, by name, as of a time. A source without services and reports is left
+// out.
 func (s *Sources) Feeds(now time.Time) (list []ops.Feed) {
 	s.feeds.mu.Lock()
 	reports := maps.Clone(s.feeds.reports)

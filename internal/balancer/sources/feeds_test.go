@@ -22,7 +22,7 @@ func TestHear(t *testing.T) {
 	}
 	s.now.Store(&revision{cfg: cfg, fragments: []Fragment{{Name: "old"}}})
 	said := ops.FeedReport{Follows: "a cluster", AsOf: now.Add(-time.Minute),
-		Troubles: []ops.FeedTrouble{{Kind: ops.TroubleUnreached, Problem: "it does not answer", Since: now.Add(-time.Minute)}}}
+		Problems: []ops.FeedProblem{{Kind: ops.ProblemUnreached, Problem: "it does not answer", Since: now.Add(-time.Minute)}}}
 	if err := s.SetFeedReport("kubernetes", said); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestHear(t *testing.T) {
 		"the API":       {API, said, ErrOwned},
 		"a bad name":    {"a b", said, ErrMalformed},
 		"a long text":   {"kubernetes", ops.FeedReport{Follows: strings.Repeat("a", maxText+1)}, ErrMalformed},
-		"many troubles": {"kubernetes", ops.FeedReport{Troubles: make([]ops.FeedTrouble, maxTroubles+1)}, ErrMalformed},
+		"many troubles": {"kubernetes", ops.FeedReport{Problems: make([]ops.FeedProblem, maxProblems+1)}, ErrMalformed},
 	} {
 		if err := s.SetFeedReport(bad.source, bad.report); !errors.Is(err, bad.want) {
 			t.Errorf("%s: %v, want %v", name, err, bad.want)

@@ -23,7 +23,7 @@ var (
 	ErrChanged = errors.New("changed meanwhile")
 	// ErrMalformed: the text cannot be read, whatever the configuration is.
 	ErrMalformed = errors.New("cannot be read")
-	// ErrNotStored: the change could not be written, and would not outlive the process.
+	// ErrNotStored: the change could not be written, and would be lost at a restart.
 	ErrNotStored = errors.New("not stored")
 )
 
@@ -42,7 +42,7 @@ type Fragment struct {
 // TagOf is the Tag of a source as a whole.
 func TagOf(generation uint64) string { return "g" + strconv.FormatUint(generation, 10) }
 
-// readFile reads a configuration file; one that is too large is refused when it is parsed.
+// readFile reads a configuration file; the parser refuses one that is too large.
 func readFile(path string) (config.Source, error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 // journaled is the suffix of the file that has the differences of a fragment since its own file was written.
 const journaled = ".journal"
 
-// leastJournal is up to how many bytes a journal grows beside a small fragment; beside a larger one it grows to the
-// size of that, so that a difference costs no more than twice its size, and a start not twice the time.
+// leastJournal is the size in bytes to which the journal of a small fragment may grow; that of a larger one may grow to
+// the fragment's size. So a difference costs at most twice its size, and a start at most twice the time.
 const leastJournal = 64 << 10
 
 // entry is a difference in a journal, a line of JSON. Before it on the line stand whether it came to be in force, and
@@ -48,13 +48,12 @@ const (
 
 // pendingFile is a file, or a part of one, that the next start ignores until it is committed.
 type pendingFile interface {
-	// commit has the next start read it.
+	// commit makes the next start read it.
 	commit() error
 	discard()
 }
 
-// record writes a difference down: behind the others of its fragment, or, where there are enough of them, with the
-// fragment as a whole.
+// record writes a difference to the journal of its fragment, or, if that is full, the complete fragment.
 func (s *store) record(a amended) (pendingFile, error) {
 	line, err := encodeEntry(a)
 	if err != nil {
@@ -74,7 +73,7 @@ func (s *store) record(a amended) (pendingFile, error) {
 		return nil, err
 	}
 	defer file.Close()
-	err = file.Truncate(length) // removes records that do not count
+	err = file.Truncate(length) // removes uncommitted records
 	if err == nil {
 		_, err = file.WriteAt(line, length)
 	}
@@ -106,7 +105,7 @@ type appended struct {
 	at, size   int64
 }
 
-// commit lets the difference count by one byte, for which there is room already.
+// commit overwrites one byte of the record, which needs no further room on the disk.
 func (w *appended) commit() error {
 	file, err := os.OpenFile(w.path, os.O_WRONLY, 0)
 	if err != nil {
@@ -145,7 +144,7 @@ func (s *store) replay(f Fragment) (Fragment, error) {
 	return f.with(entries)
 }
 
-// noteJournal notes how much of a fragment's journal counts.
+// noteJournal records the committed length of a fragment's journal.
 func (s *store) noteJournal(name string, length int64) {
 	if s.journals == nil {
 		s.journals = map[string]int64{}
@@ -153,7 +152,7 @@ func (s *store) noteJournal(name string, length int64) {
 	s.journals[name] = length
 }
 
-// decodeEntry reads a line that counts.
+// decodeEntry decodes a committed line.
 func decodeEntry(line []byte) (e entry, ok bool) {
 	state, rest, _ := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(" "))
 	sum, text, _ := bytes.Cut(rest, []byte(" "))

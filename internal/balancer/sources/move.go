@@ -11,9 +11,9 @@ import (
 	"slices"
 )
 
-// Move takes fragments along that are kept in another directory, where an earlier version kept them,
-// and removes that. A fragment that is in both counts as it is there where it was changed more often.
-// It returns the names of those that were moved. After an error, each is in at least one of them.
+// Move moves the fragments of a directory of an earlier version, and removes that directory. Of a fragment in both, the
+// one with the higher generation is kept. It returns the names of the moved fragments. After an error, each is in at
+// least one of the directories.
 func Move(from, to string) (moved []string, err error) {
 	if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -15,8 +15,7 @@ import (
 
 // Place is a part of the configuration: a source as a whole, a service of it, or a backend of that.
 type Place struct {
-	// Source is empty where the service's name says it: then it is the one that has it or, where
-	// none has, API.
+	// Source may be empty if there is a service: then it is the service's source or, if none has it, API.
 	Source, Service, Backend string
 }
 
@@ -52,7 +51,7 @@ const (
 	Delete
 )
 
-// Request asks for a change of a place.
+// Request is a request to change a place.
 type Request struct {
 	At   Place
 	Verb Verb
@@ -60,7 +59,7 @@ type Request struct {
 	Value *yaml.Node
 	// Text is the text of Value where its lines are to be named in problems; only of a whole source.
 	Text []byte
-	// If reports whether the change may happen, by the present value; nil: always.
+	// If decides from the present value whether the change may happen; nil: always.
 	If func(Part) error
 	By string
 	// Dry: return the result, and change nothing.

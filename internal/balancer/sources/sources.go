@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package sources holds the sources of a balancer's configuration (its file, the API's changes, and fragments of other
-// programs), merges them in one place, and keeps those that are no file of a person's. It knows neither HTTP nor how a
-// configuration is put in force.
+// programs), merges them, and stores those beside the file. It depends neither on HTTP nor on how a configuration is
+// applied.
 package sources
 
 import (
@@ -24,7 +24,7 @@ import (
 // API is the name of the source that the API changes where none is named.
 const API = "api"
 
-// maxFragments bounds the sources beside the file, those included that have no service any more.
+// maxFragments bounds the sources beside the file, including those that no longer have services.
 const maxFragments = 64
 
 // revision is the configuration in force, with its sources. It is never changed.
@@ -37,7 +37,7 @@ type revision struct {
 	blocks map[string][]block
 }
 
-// Apply puts a configuration in force, whole or not at all, and returns when it is.
+// Apply applies a configuration completely or not at all, and returns when it is in force.
 type Apply func(ctx context.Context, load func() (*config.Config, error)) error
 
 // Sources are the file and the fragments.
@@ -72,8 +72,8 @@ func Open(path, dir string) (*Sources, error) {
 	return s, nil
 }
 
-// Use sets how configurations are put in force: by reload after the file has changed, by replace after another source
-// has.
+// Use sets how configurations are applied: by reload after a change of the file, by replace after one of another
+// source.
 func (s *Sources) Use(reload, replace Apply) { s.reload, s.replace = reload, replace }
 
 // Config returns the configuration in force.
@@ -85,7 +85,7 @@ func (s *Sources) Path() string { return s.path }
 // Fragments returns the sources beside the file, by name.
 func (s *Sources) Fragments() []Fragment { return s.now.Load().whole() }
 
-// Heads is Fragments, but may leave the texts out, which are long.
+// Heads is like Fragments, but may leave out the texts, which are long.
 func (s *Sources) Heads() []Fragment { return slices.Clone(s.now.Load().fragments) }
 
 // merge checks sources together. Lines of problems are those of the stored files, but of the new
@@ -104,7 +104,7 @@ func (s *Sources) merge(file config.Source, fragments []Fragment, fresh string) 
 	return &revision{file: file, cfg: cfg, fragments: fragments}, nil
 }
 
-// lock waits for the turn to change something.
+// lock waits for its turn to change something.
 func (s *Sources) lock(ctx context.Context) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -148,7 +148,7 @@ type Edit func(before Fragment) (text []byte, composed bool, err error)
 type Change struct {
 	Source     string
 	Generation uint64
-	// Changed is false where the source says so already.
+	// Changed is false if the source had that already.
 	Changed bool
 	// Difference is the difference of the sources' services as a unified diff; empty where there is none.
 	Difference string
@@ -188,7 +188,7 @@ func (s *Sources) Change(ctx context.Context, name, by string, dry bool, edit Ed
 		func() (pendingFile, error) { return s.store.write(made) })
 }
 
-// fragment returns the one of a name, with its text; one of generation 0 if there is none.
+// fragment returns the fragment of a name, with its text; generation 0 if there is none.
 func (p *revision) fragment(name string) Fragment {
 	f := p.headOf(name)
 	if blocks, amended := p.blocks[name]; amended && f.Text == nil {
@@ -197,7 +197,7 @@ func (p *revision) fragment(name string) Fragment {
 	return f
 }
 
-// headOf is fragment, but may leave the text out, which is long.
+// headOf is like fragment, but may leave out the text, which is long.
 func (p *revision) headOf(name string) Fragment {
 	if i, found := p.find(name); found {
 		return p.fragments[i]

@@ -25,7 +25,7 @@ type store struct {
 	dir string
 	// dirLock is the directory, locked; nil until this process has something to write there.
 	dirLock *os.File
-	// journals are how many bytes of the journal of each fragment count that has a file.
+	// journals are the committed lengths of the journals, by fragment, in bytes.
 	journals map[string]int64
 }
 
@@ -139,8 +139,8 @@ func (s *store) write(f Fragment) (w written, err error) {
 	return w, err
 }
 
-// lock makes the directory, and has it for this process until that ends: two balancers that were started with one file,
-// in different network namespaces, would overwrite each other's sources.
+// lock makes the directory, and locks it until this process ends: two balancers with the same file in different network
+// namespaces would overwrite each other's sources.
 func (s *store) lock() error {
 	if err := makeDir(s.dir, 0o700); err != nil || s.dirLock != nil {
 		return err
@@ -161,7 +161,7 @@ func (s *store) lock() error {
 	return nil
 }
 
-// removeLeft removes a file that a dead process was writing, and none that a living one is: a second start reads these
+// removeLeft removes a file that a dead process was writing, but not a running process's: a second start reads these
 // files before it finds out that there is another balancer.
 func (s *store) removeLeft(path string) {
 	held := s.dirLock != nil
@@ -189,7 +189,7 @@ func makeDir(dir string, mode fs.FileMode) error {
 	return syncDir(filepath.Dir(dir))
 }
 
-// syncDir has the names in a directory on the disk.
+// syncDir writes the names in a directory to the disk.
 func syncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -212,7 +212,7 @@ func (w written) commit() error {
 
 func (w written) discard() { _ = os.Remove(w.temporary) }
 
-// restore puts a fragment's file back, as far as that can be where another one could not be stored.
+// restore writes a fragment's previous file again after a failed change, if possible.
 func (s *store) restore(f Fragment) {
 	if f.Generation == 0 {
 		_ = os.Remove(filepath.Join(s.dir, f.Name+stored))

@@ -41,7 +41,7 @@ func balancerRows(s *ops.Status, now time.Time) []balancerRow {
 	}
 	if e := s.Proxy; e != nil {
 		row := balancerRow{Kind: "proxy", Name: "HAProxy " + e.Version, State: "running", Since: e.Started, tone: good,
-			Detail: cmp.Or(e.Trouble, fmt.Sprintf("process %d, %d reloads, %d workers", e.PID, e.Reloads, e.Workers))}
+			Detail: cmp.Or(e.Problem, fmt.Sprintf("process %d, %d reloads, %d workers", e.PID, e.Reloads, e.Workers))}
 		if e.PID == 0 {
 			row.State, row.tone = "stopped", bad
 		}
@@ -192,13 +192,13 @@ func memberRow(m *ops.Member) balancerRow {
 			parts,
 			fmt.Sprintf(
 				"flows: told %s, behind %s, taken %s, refused %s",
-				formatCount(f.Told),
+				formatCount(f.Sent),
 				formatCount(f.Behind),
-				formatCount(f.Taken),
+				formatCount(f.Added),
 				formatCount(refused),
 			),
 		)
-		if m.State == ops.MemberAlive && !(f.Telling && f.Heard) {
+		if m.State == ops.MemberAlive && !(f.Sending && f.Receiving) {
 			row.tone = max(row.tone, warn)
 		}
 	}

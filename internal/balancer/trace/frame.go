@@ -14,8 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/packet"
 )
 
-// MaxLength is the length of the longest IP packet that can be asked about, in
-// bytes: a jumbo frame's.
+// MaxLength is the length of the longest IP packet of a question, in bytes: a jumbo frame's.
 const MaxLength = 9000
 
 // TCPFlags are the names of TCP's flags, from the lowest bit on (RFC 9293

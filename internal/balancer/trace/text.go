@@ -26,8 +26,8 @@ func (f *Flow) Text() string {
 	return fmt.Sprintf("%s, %d bytes", text, f.Length)
 }
 
-// Line is a packet on one line: when and where it came in, its addresses and length, how it ended, who took it and why,
-// and the frame that leaves.
+// Line describes a packet on one line: its time, interface, addresses and length, its outcome, its backend and the
+// reasons, and the frame that leaves.
 func (p *Packet) Line() string {
 	words := []string{p.Time.Format("15:04:05.000000"), orDash(p.Interface), p.Came.Text() + ":", p.Outcome}
 	if p.Service != nil {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package trace holds the words in which a balancer says why a packet went
-// where it went: the question about a packet, the filter for real ones, and the
-// answer to both. It builds and reads frames, and does no I/O.
+// Package trace has the types of a trace: the question about a packet, the filter for real packets, and the answer with
+// the packet's outcome and its reasons. It builds and parses frames, and does no I/O.
 package trace
 
 import (
@@ -54,19 +53,19 @@ func (f Filter) Check() error {
 
 // Event is one line of a live trace.
 type Event struct {
-	// Started is the first: from here on packets are reported.
+	// Started is the first event: from here on packets are reported.
 	Started bool    `json:"started,omitempty"`
 	Packet  *Packet `json:"packet,omitempty"`
-	// Lost is how many packets that match the filter came, since the last event with a Lost, faster than they could be
+	// Lost is the number of matching packets since the last event with a Lost that came faster than they could be
 	// reported.
 	Lost uint64 `json:"lost,omitempty"`
-	// Error is the last, if it went wrong.
+	// Error is the last event of a failed trace.
 	Error string `json:"error,omitempty"`
 }
 
 // Packet is the outcome of a packet, and the reasons for it.
 type Packet struct {
-	// Time is when it ended; zero for one that was only asked about.
+	// Time is the time of its outcome; zero for a made-up packet.
 	Time time.Time `json:"time,omitzero"`
 	Hook lb.Hook   `json:"hook"`
 	// Interface is the one that it came in on.
@@ -83,14 +82,14 @@ type Packet struct {
 	Slots int     `json:"slots,omitempty"`
 	// Reasons are the conditions that decided besides the configuration.
 	Reasons []Reason `json:"reasons,omitempty"`
-	// Backend is the one that takes the packet, or that a reply came from.
+	// Backend is the backend that gets the packet, or from which a reply came.
 	Backend *Backend `json:"backend,omitempty"`
 	// Path is the path to the backend; nil for replies and where there is none.
 	Path *Path `json:"path,omitempty"`
 	// Leaves is the frame as it leaves, header by header from the outermost on, as
 	// far as it was seen.
 	Leaves []Layer `json:"leaves,omitempty"`
-	// Changes are the fields that were rewritten; only for a packet that was asked about.
+	// Changes are the fields that were rewritten; only for a made-up packet.
 	Changes []Change `json:"changes,omitempty"`
 }
 
@@ -126,7 +125,7 @@ type Service struct {
 	Protocol  lb.Protocol  `json:"protocol"`
 	Mode      lb.Mode      `json:"mode"`
 	Scheduler lb.Scheduler `json:"scheduler"`
-	// BySource: the hash is of the client's address alone.
+	// BySource: only the client's address is hashed.
 	BySource bool `json:"by_source,omitempty"`
 }
 
@@ -139,7 +138,7 @@ type Backend struct {
 
 // Path is how packets reach a backend.
 type Path struct {
-	// Interface is the one that they leave by; empty for that on which they came.
+	// Interface is the interface that they leave by; empty: the one on which they came.
 	Interface string `json:"interface,omitempty"`
 	// NextHop is the MAC address of the next hop, and Source our own there.
 	NextHop string `json:"next_hop"`
@@ -168,6 +167,6 @@ const (
 	FromBackend Reason = "from-backend"
 	// PreviousOwner: the slot of the flow has changed hands, and the flow stays with the previous owner.
 	PreviousOwner Reason = "former"
-	// Hairpin: the client is near the backends, who would answer it directly: full NAT serves it.
+	// Hairpin: backends would answer the client directly, so full NAT serves it.
 	Hairpin Reason = "hairpin"
 )

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// trafficClass is the class of network control (RFC 2474, CS6), which is lost last.
+// trafficClass is the class of network control (CS6, RFC 2474), which is dropped last.
 const trafficClass = 0xc0
 
 // received is a packet that came, with fields of its IP header.
@@ -39,8 +39,8 @@ func (c *conn) group() netip.Addr {
 	return group6
 }
 
-// open opens a socket in the calling thread's network namespace, that receives from the group on the interface
-// only, and sends to it from src.
+// open opens a socket in the calling thread's network namespace that receives the group's packets on the interface
+// only, and sends from src.
 func open(link string, index int, src netip.Addr) (*conn, error) {
 	c := &conn{four: src.Is4(), src: src.WithZone("")}
 	domain, name := unix.AF_INET6, "IPv6"
@@ -89,7 +89,7 @@ func (c *conn) set6(fd, index int) error {
 		unix.Bind(fd, &unix.SockaddrInet6{}))
 }
 
-// send sends an ADVERTISEMENT to the group. It does not wait: where the queue is full, the next one counts.
+// send sends an ADVERTISEMENT to the group. It does not wait: if the queue is full, the next one counts.
 func (c *conn) send(a Advert) error {
 	packet := a.Marshal(c.src, c.group())
 	var failed error
@@ -114,8 +114,7 @@ func (c *conn) receive() (r received, err error) {
 	return r, errors.Join(err, failed)
 }
 
-// receivePending returns a packet that is pending already. It does not wait for receive, as two Reads would for
-// each other.
+// receivePending returns a pending packet, without waiting for receive.
 func (c *conn) receivePending() (r received, ok bool) {
 	err := c.raw.Control(func(fd uintptr) {
 		var failed error
@@ -152,7 +151,7 @@ func (c *conn) read(fd int) (received, error) {
 	return r, err
 }
 
-// parseIPv4 splits an IPv4 packet, which comes with its header; it returns the zero value for bytes that are none.
+// parseIPv4 splits an IPv4 packet from its header; it returns the zero value for an invalid one.
 func parseIPv4(packet []byte) received {
 	if len(packet) < 20 {
 		return received{}

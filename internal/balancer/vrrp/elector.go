@@ -16,14 +16,15 @@ import (
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
 
-// Desired is how a balancer is to take part in an election. The zero value takes no part, and holds the VIPs.
+// Desired configures how a balancer takes part in an election. With the zero value it takes no part, and holds the
+// VIPs.
 type Desired struct {
 	Settings
 	// Interface is the one on which advertisements are sent.
 	Interface string
 	// VIPs are one group, of both families.
 	VIPs []netip.Addr
-	// Out says why this balancer takes no part now, and leaves the VIPs to others; empty: it does.
+	// Out says why this balancer takes no part now, and leaves the VIPs to others; empty: it takes part.
 	Out string
 }
 
@@ -35,34 +36,34 @@ type Status struct {
 	// Since is when the state began, and Why its cause.
 	Since time.Time
 	Cause string
-	// Priority is the own one, as it is announced now.
+	// Priority is the priority that this balancer announces now.
 	Priority uint8
-	// Peer and the fields below are the last balancer that was heard as active, the priority and interval that it sent,
-	// and when.
+	// Peer and the fields below are the address of the last active balancer whose ADVERTISEMENT came, its priority and
+	// interval, and the time.
 	Peer         netip.Addr
 	PeerPriority uint8
 	PeerInterval time.Duration
 	Heard        time.Time
 	// BothActive: the peer and this balancer are active at once.
 	BothActive bool
-	// Changes counts changes of the state, Sent and Received ADVERTISEMENTS, Rejected packets that were not taken,
-	// Ignored ones of other virtual routers with the same id, and Conflicts how often two balancers were found active.
+	// Changes counts changes of the state, Sent and Received ADVERTISEMENTS, Rejected invalid packets, Ignored ones of
+	// other virtual routers with the same id, and Conflicts how often two balancers were found active.
 	Changes, Sent, Received, Rejected, Ignored, Conflicts uint64
-	// OtherRouters are other virtual routers with the same id that were heard lately.
+	// OtherRouters are other virtual routers with the same id that have advertised lately.
 	OtherRouters []OtherRouter
 	// Reason is why the last of those was rejected.
 	Reason string
-	// Problem says why this balancer cannot take part, or hears packets that cannot be right.
+	// Problem says why this balancer cannot take part, or why packets that it receives are invalid.
 	Problem string
 }
 
-// Links is the interface that is announced on.
+// Links watches the interface of the election.
 type Links interface {
 	// States returns the state of the interface, as the only element.
 	States() ([]iface.State, error)
 	// Changes is signalled when States may return something else.
 	Changes() <-chan struct{}
-	// Close ends the following of the interface.
+	// Close ends the watch.
 	Close()
 }
 
@@ -80,13 +81,13 @@ type Options struct {
 	// Watch watches an interface.
 	Watch func(name string) (Links, error)
 	// KeepVIPs: the previous process, which was killed, has left the VIPs on the interface. They stay until the
-	// election has an outcome.
+	// election is decided.
 	KeepVIPs bool
 	// open opens a socket; nil: a raw one.
 	open func(link string, index int, src netip.Addr) (packetConn, error)
 }
 
-// retryInterval is how long after a failure the interface is looked for again.
+// retryInterval is the time after a failure until the interface is looked up again.
 const retryInterval = time.Second
 
 // Elector takes part in the election of the balancer that holds the VIPs. Its methods may be called from any
@@ -101,7 +102,7 @@ type Elector struct {
 	status           Status
 	holds            bool
 	holdingUndecided bool
-	// announcements counts how often the VIPs were to be announced to the neighbours again.
+	// announcements counts the repeated announcements of the VIPs to the neighbours.
 	announcements uint64
 
 	// Only Run uses the fields below.
@@ -111,15 +112,15 @@ type Elector struct {
 	linkState iface.State
 	sockets   map[netip.Addr]packetConn // by the address that they send from
 	packets   chan receivedBy
-	// keepVIPs: the VIPs were held before there was an election, and stay until it has an outcome.
+	// keepVIPs: the VIPs were held before the election, and stay until it is decided.
 	keepVIPs bool
-	// releaseAt is when VIPs that were given up are released, unless another balancer is heard before that is
-	// active; zero: none are held.
+	// releaseAt is when resigned VIPs are released if no other balancer becomes active before; zero: none are held.
 	releaseAt time.Time
 	retry     time.Time
-	// stallCheck is when it is checked, before a silence counts, whether this process runs; zero: it was.
+	// stallCheck is the time of the check whether this process was stalled, before missing ADVERTISEMENTs count; zero:
+	// it was made.
 	stallCheck time.Time
-	// conflict is when another active one was heard first and last while this balancer is.
+	// conflict is the time of the first and last ADVERTISEMENT of another active balancer while this one is active.
 	conflict      struct{ first, last time.Time }
 	loggedProblem string // the last problem that was logged
 	senders       senders
@@ -131,8 +132,7 @@ type receivedBy struct {
 	own netip.Addr
 }
 
-// New returns an elector that takes the role of Wanted: until Run has decided otherwise, a balancer that is to take
-// part does not hold the VIPs.
+// New returns an elector. A balancer that is to take part does not hold the VIPs before Run has decided.
 func New(opt Options, first Desired) *Elector {
 	if opt.open == nil {
 		opt.open = func(link string, index int, src netip.Addr) (packetConn, error) { return open(link, index, src) }
@@ -161,23 +161,23 @@ func (e *Elector) Holds() (bool, error) {
 	return e.holds, nil
 }
 
-// HoldingUndecided says that the VIPs are held as they were before there was an election, or by the previous
-// process: another balancer may have taken them over since.
+// HoldingUndecided reports whether the VIPs are held from before the election or from the previous process: another
+// balancer may have taken them over since.
 func (e *Elector) HoldingUndecided() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.holdingUndecided
 }
 
-// Announcements counts how often the VIPs were to be announced to the neighbours again, which may know them at another
-// balancer's MAC address. That they are announced when they are taken is not counted.
+// Announcements counts the repeated announcements of the VIPs to neighbours, which may have cached another balancer's
+// MAC address. The announcement at a takeover is not counted.
 func (e *Elector) Announcements() uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.announcements
 }
 
-// Changes is signalled after Holds, Keeping or Announcements may have changed.
+// Changes is signalled after Holds, HoldingUndecided or Announcements may have changed.
 func (e *Elector) Changes() <-chan struct{} { return e.changes }
 
 // Status returns the present state of the election.
@@ -194,9 +194,9 @@ func signal(to chan struct{}) {
 	}
 }
 
-// Run takes part until the context ends. Then an active balancer says that it gives the VIPs up, and holds them until
-// another one is heard, or would have been; Run reports whether one was. It announces the VIPs only after it was heard,
-// and neighbours send packets here until then.
+// Run takes part until the context ends. Then an active balancer resigns with priority 0, and holds the VIPs until
+// another one advertises or its time to do so is over; Run reports whether one did. A successor announces the VIPs only
+// after its first ADVERTISEMENT, and neighbours send packets here until then.
 func (e *Elector) Run(ctx context.Context) (succeeded bool) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -224,7 +224,7 @@ func (e *Elector) Run(ctx context.Context) (succeeded bool) {
 	}
 }
 
-// untilDue is how long nothing is to be done.
+// untilDue returns the time until the next step is due.
 func (e *Elector) untilDue() time.Duration {
 	next := e.machine.Due
 	for _, at := range []time.Time{e.retry, e.releaseAt, e.stallCheck, e.senders.nextExpiry()} {
@@ -238,7 +238,8 @@ func (e *Elector) untilDue() time.Duration {
 	return max(0, time.Until(next))
 }
 
-// tick takes the steps that are due. Packets that have come before count first: a silence is none while packets wait.
+// tick takes the steps that are due. Pending packets are handled first, because a peer is not silent while its packets
+// wait.
 func (e *Elector) tick() {
 	e.handlePending()
 	if now := time.Now(); !e.stallCheck.IsZero() && !now.Before(e.stallCheck) {
@@ -403,7 +404,7 @@ func (e *Elector) source(four bool) (netip.Addr, error) {
 		fmt.Errorf("take part in VRRP on %s: the interface has no link-local IPv6 address, which packets are sent from; `ip -6 address` shows those it has, and whether one is being tested", e.current.Interface)
 }
 
-// receiveLoop hands packets on until the socket is closed.
+// receiveLoop passes packets to Run until the socket is closed.
 func (e *Elector) receiveLoop(socket packetConn, own netip.Addr) {
 	for {
 		r, err := socket.receive()
@@ -425,7 +426,7 @@ func (e *Elector) closeSockets() {
 }
 
 func (e *Elector) closeAll() {
-	e.releaseAt, e.senders = time.Time{}, senders{} // no other one is heard any more
+	e.releaseAt, e.senders = time.Time{}, senders{} // no other router is received any more
 	e.closeSockets()
 	if e.link != nil {
 		e.link.Close()
@@ -445,7 +446,7 @@ func (e *Elector) stopElection(why string) {
 // resign stops taking part, and leaves the VIPs to another balancer.
 func (e *Elector) resign(why string) {
 	if e.machine.State == Active {
-		// As long as a backup waits after such a packet, and one interval until it is heard.
+		// A backup waits for Skew_Time after priority 0, and its first ADVERTISEMENT comes within an interval.
 		e.releaseAt = time.Now().Add(e.machine.interval + 2*e.machine.skewTime())
 	}
 	e.stopElection(why)
@@ -520,8 +521,8 @@ func announcedVIPs(vips []netip.Addr) []netip.Addr {
 	return slices.Clone(vips[:min(len(vips), most)])
 }
 
-// recordConflict records that another balancer is active beside this one. One that has not heard yet of a change of
-// the last moment is none.
+// recordConflict records that another balancer is active beside this one. One that may not have received our last
+// ADVERTISEMENT yet does not count.
 func (e *Elector) recordConflict(src netip.Addr, a Advert) {
 	now := time.Now()
 	if now.Sub(e.machine.Since) < e.machine.Interval {
@@ -536,7 +537,7 @@ func (e *Elector) recordConflict(src netip.Addr, a Advert) {
 	e.conflict.last = now
 }
 
-// apply stores the machine, and takes its actions.
+// apply stores the machine, and executes its actions.
 func (e *Elector) apply(m Machine, actions Actions) {
 	was := e.machine.State
 	if m.Due != e.machine.Due {
@@ -619,7 +620,7 @@ func (e *Elector) publish() {
 		s.OtherRouters = append(s.OtherRouters, o.OtherRouter)
 	}
 	if !e.releaseAt.IsZero() {
-		s.State = Active // until another one is
+		s.State = Active // until another one is active
 	}
 	holds := !e.current.enabled() || e.machine.State == Active || e.keepVIPs || !e.releaseAt.IsZero()
 	keeping := e.current.enabled() && e.machine.State != Active && e.keepVIPs
@@ -631,7 +632,7 @@ func (e *Elector) publish() {
 	}
 }
 
-// shutDown gives the VIPs up, and reports whether another balancer was heard that has taken them.
+// shutDown gives the VIPs up, and reports whether another balancer has taken them over.
 func (e *Elector) shutDown() (succeeded bool) {
 	e.resign("the balancer ends")
 	if !e.releaseAt.IsZero() {
@@ -644,7 +645,7 @@ func (e *Elector) shutDown() (succeeded bool) {
 	return succeeded
 }
 
-// awaitSuccessor waits until another balancer is heard that is active, or would have been.
+// awaitSuccessor waits until another balancer advertises as active, or its time to do so is over.
 func (e *Elector) awaitSuccessor() bool {
 	bound := time.NewTimer(time.Until(e.releaseAt))
 	defer bound.Stop()

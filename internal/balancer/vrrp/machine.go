@@ -11,7 +11,7 @@ import (
 // State is the state of a virtual router (RFC 9568 section 6.4).
 type State string
 
-// The states. Initialize takes no part; Active holds the addresses.
+// The states. In Initialize the balancer takes no part; Active holds the addresses.
 const (
 	Initialize State = "initialize"
 	Backup     State = "backup"
@@ -20,18 +20,18 @@ const (
 
 // Settings are how a balancer takes part.
 type Settings struct {
-	// VRID tells virtual routers of a segment apart, 1 to 255.
+	// VRID identifies the virtual router on the segment, 1 to 255.
 	VRID uint8
 	// Priority decides who is active, 1 to 254: no balancer owns the addresses.
 	Priority uint8
-	// Interval is how often the active one is heard: whole hundredths of a second.
+	// Interval is the advertisement interval, in whole hundredths of a second.
 	Interval time.Duration
 	// Preempt has a balancer take over from an active one of a lower priority, PreemptDelay after it was
 	// heard first.
 	Preempt      bool
 	PreemptDelay time.Duration
-	// AnnounceInterval is how often the active balancer announces the VIPs to the neighbours again, with nothing else
-	// to make it do so; 0: never. It is rounded up to the next advertisement.
+	// AnnounceInterval is the interval at which the active balancer announces the VIPs to the neighbours without
+	// another cause; 0: never. It is rounded up to the next advertisement.
 	AnnounceInterval time.Duration
 }
 
@@ -40,8 +40,8 @@ type Advertised struct {
 	From     netip.Addr
 	Priority uint8
 	Interval time.Duration
-	// TieBreak says that equal priorities are decided by the addresses of this family, where a group has two: two
-	// families could decide otherwise. Own is the address that this host sends from.
+	// TieBreak: the addresses of this family decide between equal priorities. Only one family of a group does, because
+	// two could disagree. Own is the address that this host sends from.
 	TieBreak bool
 	Own      netip.Addr
 }
@@ -55,11 +55,11 @@ type Machine struct {
 	Since time.Time
 	// Due is when Tick is to be called; zero: never.
 	Due time.Time
-	// interval is Active_Adver_Interval, as the active one says it.
+	// interval is Active_Adver_Interval, from the active router's ADVERTISEMENTs.
 	interval time.Duration
 	// sentAt is when Active has sent last, and announcedAt when it had the VIPs announced to the neighbours last.
 	sentAt, announcedAt time.Time
-	// lowerSince is when an active balancer of a lower priority was heard first; zero: none is.
+	// lowerSince is the time of the first ADVERTISEMENT of an active balancer of a lower priority; zero: there is none.
 	lowerSince time.Time
 	// Cause is the cause of the state.
 	Cause string
@@ -99,7 +99,7 @@ func (m Machine) Start(now time.Time, why string) (Machine, Actions) {
 	return m, Actions{Changed: true}
 }
 
-// Stop takes no part any more, and says so where this balancer was active (sections 6.4.2 and 6.4.3).
+// Stop stops taking part, and sends priority 0 if this balancer was active (sections 6.4.2 and 6.4.3).
 func (m Machine) Stop(now time.Time, why string) (Machine, Actions) {
 	if m.State == Initialize {
 		return m, Actions{}
@@ -118,14 +118,14 @@ func (m Machine) SetSettings(s Settings, now time.Time) Machine {
 	m.Settings = s
 	switch m.State {
 	case Active:
-		m.interval, m.Due = s.Interval, now // peers hear of it
+		m.interval, m.Due = s.Interval, now // peers learn of it
 	case Backup:
 		m.Due = now.Add(m.activeDownInterval())
 	}
 	return m
 }
 
-// HandleTimer is called at Due or later, after all that was received has been given to HandleAdvert.
+// HandleTimer is called at Due or later, after HandleAdvert has handled all received packets.
 func (m Machine) HandleTimer(now time.Time) (Machine, Actions) {
 	if m.Due.IsZero() || now.Before(m.Due) {
 		return m, Actions{}
@@ -137,8 +137,7 @@ func (m Machine) HandleTimer(now time.Time) (Machine, Actions) {
 		}
 		return m.markSent(now), Actions{Send: true}
 	case m.State == Backup && late > m.interval:
-		// This process was not running: the silence is its own, and packets that were sent meanwhile may not have been
-		// received. The active one has a whole interval to be heard.
+		// This process was stalled, and may have missed packets. The active router gets another full interval.
 		m.Due = now.Add(m.interval + m.skewTime())
 		return m, Actions{}
 	case m.State == Backup && late > m.stallTolerance():
@@ -155,13 +154,12 @@ func (m Machine) HandleTimer(now time.Time) (Machine, Actions) {
 	return m, Actions{}
 }
 
-// stallTolerance is how late this process may be before a silence may be its own, and half the time that an active one
-// has then to be heard: it may have been stopped just as long, as machines of one host are, and sends at once when it
-// goes on.
+// stallTolerance is how late this process may be before missing ADVERTISEMENTs may be its own fault. An active router
+// then gets twice that time: virtual machines of one host stall together, and it sends as soon as it runs again.
 func (m Machine) stallTolerance() time.Duration { return m.interval / 4 }
 
-// ExtendAfterStall gives the active balancer more time to be heard, since this process has just been late by more
-// than stallTolerance.
+// ExtendAfterStall gives the active balancer more time, because this process has just been late by more than
+// stallTolerance.
 func (m Machine) ExtendAfterStall(now time.Time) Machine {
 	if end := now.Add(2 * m.stallTolerance()); m.State == Backup && m.Due.Before(end) {
 		m.Due = end
@@ -195,7 +193,7 @@ func (m Machine) HandleAdvert(now time.Time, a Advertised) (Machine, Actions) {
 // handleInBackup handles an advertisement in state Backup (section 6.4.2).
 func (m Machine) handleInBackup(now time.Time, a Advertised) Machine {
 	if a.Priority == 0 {
-		// The interval is that of the active one, which has been heard before.
+		// The interval is the active router's, from its earlier ADVERTISEMENTs.
 		m.Due, m.lowerSince = now.Add(m.skewTime()), time.Time{}
 		return m
 	}
@@ -214,9 +212,10 @@ func (m Machine) handleInBackup(now time.Time, a Advertised) Machine {
 	return m
 }
 
-// handleInActive handles an advertisement in state Active (section 6.4.3). Whoever else was active has answered for
-// the VIPs, and may have announced them: the neighbours that took its MAC address up learn this balancer's again.
-// The RFC leaves that out, and neighbours would keep the other address for as long as it answers or forwards.
+// handleInActive handles an advertisement in state Active (section 6.4.3). The other active router has answered for the
+// VIPs, and may have announced them, so they are announced again to neighbours that have cached its MAC address.
+// Without that, which the RFC leaves out, neighbours would keep the other address for as long as it answers or
+// forwards.
 func (m Machine) handleInActive(now time.Time, a Advertised) (Machine, Actions) {
 	switch {
 	case a.Priority == 0:
@@ -228,14 +227,14 @@ func (m Machine) handleInActive(now time.Time, a Advertised) (Machine, Actions) 
 	case a.Priority == m.Priority && !a.TieBreak:
 		return m, Actions{} // decided by the other family
 	case now.Sub(m.sentAt) > m.activeDownInterval():
-		// This process was not running for so long that the other has rightly taken over.
+		// This process was stalled for so long that the other has rightly taken over.
 		return m.becomeBackup(now, a, fmt.Sprintf("%s took over while this process was not running", a.From))
 	}
 	return m.markSent(now).reannounce(now) // the other, bridges and neighbours learn who is active
 }
 
 // yieldAndAdvertise yields to a balancer of a higher priority, and advertises once more, with the own priority: the
-// other one may not have heard this balancer before, and would not announce the VIPs again (keepalived:
+// other may have received no ADVERTISEMENT of this balancer, and would not announce the VIPs again (keepalived:
 // higher_prio_send_advert).
 func (m Machine) yieldAndAdvertise(now time.Time, a Advertised, why string) (Machine, Actions) {
 	m, actions := m.becomeBackup(now, a, why)

@@ -21,7 +21,7 @@ type OtherRouter struct {
 }
 
 const (
-	// maxSenders bounds how many senders with other VIPs are remembered: anybody on the segment can invent them.
+	// maxSenders bounds the senders with other VIPs that are remembered, because they are easily forged.
 	maxSenders = 16
 	// expireIntervals is the number of its intervals, and minExpiry the time, after which a sender with other VIPs
 	// expires, whichever is later.
@@ -33,7 +33,7 @@ type sender struct {
 	OtherRouter
 	// sharesVIPs: some of the VIPs are the same, so both are one virtual router, and its configurations differ.
 	sharesVIPs bool
-	// expires is when it expires unless it is heard again.
+	// expires is when it expires unless it advertises again.
 	expires time.Time
 }
 
@@ -42,9 +42,8 @@ type senders map[netip.Addr]sender
 
 // isOwnRouter reports whether a sender announces this balancer's virtual router, and remembers it if its VIPs are not
 // the same. RFC 9568 section 7.1 lets a receiver verify the addresses, and leaves open how to treat a difference.
-// keepalived ignores each such packet. Here those with a VIP in common count, for a VIP that is added to or removed
-// from one balancer after the other must not make both active; those without one are of another virtual router that was
-// given the same id.
+// keepalived ignores each such packet. Here a sender with a VIP in common counts, because adding a VIP to one balancer
+// after the other must not make both active; a sender without one is another virtual router with the same id.
 func (e *Elector) isOwnRouter(src netip.Addr, a Advert) (own bool) {
 	vips := e.vipsOf(src.Is4())
 	ours, addresses := announcedVIPs(vips), slices.Clone(a.Addresses)
@@ -57,7 +56,7 @@ func (e *Elector) isOwnRouter(src netip.Addr, a Advert) (own bool) {
 	now, was := time.Now(), e.senders[src]
 	other := sender{OtherRouter: OtherRouter{src, addresses, a.Priority, now}}
 	other.expires = now.Add(max(expireIntervals*a.Interval, minExpiry))
-	// A packet has no room for some VIPs of a long list, which may be those that the other one names.
+	// This balancer's packets have no room for some VIPs of a long list, which may be those that the other advertises.
 	other.sharesVIPs = slices.ContainsFunc(addresses, func(vip netip.Addr) bool { return slices.Contains(vips, vip) })
 	if was.expires.IsZero() && len(e.senders) >= maxSenders {
 		return other.sharesVIPs
@@ -85,7 +84,7 @@ func (f OtherRouter) String() string {
 		"give one of the two groups of balancers another id", f.Address, abbreviate(f.VIPs))
 }
 
-// expire drops senders that are not heard any more.
+// expire removes senders that no longer advertise.
 func (o senders) expire(now time.Time) {
 	for src, other := range o {
 		if !now.Before(other.expires) {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package vrrp elects, among balancers of one segment, the one that holds the VIPs (VRRP version 3, RFC 9568, IPv4 and
-// IPv6). It knows no balancer: it is given the VIPs to announce, and reports whether this host is the active one.
+// IPv6). It is given the VIPs to announce, and reports whether this host is active.
 //
 // It is our own because the election must wait for the balancer: a host whose backends have no verdict yet listens
-// without taking over, a drain yields before flows stop, and addresses have a lifetime in the kernel that only a living
-// process renews. The libraries in Go that speak version 3 (VRRP-go and its forks) send and count time in goroutines
-// that own their sockets, so that no test can hold their clock, and leave addresses to the caller; keepalived is a
-// second daemon with a configuration and a state of its own to keep in step. A kept library whose machine is a function
-// of packets and time would replace packet.go and the machine; sockets and addresses would stay.
+// without taking over, a drain yields before flows stop, and addresses have a lifetime in the kernel that only a
+// running process renews. The libraries in Go that speak version 3 (VRRP-go and its forks) send and count time in
+// goroutines that own their sockets, so that no test can hold their clock, and leave addresses to the caller;
+// keepalived is a second daemon with a configuration and a state of its own to keep in step. A kept library whose
+// machine is a function of packets and time would replace packet.go and the machine; sockets and addresses would stay.
 package vrrp
 
 import (
@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// protocol is IP's number of VRRP, and hops the TTL or hop limit that shows that no router has
-	// forwarded a packet (RFC 9568 sections 5.1.1.3 and 5.1.2.3).
+	// protocol is the IP protocol number of VRRP, and requiredTTL the TTL or hop limit of packets that no router has
+	// forwarded (RFC 9568 sections 5.1.1.3 and 5.1.2.3).
 	protocol, requiredTTL = 112, 255
 	// headerLength is the length of an ADVERTISEMENT before its addresses (section 5.1).
 	headerLength = 8
@@ -30,12 +30,10 @@ const (
 	versionAndType = 3<<4 | 1
 	// intervalUnit is the unit of the interval on the wire, and maxInterval the largest number in its 12 bits.
 	intervalUnit, maxInterval = 10 * time.Millisecond, 1<<12 - 1
-	// mtu is the least that a segment of Ethernet carries.
+	// mtu is the MTU of Ethernet.
 	mtu = 1500
 )
 
-// MostAddresses are how many VIPs of a family a packet has room for: its count has 8 bits, and it is
-// sent whole (1500 bytes, less the headers of IP and VRRP).
 const (
 	// MaxIPv4 and MaxIPv6 are how many VIPs of a family a packet has room for: its count has 8 bits, and it is sent
 	// whole (1500 bytes, less the headers of IP and of VRRP).
@@ -49,7 +47,7 @@ var (
 	group6 = netip.MustParseAddr("ff02::12")
 )
 
-// Errors of packets that are not taken.
+// Errors of invalid packets.
 var (
 	ErrShort     = errors.New("it is shorter than its addresses")
 	ErrHops      = errors.New("its TTL or hop limit is not 255: a router has forwarded it")
@@ -71,8 +69,8 @@ type Advert struct {
 	Addresses []netip.Addr
 }
 
-// Marshal returns the packet behind the IP header. src and dst are of the checksum; all addresses are
-// of their family, and at most MaxIPv4 or MaxIPv6.
+// Marshal returns the packet behind the IP header. src and dst are for the checksum; Addresses are of their family, at
+// most MaxIPv4 or MaxIPv6.
 func (a Advert) Marshal(src, dst netip.Addr) []byte {
 	packet := make([]byte, headerLength, headerLength+len(a.Addresses)*16)
 	packet[0], packet[1], packet[2], packet[3] = versionAndType, a.VRID, a.Priority, uint8(len(a.Addresses))
@@ -84,9 +82,8 @@ func (a Advert) Marshal(src, dst netip.Addr) []byte {
 	return packet
 }
 
-// Parse reads a packet behind the IP header, which says src, dst and how many hops are left. Errors: those
-// of packets that are not taken (section 7.1). The checksum of IPv4 may be without a pseudo-header: RFC 5798
-// was read so by some.
+// Parse reads a packet behind the IP header, which says src, dst and how many hops are left. Errors: those of invalid
+// packets (section 7.1). The checksum of IPv4 may lack the pseudo-header, as some implementations read RFC 5798.
 func Parse(packet []byte, src, dst netip.Addr, left int) (Advert, error) {
 	switch size := src.BitLen() / 8; {
 	case left != requiredTTL:

@@ -32,7 +32,7 @@ func contentOf(t *testing.T, c *durable.Content) string {
 // fault is told while it lasts, and a retry ends it. Without a second place the file has the content that was written
 // last.
 func TestTroubles(t *testing.T) {
-	for _, trouble := range testdisk.Troubles {
+	for _, trouble := range testdisk.Faults {
 		for after := range 6 {
 			for _, with := range []bool{true, false} {
 				disk, path := &testdisk.FileSystem{}, filepath.Join(t.TempDir(), "run.operations")
@@ -86,7 +86,7 @@ func TestRemovalFails(t *testing.T) {
 	if err := c.Save([]byte("a drain")); err != nil {
 		t.Fatal(err)
 	}
-	disk.Fail(&testdisk.Trouble{Err: os.ErrPermission, Ops: []testdisk.Op{testdisk.Remove}}, 0)
+	disk.Fail(&testdisk.Fault{Err: os.ErrPermission, Ops: []testdisk.Op{testdisk.Remove}}, 0)
 	if err := c.Save(nil); !errors.Is(err, durable.ErrNotWritten) {
 		t.Errorf("removing it: %v", err)
 	}

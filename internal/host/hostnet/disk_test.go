@@ -18,7 +18,7 @@ import (
 // TestUnwritableJournal changes a host while the journal cannot be written, by each trouble of a file system: the
 // changes hold, Close takes them back, and with a second place the next process knows them.
 func TestUnwritableJournal(t *testing.T) {
-	for _, trouble := range testdisk.Troubles {
+	for _, trouble := range testdisk.Faults {
 		for _, killed := range []bool{false, true} {
 			t.Run(trouble.Name+map[bool]string{true: ", killed", false: ", stopped"}[killed], func(t *testing.T) {
 				ns, dir, disk := testenv.Namespace(t), t.TempDir(), &testdisk.FileSystem{}

@@ -124,11 +124,11 @@ func TestPassedOver(t *testing.T) {
 				if with != without {
 					t.Errorf("%s changes the configuration:\n%s\nwithout:\n%s", k.Example, with, without)
 				}
-				told := slices.ContainsFunc(after, func(r remark.Remark) bool {
+				remarked := slices.ContainsFunc(after, func(r remark.Remark) bool {
 					return r.Kind == remark.Needless && strings.Contains(r.Why, k.Why)
 				})
-				if !told && !slices.Contains([]string{"iptables", "nftables", "ipvsadm"}, d.dialect) {
-					t.Errorf("%s: nobody is told that it changes nothing: %v", k.Example, after)
+				if !remarked && !slices.Contains([]string{"iptables", "nftables", "ipvsadm"}, d.dialect) {
+					t.Errorf("%s: no remark says that it changes nothing: %v", k.Example, after)
 				}
 				if left := func(r remark.Remark) bool {
 					return r.Kind == remark.Left
@@ -193,8 +193,8 @@ func TestNothingSilent(t *testing.T) {
 		}
 		checked++
 		yaml, remarks := importText(t, "haproxy", strings.ReplaceAll(config, "@", ""))
-		with, told := importRaw(t, strings.ReplaceAll(config, "@", word))
-		if with == yaml && len(told) <= len(remarks) {
+		with, remarked := importRaw(t, strings.ReplaceAll(config, "@", word))
+		if with == yaml && len(remarked) <= len(remarks) {
 			t.Errorf("%s: dropped in silence", strings.TrimSpace(line))
 		}
 	}

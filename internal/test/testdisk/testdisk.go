@@ -34,15 +34,15 @@ const (
 	Bind  Op = "bind"
 )
 
-// Trouble is a fault of a file system.
-type Trouble struct {
+// Fault is a fault of a file system.
+type Fault struct {
 	Name string
 	Err  error
 	Ops  []Op
 }
 
-// Troubles are the faults that a file system of a machine can have.
-var Troubles = []Trouble{
+// Faults are the faults that a file system of a machine can have.
+var Faults = []Fault{
 	{"no room", unix.ENOSPC, []Op{Write, Allocate, MkdirAll}},
 	{"no inodes", unix.ENOSPC, []Op{Create, MkdirAll}},
 	{"quota", unix.EDQUOT, []Op{Create, Write, Allocate}},
@@ -51,20 +51,20 @@ var Troubles = []Trouble{
 	{"no rights", unix.EACCES, []Op{Create, Open, Rename, Remove, MkdirAll}},
 }
 
-// FileSystem is the machine's, but for its trouble.
+// FileSystem is the machine's, but for its fault.
 type FileSystem struct {
-	mu      sync.Mutex
-	trouble *Trouble
-	// after is how many operations that the trouble is about succeed yet.
+	mu    sync.Mutex
+	fault *Fault
+	// after is how many operations that the fault is about succeed yet.
 	after  int
 	failed int
 }
 
-// Fail has the operations of the trouble fail from now on, after so many times; nil: none.
-func (f *FileSystem) Fail(trouble *Trouble, after int) {
+// Fail has the operations of the fault fail from now on, after so many times; nil: none.
+func (f *FileSystem) Fail(fault *Fault, after int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.trouble, f.after, f.failed = trouble, after, 0
+	f.fault, f.after, f.failed = fault, after, 0
 }
 
 // Failed is how many operations have failed since Fail.
@@ -78,7 +78,7 @@ func (f *FileSystem) Failed() int {
 func (f *FileSystem) fails(op Op, path string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.trouble == nil || !slices.Contains(f.trouble.Ops, op) {
+	if f.fault == nil || !slices.Contains(f.fault.Ops, op) {
 		return nil
 	}
 	if f.after > 0 {
@@ -86,7 +86,7 @@ func (f *FileSystem) fails(op Op, path string) error {
 		return nil
 	}
 	f.failed++
-	return &fs.PathError{Op: string(op), Path: path, Err: f.trouble.Err}
+	return &fs.PathError{Op: string(op), Path: path, Err: f.fault.Err}
 }
 
 // OpenFile is os.OpenFile.
@@ -172,7 +172,7 @@ func (f *file) Allocate(size int64) error {
 	return f.File.Allocate(size)
 }
 
-// Close closes the file, also where the trouble has Close fail.
+// Close closes the file, also where the fault has Close fail.
 func (f *file) Close() error {
 	err := f.of.fails(Close, f.path)
 	if closed := f.File.Close(); err == nil {

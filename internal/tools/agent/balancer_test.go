@@ -195,8 +195,8 @@ func (s *stage) mark() {
 		transport, address = ethernet+40, ethernet+24
 	}
 	// The sum's bytes lie as in a packet.
-	lying := int64(binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, difference)))
-	s.call(asm.FnL4CsumReplace, transport+16, 0, lying, 1<<4) // BPF_F_PSEUDO_HDR
+	change := int64(binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, difference)))
+	s.call(asm.FnL4CsumReplace, transport+16, 0, change, 1<<4) // BPF_F_PSEUDO_HDR
 	s.put(stackHeader, host)
 	s.store(address, stackHeader, int64(len(host)))
 	if s.inner6 {

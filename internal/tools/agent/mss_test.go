@@ -88,13 +88,13 @@ func TestClampBadOptions(t *testing.T) {
 	r := newRig(t, nil, nil)
 	good := answering(t, testVIP4, true, mss(1460), sackOK, nop, nop)
 	const options = 14 + 20 + 20
-	for _, lie := range []struct {
+	for _, field := range []struct {
 		at    int
 		value byte
 	}{{options + 1, 0}, {options + 1, 1}, {options + 1, 3}, {options + 1, 5}, {options + 1, 255}, {options - 8, 0x40},
 		{options - 8, 0xf0}} {
 		bad := append([]byte(nil), good...)
-		bad[lie.at] = lie.value
+		bad[field.at] = field.value
 		r.checkProgram(t, r.egress, bad, end{frame: bad}, nil)
 	}
 	for cut := 34; cut < options+7; cut++ {

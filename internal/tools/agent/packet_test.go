@@ -319,13 +319,13 @@ func TestLyingLengths(t *testing.T) {
 	r := newRig(t, []lb.Mode{lb.IPIP, lb.GUE}, nil)
 	for mode, wrap := range wrappers {
 		for _, outer6 := range []bool{false, true} {
-			for _, lie := range []struct {
+			for _, field := range []struct {
 				vip   netip.Addr
 				at    int
 				value byte
 			}{{testVIP4, 0, 0x44}, {testVIP4, 3, 19}, {testVIP4, 3, 200}, {testVIP6, 5, 200}} {
-				inner := tcp(t, lie.vip, 0, 20)
-				inner[lie.at] = lie.value
+				inner := tcp(t, field.vip, 0, 20)
+				inner[field.at] = field.value
 				// Bytes enough are in the frame, but not in the outer packet.
 				packet := append(frame(wrap(t, outer6, 0, inner)), make([]byte, 400)...)
 				r.check(t, packet, end{mode, "dropped_malformed", nil})

@@ -36,9 +36,9 @@ var defaultPace = pace{settle: 50 * time.Millisecond, apart: time.Second, every:
 // changes. It calls report with the problems that cannot be put right whenever these are others; an empty list says
 // that all is well. Call it once, before Close.
 func (a *Agent) Watch(ctx context.Context, log *slog.Logger, report func(problems []string)) {
-	stirred := make(chan struct{}, 1)
+	linksChanged := make(chan struct{}, 1)
 	ended := make(chan struct{})
-	go func() { defer close(ended); a.listen(ctx, log, stirred) }()
+	go func() { defer close(ended); a.listen(ctx, log, linksChanged) }()
 	defer func() { <-ended }()
 	var known []string
 	looked := time.Time{}
@@ -49,7 +49,7 @@ func (a *Agent) Watch(ctx context.Context, log *slog.Logger, report func(problem
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		case <-stirred:
+		case <-linksChanged:
 			select {
 			case <-ctx.Done():
 				return
@@ -78,7 +78,7 @@ func (a *Agent) Watch(ctx context.Context, log *slog.Logger, report func(problem
 
 // listen signals changes of interfaces, addresses and TC, until ctx is done. Where it cannot, Watch looks every few
 // seconds all the same.
-func (a *Agent) listen(ctx context.Context, log *slog.Logger, stirred chan<- struct{}) {
+func (a *Agent) listen(ctx context.Context, log *slog.Logger, linksChanged chan<- struct{}) {
 	for ctx.Err() == nil {
 		var events *nl.NetlinkSocket
 		err := a.ns.Do(func() (err error) {
@@ -91,7 +91,7 @@ func (a *Agent) listen(ctx context.Context, log *slog.Logger, stirred chan<- str
 			log.Warn(fmt.Sprintf("listen to changes of the network: %v", err))
 		} else {
 			stop := context.AfterFunc(ctx, events.Close)
-			receive(events, stirred)
+			receive(events, linksChanged)
 			if stop() {
 				events.Close()
 			}
@@ -104,7 +104,7 @@ func (a *Agent) listen(ctx context.Context, log *slog.Logger, stirred chan<- str
 }
 
 // receive signals each message, until the socket is closed or fails.
-func receive(events *nl.NetlinkSocket, stirred chan<- struct{}) {
+func receive(events *nl.NetlinkSocket, linksChanged chan<- struct{}) {
 	for {
 		_, _, err := events.Receive()
 		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) {
@@ -114,7 +114,7 @@ func receive(events *nl.NetlinkSocket, stirred chan<- struct{}) {
 			return
 		}
 		select {
-		case stirred <- struct{}{}:
+		case linksChanged <- struct{}{}:
 		default:
 		}
 	}

@@ -126,8 +126,8 @@ func (w *watched) said(what string) {
 	})
 }
 
-// amiss waits until exactly one problem is known, which says this; or none, if it is empty.
-func (w *watched) amiss(what string) {
+// expectProblem waits until exactly one problem is known, which says this; or none, if it is empty.
+func (w *watched) expectProblem(what string) {
 	w.t.Helper()
 	w.eventually("the problem "+what, func() bool {
 		w.mu.Lock()
@@ -192,14 +192,14 @@ func TestWatchPutsBack(t *testing.T) {
 		}
 		same(t, "put back", before, look(t, w.ns))
 	}
-	w.amiss("")
+	w.expectProblem("")
 	if now := journal(); now != size {
 		t.Errorf("the journal has %d bytes, and had %d", now, size)
 	}
 }
 
-// TestWatchSaysWhatIsAmiss: problems that it cannot put right are reported, until somebody does.
-func TestWatchSaysWhatIsAmiss(t *testing.T) {
+// TestWatchReportsProblems: problems that it cannot put right are reported, until somebody does.
+func TestWatchReportsProblems(t *testing.T) {
 	w := watch(t, agent.Options{VIPs: []netip.Addr{vip4, vip6}, Dir: t.TempDir()})
 	elsewhere := func(change func(netlink.Link, *netlink.Addr) error) {
 		t.Helper()
@@ -208,13 +208,13 @@ func TestWatchSaysWhatIsAmiss(t *testing.T) {
 		})
 	}
 	elsewhere(netlink.AddrAdd)
-	w.amiss("198.18.0.100 is on eth0, which answers for it on the network: ip address del")
+	w.expectProblem("198.18.0.100 is on eth0, which answers for it on the network: ip address del")
 	elsewhere(netlink.AddrDel)
-	w.amiss("")
+	w.expectProblem("")
 	w.on("lo", netlink.LinkSetDown)
-	w.amiss("interface lo is down")
+	w.expectProblem("interface lo is down")
 	w.on("lo", netlink.LinkSetUp)
-	w.amiss("")
+	w.expectProblem("")
 	w.said("no longer: interface lo is down")
 	w.eventually("the IPv6 VIP is back, which lo lost", func() bool { return vipsOnLo(t, w.ns) == 2 })
 }
@@ -249,11 +249,11 @@ func TestWatchFollowsInterfaces(t *testing.T) {
 			w.attachedTo(hook, "eth0")
 			w.on("eth0", netlink.LinkDel)
 			w.said("interface eth0 is gone")
-			w.amiss("no Ethernet interface is up")
+			w.expectProblem("no Ethernet interface is up")
 			w.attachedTo(hook)
 			w.nic("eth0")
 			w.attachedTo(hook, "eth0")
-			w.amiss("")
+			w.expectProblem("")
 			w.nic("eth1")
 			w.attachedTo(hook, "eth0", "eth1")
 			w.on("eth1", netlink.LinkDel)
@@ -284,7 +284,7 @@ func TestWatchFollowsInterfaces(t *testing.T) {
 				return errors.Join(netlink.LinkSetMaster(lan0, bridge), netlink.LinkSetUp(bridge))
 			})
 			w.attachedTo(hook, "br0")
-			w.amiss("")
+			w.expectProblem("")
 		})
 	}
 }
@@ -298,16 +298,16 @@ func TestWatchOfNamedInterfaces(t *testing.T) {
 			w := watch(t, opt)
 			w.nic("eth1")
 			w.on("eth0", func(link netlink.Link) error { return rename(link, "lan0") })
-			w.amiss("interface eth0 has the name lan0 now")
+			w.expectProblem("interface eth0 has the name lan0 now")
 			w.attachedTo(hook, "lan0")
 			w.nic("eth0")
 			w.attachedTo(hook, "eth0")
-			w.amiss("")
+			w.expectProblem("")
 			w.on("eth0", netlink.LinkDel)
-			w.amiss("there is no Ethernet interface eth0: waiting for it")
+			w.expectProblem("there is no Ethernet interface eth0: waiting for it")
 			w.nic("eth0")
 			w.attachedTo(hook, "eth0")
-			w.amiss("")
+			w.expectProblem("")
 		})
 	}
 }

@@ -76,7 +76,7 @@ func listen(name string) (*listener, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen on %s: %w", name, err), e.file.Close())
 	}
-	go e.hear()
+	go e.receive()
 	return e, nil
 }
 
@@ -124,8 +124,8 @@ func setFilter(fd int, id uint16) error {
 	return sockfilter.Attach(fd, program)
 }
 
-// hear takes frames until the ear is closed.
-func (e *listener) hear() {
+// receive reads frames until the socket is closed.
+func (e *listener) receive() {
 	defer close(e.ended)
 	frame := make([]byte, 512)
 	for {

@@ -61,9 +61,9 @@ func openPinger() (*pinger, error) {
 	}
 	// A host without IPv6 has no such socket, and no such paths.
 	p.six, _ = openICMP("ip6:ipv6-icmp", "::", unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE)
-	p.ended.Go(func() { p.hear(p.four, ipv4.ICMPTypeEcho.Protocol()) })
+	p.ended.Go(func() { p.receive(p.four, ipv4.ICMPTypeEcho.Protocol()) })
 	if p.six != nil {
-		p.ended.Go(func() { p.hear(p.six, ipv6.ICMPTypeEchoRequest.Protocol()) })
+		p.ended.Go(func() { p.receive(p.six, ipv6.ICMPTypeEchoRequest.Protocol()) })
 	}
 	return p, nil
 }
@@ -111,7 +111,7 @@ func (p *pinger) run(ctx context.Context) {
 	}
 	ended := true
 	for i, path := range p.paths {
-		if judgePing(path, p.answered(i)); !path.Small || path.Large {
+		if setReachable(path, p.answered(i)); !path.Small || path.Large {
 			continue
 		}
 		for _, size := range ladder {
@@ -126,7 +126,7 @@ func (p *pinger) run(ctx context.Context) {
 	}
 	p.wait(ctx)
 	for i, path := range p.paths {
-		judgePing(path, p.answered(i))
+		setReachable(path, p.answered(i))
 	}
 }
 
@@ -149,7 +149,7 @@ func (p *pinger) answered(i int) []int {
 	return sizes
 }
 
-func judgePing(path *evidence.Path, answered []int) {
+func setReachable(path *evidence.Path, answered []int) {
 	path.Small, path.Large = slices.Contains(answered, smallest), slices.Contains(answered, path.Size)
 	if len(answered) > 0 {
 		path.Passes = slices.Max(answered)
@@ -179,8 +179,8 @@ func (p *pinger) send(i int, path *evidence.Path, size int) {
 	}
 }
 
-// hear takes answers until the connection is closed.
-func (p *pinger) hear(connection *net.IPConn, protocol int) {
+// receive reads answers until the connection is closed.
+func (p *pinger) receive(connection *net.IPConn, protocol int) {
 	buffer := make([]byte, 65536)
 	for {
 		n, _, err := connection.ReadFrom(buffer)

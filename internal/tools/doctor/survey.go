@@ -182,15 +182,15 @@ func (s *survey) close() (w evidence.Wire) {
 	}
 	for _, q := range s.questions {
 		c := q.claim
-		heard := q.listener.claims[c.Address]
-		for _, mac := range slices.Sorted(maps.Keys(heard)) {
+		claimed := q.listener.claims[c.Address]
+		for _, mac := range slices.Sorted(maps.Keys(claimed)) {
 			if mac == "" {
 				c.Ours = true
 			} else {
 				c.MACs = append(c.MACs, mac)
 			}
 		}
-		if len(heard) > 0 {
+		if len(claimed) > 0 {
 			w.Claims = append(w.Claims, c)
 		}
 	}

@@ -61,8 +61,8 @@ func newPair(t *testing.T, vips bool) pair {
 	return p
 }
 
-// hear opens an ear here.
-func (p pair) hear(t *testing.T) (e *listener) {
+// listen opens a listener on the near end.
+func (p pair) listen(t *testing.T) (e *listener) {
 	t.Helper()
 	testenv.In(t, p.here, func() (err error) {
 		e, err = listen("here")
@@ -75,7 +75,7 @@ func (p pair) hear(t *testing.T) (e *listener) {
 // IPv4 also where it is on the loopback, as a VIP is on a backend that was not silenced.
 func TestQuestions(t *testing.T) {
 	p := newPair(t, true)
-	e := p.hear(t)
+	e := p.listen(t)
 	vacant4 := netip.MustParseAddr("198.18.0.77")
 	ask := func(address netip.Addr) {
 		if err := e.ask(address, sameFamily(address, here4, here6)); err != nil {
@@ -83,7 +83,7 @@ func TestQuestions(t *testing.T) {
 		}
 	}
 	ask(vacant4)
-	heard := func(a netip.Addr) []string {
+	claims := func(a netip.Addr) []string {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		var macs []string
@@ -95,11 +95,11 @@ func TestQuestions(t *testing.T) {
 	for _, address := range []netip.Addr{there4, there6, vip4} {
 		testenv.Eventually(t, time.Minute, address.String()+" answers", func() bool {
 			ask(address)
-			return slices.Equal(heard(address), []string{p.thereMAC.String()})
+			return slices.Equal(claims(address), []string{p.thereMAC.String()})
 		})
 	}
 	e.close()
-	if macs := heard(vacant4); macs != nil {
+	if macs := claims(vacant4); macs != nil {
 		t.Errorf("%s, which no host has, was claimed by %v", vacant4, macs)
 	}
 }
@@ -108,7 +108,7 @@ func TestQuestions(t *testing.T) {
 func TestPingsByMAC(t *testing.T) {
 	for _, has := range []bool{true, false} {
 		p := newPair(t, has)
-		e := p.hear(t)
+		e := p.listen(t)
 		pings := []struct {
 			from, to netip.Addr
 			want     bool
@@ -140,7 +140,7 @@ func TestPingsByMAC(t *testing.T) {
 	}
 }
 
-// TestSurvey plans and asks from a reading, and hears the answers.
+// TestSurvey plans and asks from a reading, and reads the answers.
 func TestSurvey(t *testing.T) {
 	p := newPair(t, true)
 	var s *survey

@@ -312,7 +312,7 @@ func (t *Tuner) hold(item Item, at target) Setting {
 		s.State, s.Note = Absent, "there is nothing to compute it from"
 		return s
 	}
-	good, write := item.judge(at.key, now, want)
+	good, write := item.evaluate(at.key, now, want)
 	s.Wanted, s.write = want, write
 	switch {
 	case good:

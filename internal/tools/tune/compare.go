@@ -10,9 +10,9 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/tune/setting"
 )
 
-// judge reports whether a value is as an item wants it, and if not, returns the value to write: the wanted value, or
+// evaluate reports whether a value is as an item wants it, and if not, returns the value to write: the wanted value, or
 // one that takes nothing of the present one away.
-func (it Item) judge(k setting.Key, now, want string) (good bool, write string) {
+func (it Item) evaluate(k setting.Key, now, want string) (good bool, write string) {
 	if slices.ContainsFunc(it.Accept, func(other string) bool { return k.Same(now, other) }) {
 		return true, now
 	}

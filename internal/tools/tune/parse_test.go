@@ -90,7 +90,7 @@ items:
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestEvaluate(t *testing.T) {
 	sysctl, mask := setting.Key{Kind: setting.KindSysctl, Name: "a.b"},
 		setting.Key{Kind: setting.KindFile, Name: "/sys/class/net/e/queues/rx-0/rps_cpus"}
 	for _, tc := range []struct {
@@ -118,7 +118,7 @@ func TestJudge(t *testing.T) {
 		{mask, CompareMask, nil, "00000000,000000ff", "ff", true, ""},
 		{mask, CompareMask, nil, "00000001,000000ff", "ff", false, "ff"},
 	} {
-		good, write := Item{Compare: tc.compare, Accept: tc.accept}.judge(tc.key, tc.now, tc.want)
+		good, write := Item{Compare: tc.compare, Accept: tc.accept}.evaluate(tc.key, tc.now, tc.want)
 		if good != tc.good || !good && tc.write != "" && write != tc.write {
 			t.Errorf("%s: %q against %q: %v, %q", tc.compare, tc.now, tc.want, good, write)
 		}

@@ -120,7 +120,7 @@ func checkEvents(t *testing.T, trials []results.Trial, want ...string) {
 		}
 		// One that was opened to a backend that left before it had answered fails.
 		mayFail := slices.Contains([]string{"remove", "flap", "silent", "reset", "share"}, name)
-		unanswered := m[results.UDPUnanswered] > map[string]float64{"silent": math.Inf(1), "reset": strays}[name]
+		unanswered := m[results.UDPUnanswered] > map[string]float64{"silent": math.Inf(1), "reset": maxUnanswered}[name]
 		// Connection tracking goes on by an entry that the port left behind.
 		toLeft := m[results.NewToLeft] != 0 && trial.Subject != "iptables-nth"
 		if m[results.Broken] != 0 || m[results.NewFailed] != 0 && !mayFail || toLeft || unanswered ||
@@ -148,9 +148,9 @@ func checkEvents(t *testing.T, trials []results.Trial, want ...string) {
 	}
 }
 
-// strays is how many packets a link may lose while it comes up again, on a machine that has
+// maxUnanswered is how many packets a link may lose while it comes up again, on a machine that has
 // other work: some 160 were lost where flows stayed with a backend that was gone.
-const strays = 5
+const maxUnanswered = 5
 
 // checkReused checks the counts of clients that use their ports again: losses by a dead host must be over when its
 // death was noticed, and a drained backend gets none of those that it has reset. Connection tracking cannot promise
@@ -165,7 +165,7 @@ func checkReused(t *testing.T, event string, trial results.Trial) {
 		if noticed != notices || notices == (trial.Subject == "iptables-nth") {
 			t.Errorf("the silence was noticed: %t, and its end: %t", noticed, notices)
 		}
-		if m[results.LostSYNsAfter]+m[results.ReusedFailedAfter]+m[results.UDPUnansweredAfter] > strays {
+		if m[results.LostSYNsAfter]+m[results.ReusedFailedAfter]+m[results.UDPUnansweredAfter] > maxUnanswered {
 			t.Errorf("after the silence was noticed %g SYNs were lost, %g connections failed, %g queries were unanswered",
 				m[results.LostSYNsAfter], m[results.ReusedFailedAfter], m[results.UDPUnansweredAfter])
 		}

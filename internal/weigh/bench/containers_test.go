@@ -126,7 +126,7 @@ func TestRunLocal(t *testing.T) {
 		// Parts that cannot be told apart have no figures of their own.
 		for _, name := range []string{results.BalancerCPUUsPerRequest, results.BalancerCPUCores,
 			results.ClientCPUUsPerRequest, results.ClientCPUCores} {
-			if _, told := m[name]; told {
+			if _, measured := m[name]; measured {
 				t.Errorf("%s, %s: %s is told", trial.Subject, trial.Load, name)
 			}
 		}

@@ -37,11 +37,11 @@ func TestPatientServersKeepTheirSockets(t *testing.T) {
 	}
 	direct, _ := subjects.Find("direct")
 	p := Point{Subject: direct, Experiment: web.AB, Concurrency: 2, Form: r.Form}
-	for _, patient := range []bool{false, true} {
-		r.Limits.Orphans = map[bool]int{false: 2, true: 1}[patient]
-		if got := socketKept(t, r, p); got != patient {
+	for _, linger := range []bool{false, true} {
+		r.Limits.Orphans = map[bool]int{false: 2, true: 1}[linger]
+		if got := socketKept(t, r, p); got != linger {
 			t.Errorf("with a limit of %d orphans for 2 connections the server kept its socket: %v, want %v",
-				r.Limits.Orphans, got, patient)
+				r.Limits.Orphans, got, linger)
 		}
 	}
 }

@@ -99,7 +99,7 @@ func labInChroot(arg string) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(lookAround(ctx, l.Servers[0]), l.Close())
+	err = errors.Join(checkRoot(ctx, l.Servers[0]), l.Close())
 	after, again := mountsOf(mounts, dir)
 	if err = errors.Join(err, again); err == nil && before != after {
 		return fmt.Errorf("the mounts of outside were\n%s\nand are\n%s", before, after)
@@ -152,9 +152,9 @@ func mountsOf(file *os.File, dir string) (string, error) {
 	return ours.String(), nil
 }
 
-// lookAround checks that what runs on a host has the chroot for its root, and the host's
+// checkRoot checks that what runs on a host has the chroot for its root, and the host's
 // own /sys.
-func lookAround(ctx context.Context, host *Host) error {
+func checkRoot(ctx context.Context, host *Host) error {
 	check := func() error {
 		if _, err := os.Stat("/marker"); err != nil {
 			return fmt.Errorf("the root is not that of the chroot: %w", err)

@@ -60,7 +60,7 @@ func ownLab() {
 		os.Exit(1)
 	}
 	defer l.Close()
-	told := owned{ID: l.ID, Dir: l.Dir}
+	record := owned{ID: l.ID, Dir: l.Dir}
 	// A master with a worker in its group, as nginx has, and a daemon that left
 	// for a session of its own.
 	p, err := l.Balancer.Start(ctx, Command{Path: "sh", Args: []string{"-c",
@@ -69,19 +69,19 @@ func ownLab() {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}
-	told.PIDs = append(told.PIDs, p.PID())
+	record.PIDs = append(record.PIDs, p.PID())
 	claim.Poll(ctx, func() (bool, error) {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.PID()))
 		for _, field := range strings.Fields(string(b)) {
 			var pid int
 			fmt.Sscan(field, &pid)
-			if !slices.Contains(told.PIDs, pid) {
-				told.PIDs = append(told.PIDs, pid)
+			if !slices.Contains(record.PIDs, pid) {
+				record.PIDs = append(record.PIDs, pid)
 			}
 		}
-		return len(told.PIDs) == 3, err
+		return len(record.PIDs) == 3, err
 	})
-	json.NewEncoder(os.Stdout).Encode(told)
+	json.NewEncoder(os.Stdout).Encode(record)
 	<-ctx.Done()
 }
 
@@ -101,34 +101,34 @@ func startOwner(t *testing.T) (*exec.Cmd, owned) {
 		cmd.Process.Kill()
 		cmd.Wait()
 	})
-	var told owned
+	var record owned
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	if err == nil {
-		err = json.Unmarshal(line, &told)
+		err = json.Unmarshal(line, &record)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(told.PIDs) != 3 {
-		t.Fatalf("the owner started processes %v, want three", told.PIDs)
+	if len(record.PIDs) != 3 {
+		t.Fatalf("the owner started processes %v, want three", record.PIDs)
 	}
-	return cmd, told
+	return cmd, record
 }
 
 func TestCleanStale(t *testing.T) {
 	testenv.Root(t)
 	live := newLab(t)
-	owner, told := startOwner(t)
+	owner, record := startOwner(t)
 
 	// While the owner lives, its lab must not be removed.
 	removed, err := CleanStale(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if slices.Contains(removed, told.ID) {
+	if slices.Contains(removed, record.ID) {
 		t.Fatal("CleanStale removed a live lab")
 	}
-	for _, pid := range told.PIDs {
+	for _, pid := range record.PIDs {
 		if !running(pid) {
 			t.Errorf("CleanStale killed process %d of a live lab", pid)
 		}
@@ -136,15 +136,15 @@ func TestCleanStale(t *testing.T) {
 
 	owner.Process.Kill()
 	owner.Wait()
-	if left := remains(t, told.ID, told.Dir); len(left) == 0 {
+	if left := remains(t, record.ID, record.Dir); len(left) == 0 {
 		t.Fatal("nothing is left of a killed owner's lab: this test cannot fail")
 	}
 	// Another test's New may be faster, so it matters only that it is gone.
 	if _, err := CleanStale(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the dead lab is gone", func() bool { return len(remains(t, told.ID, told.Dir)) == 0 })
-	for _, pid := range told.PIDs {
+	eventually(t, "the dead lab is gone", func() bool { return len(remains(t, record.ID, record.Dir)) == 0 })
+	for _, pid := range record.PIDs {
 		if running(pid) {
 			t.Errorf("process %d of the dead lab runs on", pid)
 		}

@@ -50,17 +50,17 @@ func (s *Stream) Twice() (uint64, error) {
 	return n, nil
 }
 
-// settled is how long nothing more may come until missing datagrams count as lost, and lookEvery how often it is
+// settled is how long nothing more may come until missing datagrams count as lost, and pollInterval how often it is
 // looked.
 const (
-	settled   = time.Second
-	lookEvery = 20 * time.Millisecond
+	settled      = time.Second
+	pollInterval = 20 * time.Millisecond
 )
 
 // Missing returns the runs of numbers from one to before another that did not come, in their
 // order. As long as some come late, it waits for them.
 func (s *Stream) Missing(ctx context.Context, from, to uint64) ([]Gap, error) {
-	ticker := time.NewTicker(lookEvery)
+	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for last, since := uint64(0), time.Now(); ; {
 		gaps, err := s.gaps(from, to)

@@ -21,11 +21,11 @@ var ErrLost = errors.New("the connection to the machine is lost")
 
 // session is a worker on a machine, from the bench's side. It is a lab.Machine.
 type session struct {
-	host  Host
-	dir   string
-	ssh   *exec.Cmd
-	rpc   *rpc.Client
-	heard capped
+	host   Host
+	dir    string
+	ssh    *exec.Cmd
+	rpc    *rpc.Client
+	stderr capped
 	// ended is closed when ssh has; stop ends the pings.
 	ended chan struct{}
 	stop  context.CancelFunc
@@ -38,7 +38,7 @@ func open(h Host, dir string) (*session, error) {
 	s := &session{host: h, dir: dir, ssh: exec.Command(line[0], line[1:]...), ended: make(chan struct{})}
 	// Ctrl-C at a terminal is for the bench alone: workers end in order.
 	s.ssh.SysProcAttr = ownGroup
-	s.ssh.Stderr = &s.heard
+	s.ssh.Stderr = &s.stderr
 	in, err := s.ssh.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (s *session) call(ctx context.Context, method string, args, reply any) erro
 	case <-s.ended:
 	case <-time.After(time.Second):
 	}
-	return fmt.Errorf("%w%s", ErrLost, behind(": ", lastWords(s.heard.String())))
+	return fmt.Errorf("%w%s", ErrLost, behind(": ", lastOutput(s.stderr.String())))
 }
 
 // Call implements lab.Machine.
@@ -141,7 +141,7 @@ func (s *session) close() error {
 			s.host.Name, endBound)
 	}
 	if code := s.ssh.ProcessState.ExitCode(); code != 0 {
-		return fmt.Errorf("%s: its worker ended badly%s", s.host.Name, behind(": ", lastWords(s.heard.String())))
+		return fmt.Errorf("%s: its worker ended badly%s", s.host.Name, behind(": ", lastOutput(s.stderr.String())))
 	}
 	return nil
 }

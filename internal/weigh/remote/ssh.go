@@ -99,7 +99,7 @@ func runSSH(ctx context.Context, h Host, command string, stdin *os.File) error {
 
 // sshError says why ssh, or the command that it ran, has failed.
 func sshError(ctx context.Context, err error, output string) error {
-	words := lastWords(output)
+	words := lastOutput(output)
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
@@ -135,8 +135,8 @@ func advice(words string) string {
 	return ""
 }
 
-// lastWords returns the last lines of a program's output, as one.
-func lastWords(output string) string {
+// lastOutput returns the last lines of a program's output, as one.
+func lastOutput(output string) string {
 	const most = 400
 	words := strings.Join(strings.Fields(strings.ToValidUTF8(output, "")), " ")
 	if len(words) > most {

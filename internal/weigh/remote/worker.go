@@ -23,8 +23,8 @@ import (
 type Worker struct {
 	dir, build string
 	ctx        context.Context
-	// heard is sent to at every call.
-	heard chan struct{}
+	// called has a value after each call.
+	called chan struct{}
 
 	mu        sync.Mutex
 	here      *lab.Here
@@ -43,7 +43,7 @@ type process struct {
 func Serve(ctx context.Context, dir, build string, in io.Reader, out io.WriteCloser) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w := &Worker{dir: dir, build: build, ctx: ctx, heard: make(chan struct{}, 1), processes: map[int]*process{}}
+	w := &Worker{dir: dir, build: build, ctx: ctx, called: make(chan struct{}, 1), processes: map[int]*process{}}
 	lock, err := lockDir(dir)
 	if err != nil {
 		return err
@@ -88,16 +88,16 @@ func (w *Worker) wait(ctx context.Context, ended <-chan struct{}) {
 			return
 		case <-timer.C:
 			return
-		case <-w.heard:
+		case <-w.called:
 			timer.Reset(silence)
 		}
 	}
 }
 
-// hear notes that the run has spoken.
-func (w *Worker) hear() {
+// noteCall records a call, which restarts the timeout.
+func (w *Worker) noteCall() {
 	select {
-	case w.heard <- struct{}{}:
+	case w.called <- struct{}{}:
 	default:
 	}
 }
@@ -114,7 +114,7 @@ func (w *Worker) close() error {
 
 // host returns the machine as a host, once Begin was called.
 func (w *Worker) host() (*lab.Host, error) {
-	w.hear()
+	w.noteCall()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.here == nil {
@@ -125,7 +125,7 @@ func (w *Worker) host() (*lab.Host, error) {
 
 // Begin takes hold of the machine.
 func (w *Worker) Begin(args BeginArgs, reply *BeginReply) error {
-	w.hear()
+	w.noteCall()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if args.Build != w.build {
@@ -160,7 +160,7 @@ func systemPath() error {
 
 // Ping shows that both ends live.
 func (w *Worker) Ping(None, *None) error {
-	w.hear()
+	w.noteCall()
 	return nil
 }
 
@@ -202,7 +202,7 @@ func (w *Worker) Start(args StartArgs, reply *StartReply) error {
 }
 
 func (w *Worker) process(id int) (*process, error) {
-	w.hear()
+	w.noteCall()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if p := w.processes[id]; p != nil {

@@ -86,22 +86,22 @@ func TestWorkerTakesEverythingBack(t *testing.T) {
 	}
 	// A process that says something, and whose end is not waited for.
 	var output strings.Builder
-	heard := make(chan struct{})
-	hear := sync.OnceFunc(func() { close(heard) }) // what a process prints may come in pieces, some of them empty
+	printed := make(chan struct{})
+	stop := sync.OnceFunc(func() { close(printed) }) // what a process prints may come in pieces, some of them empty
 	p, err := s.Start(t.Context(), lab.Command{Path: "/bin/sh", Args: []string{"-c", "echo here I am; exec sleep 600"},
 		Session: true,
 		Stdout: writer(func(text []byte) {
 			if output.Write(text); strings.Contains(output.String(), "here I am") {
-				hear()
+				stop()
 			}
 		})})
 	if err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case <-heard:
+	case <-printed:
 	case <-time.After(20 * time.Second):
-		t.Fatal("nothing was heard of the process")
+		t.Fatal("nothing was printed of the process")
 	}
 	if err := unixKill(p.PID()); err != nil {
 		t.Errorf("the process is not there: %v", err)

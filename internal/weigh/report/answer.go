@@ -29,7 +29,7 @@ func sayAnswer(s *model.Section, pace time.Duration) []string {
 	return model.Brief(model.Verdict(s), s.Title()+": ")
 }
 
-// sentences says who leads and by how much, or that nobody does.
+// sentences says who leads and by how much, or that there is no winner.
 func sentences(r model.Ranking, s *model.Section, pace time.Duration) []string {
 	d := r.ToReference
 	looks := fmt.Sprintf("%s looks like %s × %s's %s%s",
@@ -41,16 +41,16 @@ func sentences(r model.Ranking, s *model.Section, pace time.Duration) []string {
 			fmt.Sprintf("An interval needs %d pairs of trials from 2 repeats or more; here are %d from %s. %s.",
 				certainty.Fewest, d.Pairs, wording.Counted("repeat")(fmt.Sprint(d.Repeats)), enough(d, pace)),
 		}
-	case !d.Told():
+	case !d.Significant():
 		out := []string{fmt.Sprintf("%s and %s cannot be told apart by their %s: the ratio is %s%s.",
 			wording.Clean(d.Of), wording.Clean(d.To), r.Noun, wording.RatioText(d.Ratio), d.Brackets())}
-		if len(r.Beaten) > 0 {
+		if len(r.Worse) > 0 {
 			return append(out, fmt.Sprintf("%s is better than %s, beyond the spread.",
-				wording.Clean(d.Of), wording.List(model.AtMost(opponents(r.Beaten), model.MaxRivals))))
+				wording.Clean(d.Of), wording.List(model.AtMost(opponents(r.Worse), model.MaxListed))))
 		}
 		return append(out, "No balancer of this run is better than another beyond the spread.")
 	}
-	if len(r.Rivals) == 0 && len(r.Beaten) == 1 {
+	if len(r.Tied) == 0 && len(r.Worse) == 1 {
 		return []string{margin(r, s) + "."} // which names the only other balancer already
 	}
 	return []string{margin(r, s) + ".", others(r)}
@@ -63,7 +63,8 @@ func margin(r model.Ranking, s *model.Section) string {
 	if !r.More {
 		text = fmt.Sprintf("%s has %s × %s's %s%s", wording.Clean(d.Of), wording.RatioText(d.Ratio), wording.Clean(d.To), r.Noun, d.Brackets())
 	}
-	if cost := s.Duel(r.Yardstick, d.Of, d.To, r.Cost); cost.Told() && !slices.Contains(model.NotBalancers, d.To) {
+	if cost := s.Compare(r.Yardstick, d.Of, d.To, r.Cost); cost.Significant() &&
+		!slices.Contains(model.NotBalancers, d.To) {
 		if part := wording.Fraction(cost.Ratio); strings.HasPrefix(part, "1/") {
 			return text + fmt.Sprintf(" at %s of its CPU time", part)
 		}
@@ -75,26 +76,26 @@ func margin(r model.Ranking, s *model.Section) string {
 // others reports whether the leader is the winner, or which may be as good.
 func others(r model.Ranking) string {
 	switch {
-	case len(r.Rivals)+len(r.Beaten) == 0:
+	case len(r.Tied)+len(r.Worse) == 0:
 		return "No other balancer was measured."
-	case len(r.Rivals) > 0:
-		return fmt.Sprintf("Not told apart from it in this run: %s.", wording.List(model.AtMost(opponents(r.Rivals), model.MaxRivals)))
+	case len(r.Tied) > 0:
+		return fmt.Sprintf("Not told apart from it in this run: %s.", wording.List(model.AtMost(opponents(r.Tied), model.MaxListed)))
 	case r.More:
-		return fmt.Sprintf("That is the most of all %d balancers, beyond the spread.", len(r.Beaten)+1)
+		return fmt.Sprintf("That is the most of all %d balancers, beyond the spread.", len(r.Worse)+1)
 	}
-	return fmt.Sprintf("That is the least of all %d balancers, beyond the spread.", len(r.Beaten)+1)
+	return fmt.Sprintf("That is the least of all %d balancers, beyond the spread.", len(r.Worse)+1)
 }
 
-func opponents(duels []model.Duel) []string {
+func opponents(comparisons []model.Comparison) []string {
 	var all []string
-	for _, d := range duels {
+	for _, d := range comparisons {
 		all = append(all, wording.Clean(d.Of))
 	}
 	return all
 }
 
 // enough says how many repeats would tell two subjects apart, and how long they take.
-func enough(d model.Duel, pace time.Duration) string {
+func enough(d model.Comparison, pace time.Duration) string {
 	n := d.RepeatsNeeded()
 	text := fmt.Sprintf("%s of each point", wording.Counted("repeat")(wording.Decimal(float64(n), 0)))
 	if total := pace * time.Duration(n); pace > 0 && total/time.Duration(n) == pace {

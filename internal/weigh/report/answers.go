@@ -16,8 +16,8 @@ import (
 // answer is which balancer is best at a point, by one metric.
 type answer struct {
 	best *model.Point
-	// rivals are the points that cannot be told apart from the best one.
-	rivals []*model.Point
+	// tied are the points that cannot be told apart from the best one.
+	tied []*model.Point
 }
 
 // balancers are the group's points that are of a balancer.
@@ -44,7 +44,7 @@ func bestBy(points []*model.Point, metric string, more bool) answer {
 	a := answer{best: with[0]}
 	for _, p := range with[1:] {
 		if model.Tied(a.best, p, metric) {
-			a.rivals = append(a.rivals, p)
+			a.tied = append(a.tied, p)
 		}
 	}
 	return a
@@ -56,14 +56,14 @@ func (a answer) text(figure func(*model.Point) string) string {
 		return wording.Missing
 	}
 	text := fmt.Sprintf("%s (%s)", wording.Clean(a.best.Label), figure(a.best))
-	if len(a.rivals) == 0 {
+	if len(a.tied) == 0 {
 		return text
 	}
 	var names []string
-	for _, r := range a.rivals[:min(len(a.rivals), model.MaxRivals)] {
+	for _, r := range a.tied[:min(len(a.tied), model.MaxListed)] {
 		names = append(names, wording.Clean(r.Label))
 	}
-	if others := len(a.rivals) - len(names); others > 0 {
+	if others := len(a.tied) - len(names); others > 0 {
 		names = append(names, fmt.Sprintf("%d more", others))
 	}
 	return text + "; not told apart: " + strings.Join(names, ", ")

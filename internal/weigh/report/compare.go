@@ -107,7 +107,8 @@ func changedBeyond(before, after *model.Section) string {
 	var changed []string
 	same := 0
 	for _, name := range after.Subjects {
-		then, now := before.Duel(y, name, before.Baseline, y.Metric), after.Duel(y, name, after.Baseline, y.Metric)
+		then := before.Compare(y, name, before.Baseline, y.Metric)
+		now := after.Compare(y, name, after.Baseline, y.Metric)
 		switch {
 		case name == after.Baseline || !then.Sure() || !now.Sure():
 		case now.Low > then.High || now.High < then.Low:

@@ -16,7 +16,7 @@ import (
 // has an interval narrower than margin (0.05 is ± 5 %), or it is past the deadline, or no ratio can be made at all.
 // It is empty where the run should go on.
 func Enough(run *results.Run, margin float64, deadline, now time.Time) string {
-	widest, ratios, repeats := model.Duel{}, 0, 0
+	widest, ratios, repeats := model.Comparison{}, 0, 0
 	for _, t := range run.Trials {
 		repeats = max(repeats, t.Repeat)
 	}
@@ -34,7 +34,7 @@ func Enough(run *results.Run, margin float64, deadline, now time.Time) string {
 			against = s.Subjects[i]
 		}
 		for _, name := range s.Subjects {
-			if d := s.Duel(y, name, against, y.Metric); name != against && d.Points > 0 {
+			if d := s.Compare(y, name, against, y.Metric); name != against && d.Points > 0 {
 				if ratios++; ratios == 1 || d.Margin() > widest.Margin() {
 					widest = d
 				}

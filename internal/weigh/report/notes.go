@@ -164,8 +164,8 @@ func evidenceSheet(sections []*model.Section) *model.Sheet {
 	for _, s := range sections {
 		var lines []model.Line
 		for _, r := range remarks(s, false) {
-			if told, ok := strings.CutPrefix(r.text(), saturationNote); ok {
-				lines = append(lines, model.Line{Cells: []string{s.Title(), where(s, r), told}})
+			if reason, ok := strings.CutPrefix(r.text(), saturationNote); ok {
+				lines = append(lines, model.Line{Cells: []string{s.Title(), where(s, r), reason}})
 			}
 		}
 		sh.Group(lines)

@@ -46,7 +46,7 @@ func newOverview(sections []*model.Section, colours *chart.Palette, each time.Du
 // else.
 func telling(s *model.Section) int {
 	switch r, ok := s.Ranking(); {
-	case ok && r.ToReference.Told():
+	case ok && r.ToReference.Significant():
 		return 2
 	case ok:
 		return 0
@@ -157,8 +157,8 @@ func rankingTable(s *model.Section, r model.Ranking) *model.Sheet {
 		if p.Has(r.Cost) && !slices.Contains(model.NotBalancers, name) {
 			l.Cells[3] = wording.Significant(p.Stats[r.Cost].Median)
 		}
-		if d := s.Duel(r.Yardstick, name, r.Reference, r.Metric); name != r.Reference && d.Pairs > 0 {
-			l.Cells[2], l.Quiet = d.Interval(), !d.Told()
+		if d := s.Compare(r.Yardstick, name, r.Reference, r.Metric); name != r.Reference && d.Pairs > 0 {
+			l.Cells[2], l.Quiet = d.Interval(), !d.Significant()
 		}
 		lines = append(lines, l)
 	}

@@ -51,9 +51,9 @@ func render(t testing.TB, write func(io.Writer, *results.Run) error, run *result
 	return buf.String()
 }
 
-// bulky matches the parts that a golden page need not repeat: charts have a golden file of their own, and style and
+// embedded matches the parts that a golden page need not repeat: charts have a golden file of their own, and style and
 // script are source files.
-var bulky = regexp.MustCompile(`(?s)(<svg [^>]*>).*?(</svg>)|(<style>).*?(</style>)|(<script>).*?(</script>)`)
+var embedded = regexp.MustCompile(`(?s)(<svg [^>]*>).*?(</svg>)|(<style>).*?(</style>)|(<script>).*?(</script>)`)
 
 func TestGolden(t *testing.T) {
 	for _, name := range []string{"l2dsr-bmt", "packets"} {
@@ -62,7 +62,7 @@ func TestGolden(t *testing.T) {
 			t.Run(name+"."+ending, func(t *testing.T) {
 				got := render(t, write, run)
 				if ending == "html" {
-					got = bulky.ReplaceAllString(got, "$1$2$3$4$5$6")
+					got = embedded.ReplaceAllString(got, "$1$2$3$4$5$6")
 				}
 				compareGolden(t, filepath.Join("testdata", name+"."+ending), got)
 			})
@@ -146,7 +146,7 @@ func invalid(t results.Trial, reason string) results.Trial {
 	return t
 }
 
-const nasty = "<script>alert(1)</script>\x1b[31m|`*_x_*`[a](b)\n&amp;\"'\u202e"
+const markup = "<script>alert(1)</script>\x1b[31m|`*_x_*`[a](b)\n&amp;\"'\u202e"
 
 // TestEdges renders runs that are odd but possible, and looks for texts that a reader must or must not see in every
 // form of text.
@@ -155,16 +155,16 @@ func TestEdges(t *testing.T) {
 	for i := range 20 {
 		many.Trials = append(many.Trials, trial(fmt.Sprintf("subject%02d", i), rps(float64(i+1))))
 	}
-	hurt := trial(nasty, rps(5))
-	hurt.Load, hurt.Notes, hurt.Params = nasty, []string{nasty},
-		map[string]any{nasty: nasty, "x": nil, "y": []any{1.0, "a"}, "z": true}
-	hurt.Backends = []results.Backend{{Name: nasty, Connections: 1}, {Connections: 2}}
-	hurtRun := runOf(hurt)
-	hurtRun.Title, hurtRun.Command, hurtRun.Environment.CPU, hurtRun.Environment.Notes = nasty, nasty, nasty,
-		[]string{nasty}
-	hurtRun.Environment.Versions = map[string]string{nasty: nasty}
-	hurtRun.Published = &results.Published{Source: nasty, Machine: nasty, Columns: []string{nasty},
-		Rows: [][]string{{nasty, nasty}, {}}, Notes: []string{nasty}}
+	hostile := trial(markup, rps(5))
+	hostile.Load, hostile.Notes, hostile.Params = markup, []string{markup},
+		map[string]any{markup: markup, "x": nil, "y": []any{1.0, "a"}, "z": true}
+	hostile.Backends = []results.Backend{{Name: markup, Connections: 1}, {Connections: 2}}
+	hostileRun := runOf(hostile)
+	hostileRun.Title, hostileRun.Command, hostileRun.Environment.CPU = markup, markup, markup
+	hostileRun.Environment.Notes = []string{markup}
+	hostileRun.Environment.Versions = map[string]string{markup: markup}
+	hostileRun.Published = &results.Published{Source: markup, Machine: markup, Columns: []string{markup},
+		Rows: [][]string{{markup, markup}, {}}, Notes: []string{markup}}
 	idle := trial("direct", rps(100))
 	idle.Backends = []results.Backend{{Name: "a", Connections: 10}, {Name: "b"}}
 	one := trial("haproxy-http", rps(100))
@@ -210,7 +210,7 @@ func TestEdges(t *testing.T) {
 		{name: "more subjects than colours", run: many, picture: true, want: []string{"subject19"}},
 		{name: "idle backend", run: runOf(idle, trial("jeoul-l2dsr-xdp", rps(90))), picture: true,
 			want: []string{"1 idle"}},
-		{name: "names that would break a page", run: hurtRun, picture: true,
+		{name: "names that would break a page", run: hostileRun, picture: true,
 			not: []string{"<script>alert", "\x1b", "\u202e"}},
 		{name: "interrupted", run: &results.Run{Suite: "x", Interrupted: true,
 			Trials: []results.Trial{trial("direct", rps(1))}}, picture: true,
@@ -219,7 +219,7 @@ func TestEdges(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			for _, ending := range []string{"txt", "md", "html"} {
-				text := bulky.ReplaceAllString(render(t, forms[ending], test.run), "")
+				text := embedded.ReplaceAllString(render(t, forms[ending], test.run), "")
 				for _, want := range test.want {
 					// Text is wrapped for a terminal, and HTML may escape it.
 					if !strings.Contains(strings.Join(strings.Fields(html.UnescapeString(text)), " "), want) {

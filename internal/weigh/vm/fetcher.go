@@ -36,13 +36,13 @@ func (f fetcher) run(dir, program string, args ...string) error {
 		return f.ctx.Err()
 	}
 	if err != nil {
-		return fmt.Errorf("%s %s: %w: %s", program, strings.Join(args[:min(2, len(args))], " "), err, lastWords(output))
+		return fmt.Errorf("%s %s: %w: %s", program, strings.Join(args[:min(2, len(args))], " "), err, lastOutput(output))
 	}
 	return nil
 }
 
-// lastWords returns the end of a program's output, in one line.
-func lastWords(output []byte) string {
+// lastOutput returns the end of a program's output, in one line.
+func lastOutput(output []byte) string {
 	const most = 600
 	output = bytes.TrimSpace(output)
 	return strings.Join(strings.Fields(string(output[max(len(output)-most, 0):])), " ")

@@ -88,7 +88,7 @@ func Choose(ctx context.Context, kernel *Kernel) (Accelerator, string) {
 	case ctx.Err() != nil:
 		return TCG, fmt.Sprintf("with KVM the kernel did not boot within %v", tryBound)
 	case err != nil:
-		return TCG, fmt.Sprintf("KVM does not work here (%v: %s)", err, lastWords(output))
+		return TCG, fmt.Sprintf("KVM does not work here (%v: %s)", err, lastOutput(output))
 	}
 	return KVM, ""
 }

@@ -318,7 +318,7 @@ func (s *session) failedToBoot(ctx context.Context, inTime bool) error {
 func (s *session) failed(what string) error {
 	s.kill()
 	<-s.gone
-	words := lastWords(s.console.bytes())
+	words := lastOutput(s.console.bytes())
 	if words == "" {
 		words = "nothing"
 	}

@@ -118,8 +118,8 @@ func TestNothingStrangeCounts(t *testing.T) {
 	tcp := func(do func(*layers.IPv4, *layers.TCP)) []byte {
 		return k.change(synack, func(_ *layers.Ethernet, ip *layers.IPv4, tcp *layers.TCP) { do(ip, tcp) })
 	}
-	spoilt := bytes.Clone(synack)
-	spoilt[ethernetLength+ipv4Length+16] ^= 1
+	damaged := bytes.Clone(synack)
+	damaged[ethernetLength+ipv4Length+16] ^= 1
 	for name, frame := range map[string][]byte{
 		"of another source": tcp(func(ip *layers.IPv4, _ *layers.TCP) { ip.SrcIP = net.IP{198, 18, 0, 101} }),
 		"of another port":   tcp(func(_ *layers.IPv4, tcp *layers.TCP) { tcp.SrcPort = 81 }),
@@ -130,7 +130,7 @@ func TestNothingStrangeCounts(t *testing.T) {
 			tcp.RST, tcp.SYN, tcp.Ack = true, false, tcp.Ack+99
 		}),
 		"a stray FIN":        tcp(func(_ *layers.IPv4, tcp *layers.TCP) { tcp.FIN, tcp.SYN = true, false }),
-		"a wrong checksum":   spoilt,
+		"a wrong checksum":   damaged,
 		"a wrong IP's":       append(append(bytes.Clone(synack[:24]), synack[24]^1), synack[25:]...),
 		"a short TCP header": malformed(synack),
 	} {

@@ -239,13 +239,13 @@ func TestCloudIsLost(t *testing.T) {
 		}
 	}
 	k.eventually("the status says that the source is old", func(status *ops.Status) bool {
-		return hasTrouble(status, ops.TroubleUnreached, "the API server") && !status.Feeds[0].AsOf.IsZero()
+		return hasTrouble(status, ops.ProblemUnreached, "the API server") && !status.Feeds[0].AsOf.IsZero()
 	})
 	if err := c.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	k.eventually("the status says that it is not any more", func(status *ops.Status) bool {
-		return len(status.Feeds) == 1 && !hasTrouble(status, ops.TroubleUnreached, "") && status.Feeds[0].AsOf.IsZero()
+		return len(status.Feeds) == 1 && !hasTrouble(status, ops.ProblemUnreached, "") && status.Feeds[0].AsOf.IsZero()
 	})
 	s.scale("web-2", 3)
 	s.awaitReady("web", 4)

@@ -17,12 +17,12 @@ const (
 	// OwnBackend: between its last answer and its end, a fault had taken its backend, and it had begun before that
 	// backend was back. (A drained backend and one of another weight keep their connections.)
 	OwnBackend Reason = "its backend was taken"
-	// Young: it had proven itself for less than [Ripe] when the router's ways changed, between its last answer and its
-	// end. Flows are handed over some half a second after they are proven.
-	Young Reason = "younger than a second when the router's ways changed"
+	// TooYoung: it had been proven for less than [HandoverAge] when the router's routes changed, between its last
+	// answer and its end. Flows are handed over some half a second after they are proven.
+	TooYoung Reason = "younger than a second when the router's ways changed"
 	// Overlapped: the router's ways changed, between its last answer and its end, while faults of two balancers or
-	// pairs of them went on at once, and some balancer had not had a [Ripe] in a row since the connection had proven
-	// itself, or since that balancer had lost its flows, in which no fault kept it from the others' messages.
+	// pairs of them went on at once, and some balancer had not had a [HandoverAge] in a row since the connection was
+	// proven, or since that balancer had lost its flows, in which no fault kept it from the others' messages.
 	Overlapped Reason = "two faults at once kept it from being told of"
 	// Disagreed: the service computes its backend (maglev, sh), two balancers had different tables of it while the
 	// connection was being opened, as they have for a moment in each change, and the router's ways changed between its
@@ -32,8 +32,8 @@ const (
 	Unexplained Reason = "unexplained"
 )
 
-// Ripe is for how long a connection has proven itself when all members know of it.
-const Ripe = time.Second
+// HandoverAge is the time since a connection was proven after which all members know it.
+const HandoverAge = time.Second
 
 // Span is a time; To is zero while it goes on.
 type Span struct {
@@ -51,8 +51,8 @@ type Happened struct {
 	Fault
 	// Span is from before the fault to when all was seen to be as it should again.
 	Span
-	// Mended is when the fault was undone, before anything had been seen of that; zero while it was not.
-	Mended time.Time `json:"mended,omitzero"`
+	// Restored is when the fault was undone, before anything had been seen of that; zero while it was not.
+	Restored time.Time `json:"mended,omitzero"`
 	// Lost is when the balancer had lost its flows; zero where it did not.
 	Lost time.Time `json:"lost,omitzero"`
 }
@@ -89,7 +89,7 @@ func (t *Timeline) Explain(c Connection) Reason {
 	end := Span{c.Answered, c.Broke}
 	for _, f := range t.Faults {
 		if f.Kind.Takes() && f.Backend == c.Backend && f.Overlaps(end) &&
-			(f.Mended.IsZero() || c.Opened.Before(f.Mended)) {
+			(f.Restored.IsZero() || c.Opened.Before(f.Restored)) {
 			return OwnBackend
 		}
 	}
@@ -98,8 +98,8 @@ func (t *Timeline) Explain(c Connection) Reason {
 			continue
 		}
 		switch {
-		case way.Before.Sub(c.Proven) < Ripe:
-			return Young
+		case way.Before.Sub(c.Proven) < HandoverAge:
+			return TooYoung
 		case t.overlapped(c, way):
 			return Overlapped
 		case c.Computes && slices.ContainsFunc(t.Differed[c.Service], Span{c.Opened, c.Proven}.Overlaps):
@@ -137,10 +137,10 @@ func (t *Timeline) keeping(n int, within Span) (kept []Span) {
 	return kept
 }
 
-// withoutBreak reports whether there was a [Ripe] in a row without the times given, which are in order.
+// withoutBreak reports whether there was a [HandoverAge] in a row without the times given, which are in order.
 func withoutBreak(kept []Span, from, to time.Time) bool {
 	for _, s := range kept {
-		if s.From.Sub(from) >= Ripe {
+		if s.From.Sub(from) >= HandoverAge {
 			return true
 		}
 		if s.To.IsZero() {
@@ -150,7 +150,7 @@ func withoutBreak(kept []Span, from, to time.Time) bool {
 			from = s.To
 		}
 	}
-	return to.Sub(from) >= Ripe
+	return to.Sub(from) >= HandoverAge
 }
 
 // twoAtOnce reports whether two faults of balancers went on at once within a span.
@@ -175,7 +175,7 @@ func (t *Timeline) twoAtOnce(within Span) bool {
 // went on, or the router's ways changed.
 func (t *Timeline) ExplainRefused(opening Span) bool {
 	return slices.ContainsFunc(t.Faults, func(f *Happened) bool {
-		return f.Kind != Reweigh && f.Kind != Stranger && f.Kind != BackendDrain && f.Overlaps(opening)
+		return f.Kind != Reweigh && f.Kind != UnknownSender && f.Kind != BackendDrain && f.Overlaps(opening)
 	}) ||
 		slices.ContainsFunc(t.Ways, func(w RouteChange) bool { return opening.Overlaps(Span{w.Before, w.Seen}) })
 }

@@ -35,8 +35,8 @@ const (
 	BackendDrain  Kind = "backend-drain"  // by API, on one balancer after the other
 	BackendLeaves Kind = "backend-leaves" // a reload without it, and one with it
 	Reweigh       Kind = "reweigh"        // a reload with another weight
-	// Stranger sends garbage to the ports of members, from a host that is none, and from one that is
-	Stranger Kind = "stranger"
+	// UnknownSender sends garbage to the ports of members, from a host that is none, and from one that is
+	UnknownSender Kind = "stranger"
 )
 
 // ofBalancers and ofBackends are in the order in which they are drawn, so that a change of it is another schedule.
@@ -71,7 +71,7 @@ type Fault struct {
 // String is a line of the log.
 func (f Fault) String() string {
 	on := fmt.Sprintf("balancers %v", f.Balancers)
-	if !f.Kind.OfBalancer() && f.Kind != Stranger {
+	if !f.Kind.OfBalancer() && f.Kind != UnknownSender {
 		on = fmt.Sprintf("backend %d", f.Backend)
 	}
 	text := fmt.Sprintf("fault %d: %s of %s", f.Number, f.Kind, on)
@@ -86,7 +86,7 @@ func (f Fault) String() string {
 
 // Known reports whether there is such a kind.
 func (k Kind) Known() bool {
-	return k == Stranger || slices.Contains(ofBalancers, k) || slices.Contains(ofBackends, k)
+	return k == UnknownSender || slices.Contains(ofBalancers, k) || slices.Contains(ofBackends, k)
 }
 
 // Among is the set that faults are drawn from.
@@ -185,8 +185,8 @@ func (d *drawing) draw() (Fault, bool) {
 }
 
 func (d *drawing) drawStranger() (Fault, bool) {
-	return Fault{Kind: Stranger, Balancers: []int{d.IntN(d.among.Balancers)}}, d.among.Kinds == nil ||
-		slices.Contains(d.among.Kinds, Stranger)
+	return Fault{Kind: UnknownSender, Balancers: []int{d.IntN(d.among.Balancers)}}, d.among.Kinds == nil ||
+		slices.Contains(d.among.Kinds, UnknownSender)
 }
 
 func (d *drawing) drawOfBalancer(free []int) Fault {

@@ -33,7 +33,7 @@ func TestScheduleIsReplayable(t *testing.T) {
 			t.Errorf("%s has another number of targets", f)
 		}
 	}
-	for _, kind := range slices.Concat(ofBalancers, ofBackends, []Kind{Stranger}) {
+	for _, kind := range slices.Concat(ofBalancers, ofBackends, []Kind{UnknownSender}) {
 		if kinds[kind] == 0 {
 			t.Errorf("an hour has no %s", kind)
 		}
@@ -43,7 +43,7 @@ func TestScheduleIsReplayable(t *testing.T) {
 
 // TestScheduleOfSomeKinds: nothing else is drawn.
 func TestScheduleOfSomeKinds(t *testing.T) {
-	for _, of := range [][]Kind{{KillAll, BackendDies, Reweigh}, {Lose}, {BackendLeaves, Stranger}} {
+	for _, of := range [][]Kind{{KillAll, BackendDies, Reweigh}, {Lose}, {BackendLeaves, UnknownSender}} {
 		kinds := map[Kind]bool{}
 		for i, f := range Schedule(7, time.Hour, Among{Balancers: 3, Backends: 6, Kinds: of}) {
 			if kinds[f.Kind] = true; !slices.Contains(of, f.Kind) || f.Number != i+1 || f.After < minGap {
@@ -75,7 +75,7 @@ func TestScheduleLeavesSome(t *testing.T) {
 				switch {
 				case g.fault.Kind.OfBalancer():
 					balancers++
-				case g.fault.Kind != Stranger:
+				case g.fault.Kind != UnknownSender:
 					backends++
 				}
 			}
@@ -91,9 +91,9 @@ var noon = time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 // at is so many seconds after noon.
 func at(seconds float64) time.Time { return noon.Add(time.Duration(seconds * float64(time.Second))) }
 
-func of(kind Kind, from, mended, to float64, balancers ...int) *Happened {
+func of(kind Kind, from, restored, to float64, balancers ...int) *Happened {
 	return &Happened{Fault: Fault{Kind: kind, Balancers: balancers, Backend: 2}, Span: Span{at(from), at(to)},
-		Mended: at(mended)}
+		Restored: at(restored)}
 }
 
 // TestExplain: each reason, and a case close to it that is none. A connection was answered last at 100 s, and seen to
@@ -123,7 +123,7 @@ func TestExplain(t *testing.T) {
 		"another weight": {Timeline{Faults: []*Happened{of(Reweigh, 90, 103, 105)}}, 10, true, 2,
 			Unexplained},
 		"ways changed":               {Timeline{Ways: moved}, 10, false, 2, Unexplained},
-		"ways changed, young":        {Timeline{Ways: moved}, 99.5, false, 2, Young},
+		"ways changed, young":        {Timeline{Ways: moved}, 99.5, false, 2, TooYoung},
 		"ways changed, a second old": {Timeline{Ways: moved}, 99, false, 2, Unexplained},
 		"ways changed before the answer": {Timeline{Ways: []RouteChange{{Before: at(99.1), Seen: at(99.2)}}}, 98.5, false, 2,
 			Unexplained},
@@ -174,7 +174,7 @@ func TestExplainLongOpening(t *testing.T) {
 			Overlapped},
 		"proven in one fault": {Timeline{Ways: moved, Faults: []*Happened{hung}}, 96, 99, true,
 			Unexplained},
-		"just proven": {Timeline{Ways: moved}, 96, 99.2, true, Young},
+		"just proven": {Timeline{Ways: moved}, 96, 99.2, true, TooYoung},
 		"tables differed at the first SYN": {Timeline{Ways: moved,
 			Differed: map[string][]Span{"web": {{at(40), at(41)}}}}, 40.5, 43, true, Disagreed},
 		"tables differed at a later SYN": {Timeline{Ways: moved,

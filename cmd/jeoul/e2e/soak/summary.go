@@ -56,10 +56,10 @@ type Summary struct {
 	Overlapping int          `json:"overlapping"`
 	// WayChanges counts the changes of the router's ways.
 	WayChanges int `json:"way_changes"`
-	// Opened counts connections, Answered their answers, Living those that lived to the end.
+	// Opened counts connections, Answered their answers, Open those that lived to the end.
 	Opened   uint64 `json:"opened"`
 	Answered uint64 `json:"answered"`
-	Living   int64  `json:"living"`
+	Open     int64  `json:"living"`
 	// Broken are connections that broke, by reason; Refused new ones that failed, in a fault and otherwise.
 	Broken         map[Reason]int `json:"broken"`
 	Refused        int            `json:"refused_in_faults"`
@@ -81,14 +81,14 @@ type Summary struct {
 // Evidence is the state of all balancers just after a connection has broken: its packet may have come to any of them.
 type Evidence struct {
 	// Connection is the line of it, At when all were asked, and Ways are the balancers that the router sent to then.
-	Connection string      `json:"connection"`
-	At         time.Time   `json:"at"`
-	Ways       []int       `json:"ways"`
-	Balancers  []Testimony `json:"balancers"`
+	Connection string       `json:"connection"`
+	At         time.Time    `json:"at"`
+	Ways       []int        `json:"ways"`
+	Balancers  []FlowReport `json:"balancers"`
 }
 
-// Testimony is the state of one balancer.
-type Testimony struct {
+// FlowReport is the state of one balancer.
+type FlowReport struct {
 	Balancer string    `json:"balancer"`
 	At       time.Time `json:"at"`
 	// Flow is its flow of the connection's client and port; empty: none.
@@ -120,7 +120,7 @@ func (s Summary) String() string {
 	}
 	fmt.Fprintf(&text, "faults: %d, of them %d beside another balancer's; changes of the router's ways: %d\n", total,
 		s.Overlapping, s.WayChanges)
-	fmt.Fprintf(&text, "connections: %d opened, %d answers, %d lived to the end\n", s.Opened, s.Answered, s.Living)
+	fmt.Fprintf(&text, "connections: %d opened, %d answers, %d lived to the end\n", s.Opened, s.Answered, s.Open)
 	for _, reason := range slices.SortedFunc(maps.Keys(s.Broken), func(a, b Reason) int { return cmp.Compare(a, b) }) {
 		fmt.Fprintf(&text, "  broken, %s: %d\n", reason, s.Broken[reason])
 	}

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package access says who may use the API over TCP: it reads the server's certificate, the
-// authorities of client certificates and the file of tokens, reads them again when they change,
-// and knows each client's role.
+// Package access authenticates clients of the API over TCP and determines their roles: it reads the server's
+// certificate, the authorities of client certificates and the file of tokens, and reads them again when they change.
 package access
 
 import (
@@ -21,23 +20,23 @@ import (
 
 // Errors that callers may test for.
 var (
-	// ErrUnknown says that a client has not shown who it is.
+	// ErrUnknown: a client has not authenticated.
 	ErrUnknown = errors.New("credentials are needed")
-	// ErrNoRole says that a client is known, and may do nothing.
+	// ErrNoRole: an authenticated client has no role.
 	ErrNoRole = errors.New("no role")
 )
 
 // Client is the client of a request.
 type Client struct {
-	// Name is for others to read, as in "token ci" or "certificate CN=ci".
+	// Name is for people to read, as in "token ci" or "certificate CN=ci".
 	Name string
 	Role ops.Role
 }
 
-// checkInterval is how long files are taken to be as they were read.
+// checkInterval is the interval of checks of whether files have changed.
 const checkInterval = time.Second
 
-// warnBefore is how long before its end a certificate is a problem.
+// warnBefore is the time before a certificate's expiry from which it is a problem.
 const warnBefore = 7 * 24 * time.Hour
 
 // Guard knows the roles of clients.
@@ -47,8 +46,8 @@ type Guard struct {
 	mu      sync.Mutex
 	cfg     config.API
 	current *credentials
-	// checkedAt is when the files were last looked at, and readError why they could not be read again; nil: they could,
-	// or are as they were.
+	// checkedAt is the time of the last check of the files, and readError the error of reading them again; nil: there
+	// was none.
 	checkedAt time.Time
 	readError error
 }
@@ -64,8 +63,8 @@ func New(cfg *config.Config, log *slog.Logger) (*Guard, error) {
 	return g, err
 }
 
-// Prepare reads the files that another configuration names; use puts them in force. Errors: as those
-// of New, and nothing was changed.
+// Prepare reads the files that another configuration names; use puts them in force. Errors: those of New; then nothing
+// was changed.
 func (g *Guard) Prepare(cfg *config.Config) (use func(), err error) {
 	held, err := readCredentials(cfg.API)
 	var at fileError
@@ -91,8 +90,8 @@ func (g *Guard) setMaterial(held *credentials) {
 	}
 }
 
-// currentCredentials returns the content of the files, read again if they have changed. Where they cannot be read, the
-// previous content goes on to hold.
+// currentCredentials returns the content of the files, read again if they have changed. If they cannot be read, the
+// previous content stays valid.
 func (g *Guard) currentCredentials() *credentials {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -132,8 +131,8 @@ func (g *Guard) Problems() []string {
 	return lines
 }
 
-// TLS returns the server's side of connections: TLS 1.2 and later, with the certificate and the
-// authorities of this moment. HTTP/2 is left out: bounds on connections are bounds on requests then.
+// TLS returns the server's side of connections: TLS 1.2 and later, with the certificate and the authorities of this
+// moment. HTTP/2 is not offered, so that bounds on connections also bound requests.
 func (g *Guard) TLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -149,8 +148,8 @@ func (g *Guard) TLS() *tls.Config {
 	}
 }
 
-// Client returns the client that has sent a request: by its token, or by the certificate of its connection where it has
-// none. Errors: ErrUnknown, ErrNoRole.
+// Client returns the client of a request, by its token or, without one, by the certificate of its connection. Errors:
+// ErrUnknown, ErrNoRole.
 func (g *Guard) Client(token string, certificates []*x509.Certificate) (Client, error) {
 	held := g.currentCredentials()
 	if token != "" {

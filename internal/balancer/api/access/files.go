@@ -46,7 +46,7 @@ type fileError struct {
 func (e fileError) Error() string { return "api." + e.key + ": " + e.err.Error() }
 func (e fileError) Unwrap() error { return e.err }
 
-// stamps returns the stamps of the files that a configuration names; zero for one that is not there.
+// stamps returns the stamps of the files that a configuration names; zero for a missing one.
 func stamps(cfg config.API) (all [4]stamp) {
 	for i, path := range []string{cfg.Certificate, cfg.Key, cfg.Tokens, cfg.ClientCA} {
 		if info, err := os.Stat(path); path != "" && err == nil {
@@ -93,7 +93,7 @@ func readCredentials(cfg config.API) (*credentials, error) {
 	return m, nil
 }
 
-// readFile reads a file; a secret one must be its owner's and its group's alone.
+// readFile reads a file; only its owner and group may have access to a secret one.
 func readFile(path string, secret bool) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -136,7 +136,7 @@ func (m *credentials) problem(now time.Time) string {
 	return ""
 }
 
-// inodeOf is the number of a file: one that was put in the place of another has its own.
+// inodeOf returns the inode number of a file, by which a replaced file is noticed.
 func inodeOf(info fs.FileInfo) uint64 {
 	if system, ok := info.Sys().(*syscall.Stat_t); ok {
 		return system.Ino

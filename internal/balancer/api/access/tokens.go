@@ -51,7 +51,7 @@ var tokenKeys = keytable.Table[token]{
 	}, tokenHash, "")},
 }
 
-// namePattern matches the names that a token can have: they stand in the log.
+// namePattern matches the names that a token can have, which appear in the log.
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9._@-]{1,64}$`)
 
 var tokenName = keytable.Scalar[string]{Parse: func(text string) (string, string) {
@@ -86,8 +86,7 @@ func parseTokens(path string, text []byte) (tokens, error) {
 	return read.tokens, f.Problems.Err()
 }
 
-// clientOf finds the token that was sent; how long that takes says nothing about the tokens that
-// there are.
+// clientOf finds the token that was sent, in constant time.
 func (ts tokens) clientOf(sent string) (Client, error) {
 	hash, found := sha256.Sum256([]byte(sent)), -1
 	for i, t := range ts {
@@ -99,8 +98,7 @@ func (ts tokens) clientOf(sent string) (Client, error) {
 	return Client{"token " + ts[found].name, ts[found].role}, nil
 }
 
-// NewToken makes a token, and the text that stands for it in a file of tokens, to follow "tokens:".
-// Errors: that of a name that it cannot have.
+// NewToken returns a new token and its entry for a file of tokens, to follow "tokens:". Errors: an invalid name.
 func NewToken(name string, role ops.Role) (secret, entry string, err error) {
 	if _, problem := tokenName.Parse(name); problem != "" {
 		return "", "", fmt.Errorf("the name %s", problem)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package statusfeed makes the statuses that watchers of a balancer get: one status for all of them.
+// Package statusfeed reads the status of a balancer once for all its watchers.
 package statusfeed
 
 import (
@@ -16,31 +16,29 @@ import (
 )
 
 const (
-	// interval is the time from one status to the next where nothing happens, and gap the least time between two: an
-	// event has one made at once.
+	// interval is the time between two statuses without an event, and minInterval the least time between two: an event
+	// causes one at once.
 	interval, minInterval = time.Second, 200 * time.Millisecond
-	// MaxShare bounds the cost of statuses for any number of watchers and backends: making them takes at most this part
-	// of the time.
+	// MaxShare bounds the share of time spent on statuses, for any number of watchers and backends.
 	MaxShare = 1.0 / 50
-	// maxAhead is how many statuses may be made before their time, for events, which those after them wait for: who
-	// watches sees a transition at once however much a status costs, and a flood of events costs no more than Share.
+	// maxAhead is the number of statuses that events may cause before their time, which delays later ones: a watcher
+	// sees a transition at once however much a status costs, and a flood of events costs no more than MaxShare.
 	maxAhead = 4
-	// costSamples is of how many statuses the least time counts as the cost of one: other work on the machine only adds
-	// to it.
+	// costSamples is the number of statuses of which the shortest time counts as the cost: other work on the machine
+	// only adds to it.
 	costSamples = 8
 )
 
 // Watcher is a stream that gets statuses.
 type Watcher struct {
-	// wanted names the services whose backends it gets: equal ones get the same bytes.
+	// wanted names the services whose backends it gets: watchers with equal ones get the same bytes.
 	wanted string
 	with   func(service string) bool
-	// Frames holds the latest status that the stream has not sent: one that is slow misses statuses, and nothing waits
-	// for it.
+	// Frames has the latest status that the stream has not sent: a slow stream misses statuses, and blocks nothing.
 	Frames chan []byte
 }
 
-// setFrame has a frame take the place of one that was not sent.
+// setFrame replaces a frame that was not sent.
 func (w *Watcher) setFrame(frame []byte) {
 	select {
 	case <-w.Frames:
@@ -52,20 +50,19 @@ func (w *Watcher) setFrame(frame []byte) {
 	}
 }
 
-// Feed reads the status while it has watchers: once for all of them, and encodes it once for all that ask for the same
-// form.
+// Feed reads the status while it has watchers: once for all of them, and encodes it once for all with the same form.
 type Feed struct {
 	status  func() (ops.Status, error)
 	events  *events.Log
 	problem func(error) any
-	// frameSize is the length of the last frame, which the next one is allocated with; run alone has it.
+	// frameSize is the length of the last frame, with which the next one is allocated; only run uses it.
 	frameSize int
 
 	mu       sync.Mutex
 	watchers map[*Watcher]struct{}
 	// subscribed is closed when a watcher subscribes.
 	subscribed chan struct{}
-	// running: a goroutine makes statuses.
+	// running: the goroutine of run is running.
 	running bool
 	start   time.Time
 }
@@ -103,7 +100,7 @@ func (f *Feed) Unsubscribe(w *Watcher) {
 	delete(f.watchers, w)
 }
 
-// run makes statuses until nobody watches.
+// run sends statuses until there are no watchers.
 func (f *Feed) run() {
 	reader := f.events.Latest(0)
 	var spent costTracker
@@ -132,12 +129,11 @@ func (f *Feed) run() {
 // costTracker is the cost of the latest statuses.
 type costTracker struct {
 	latest []time.Duration
-	// paidAt is when all of them together have taken no more than MaxShare of the time.
+	// paidAt is the time at which all of them together have taken no more than MaxShare.
 	paidAt time.Time
 }
 
-// next counts a status that was made from one time to another, and says when the next one is made: where there is an
-// event, and otherwise.
+// next records a status made between two times, and returns the time of the next one: after an event, and without one.
 func (s *costTracker) next(began, ended time.Time) (early, usual time.Time) {
 	s.latest = append(s.latest[max(0, len(s.latest)-costSamples+1):], ended.Sub(began))
 	pause := time.Duration(float64(slices.Min(s.latest)) / MaxShare)

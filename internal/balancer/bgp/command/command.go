@@ -46,7 +46,7 @@ func (f *flags) run(ctx context.Context) error {
 	// The reader of its log may end with the balancer that has started it.
 	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
 	resident.SetGCPercent()
-	// A program that is run by a descriptor has its number for a name.
+	// The kernel names a program that is run by its descriptor after the descriptor's number.
 	_ = os.WriteFile("/proc/self/comm", []byte("jeoul-bgp"), 0)
 	build, err := program.OwnBuild()
 	if err != nil {
@@ -61,7 +61,7 @@ func (f *flags) run(ctx context.Context) error {
 	how, err := bgp.Serve(ctx, listener, made, build)
 	if how == bgp.Stop {
 		made.Shutdown(bgp.Stop)
-		// A socket that stays says that the process ended without a word.
+		// A socket that is still there means that the speaker was killed.
 		os.Remove(f.Socket)
 	}
 	return err

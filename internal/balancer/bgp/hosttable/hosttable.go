@@ -24,7 +24,7 @@ import (
 
 // Errors that callers may test for.
 var (
-	// ErrRouteExists: another program's route is where one of ours is to be.
+	// ErrRouteExists: another program has a route in the place of one of ours.
 	ErrRouteExists = errors.New("a route that this balancer has not made is there already")
 	// ErrTableInUse: packets are routed by the table.
 	ErrTableInUse = errors.New("an ip rule has packets go by the table")
@@ -51,8 +51,8 @@ type Table struct {
 	number uint32
 }
 
-// Open goes on with the routes that the previous process has put into tables, by its journal in that file, which files
-// write. Errors: ErrCorrupt.
+// Open reads the journal, a file that files write, and takes over the routes that the previous process has added.
+// Errors: ErrCorrupt.
 func Open(journal string, files *durable.Files) (*Table, error) {
 	ns, err := namespace.Current()
 	if err != nil {
@@ -82,9 +82,9 @@ func (t *Table) Addresses() []netip.Addr {
 	return slices.SortedFunc(maps.Keys(there), netip.Addr.Compare)
 }
 
-// SetAddresses has the table hold these addresses, each with its metric, and none of ours elsewhere. New routes are
-// added before any is removed, so that one whose metric changes is never missing. On an error the others are there
-// all the same. Errors: ErrRouteExists, ErrTableInUse.
+// SetAddresses makes these addresses, each with its metric, our only routes, all of them in this table. New routes are
+// added before any is removed, so that an address whose metric changes always has one. On an error, all other routes
+// are added nevertheless. Errors: ErrRouteExists, ErrTableInUse.
 func (t *Table) SetAddresses(number uint32, metrics map[netip.Addr]int) error {
 	if err := checkUnused(number); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (t *Table) reconcile(desired map[route]bool) error {
 	}
 	var errs []error
 	for _, r := range added {
-		// A route that is just as ours would be is ours: a process that could not write its journal has left it.
+		// A route equal to ours is ours: a process that could not write its journal has left it.
 		if err := r.add(); err != nil && !(errors.Is(err, ErrRouteExists) && r.exists()) {
 			errs = append(errs, err)
 			continue
@@ -159,7 +159,7 @@ func (t *Table) RemoveAll() error {
 	return t.reconcile(nil)
 }
 
-// Clean removes the routes that a process has left which is gone, by its journal.
+// Clean removes the routes in the journal of a process that has ended.
 func Clean(journal string) error {
 	t, err := Open(journal, nil)
 	if err != nil {
@@ -168,8 +168,8 @@ func Clean(journal string) error {
 	return t.RemoveAll()
 }
 
-// checkUnused refuses a table that rules route packets by: a route of ours would swallow them. In the main one,
-// packets to an address of this host never come to it, for the kernel asks the table local first.
+// checkUnused refuses a table that an ip rule refers to, because our blackhole routes would drop packets. The main
+// table is allowed: packets to an address of this host match the table local before it.
 func checkUnused(number uint32) error {
 	if number == unix.RT_TABLE_MAIN {
 		return nil
@@ -187,8 +187,8 @@ func checkUnused(number uint32) error {
 	return nil
 }
 
-// netlinkRoute is the route as the kernel has it. It is of the type blackhole: it needs no interface and no gateway,
-// which could go.
+// netlinkRoute returns the route for netlink. Its type is blackhole, which needs no interface and no gateway, either of
+// which could disappear.
 func (r route) netlinkRoute() *netlink.Route {
 	bits := r.VIP.BitLen()
 	return &netlink.Route{Table: int(r.Table), Protocol: lb.RouteProtocol, Priority: r.Metric, Type: unix.RTN_BLACKHOLE,

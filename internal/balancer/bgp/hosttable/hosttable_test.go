@@ -196,10 +196,10 @@ func TestConsulted(t *testing.T) {
 	})
 }
 
-// TestUnwritableJournal: VIPs are announced and withdrawn though the journal cannot be written, by each trouble of a
+// TestUnwritableJournal: VIPs are announced and withdrawn though the journal cannot be written, by each fault of a
 // file system, and the next process takes over the routes that are there.
 func TestUnwritableJournal(t *testing.T) {
-	for _, trouble := range testdisk.Troubles {
+	for _, fault := range testdisk.Faults {
 		inNamespace(t, func(journal string) error {
 			disk := &testdisk.FileSystem{}
 			files := durable.New(durable.Options{FileSystem: disk})
@@ -210,30 +210,30 @@ func TestUnwritableJournal(t *testing.T) {
 			if err := table.SetAddresses(179, at(lb.RouteMetric, vip4)); err != nil {
 				return err
 			}
-			disk.Fail(&trouble, 0)
+			disk.Fail(&fault, 0)
 			if err := table.SetAddresses(179, at(lb.DrainedRouteMetric, both...)); err != nil {
-				return fmt.Errorf("%s: %w", trouble.Name, err)
+				return fmt.Errorf("%s: %w", fault.Name, err)
 			}
-			expect(t, trouble.Name, 179, "198.19.0.10 200", "2001:2::10 200")
+			expect(t, fault.Name, 179, "198.19.0.10 200", "2001:2::10 200")
 			if len(files.Faults()) != 1 {
-				t.Errorf("%s: faults are %v", trouble.Name, files.Faults())
+				t.Errorf("%s: faults are %v", fault.Name, files.Faults())
 			}
 			// The process is killed, and another one goes on.
 			if table, err = Open(journal, files); err != nil {
 				return err
 			}
 			if err := table.SetAddresses(179, at(lb.DrainedRouteMetric, both...)); err != nil {
-				return fmt.Errorf("%s, another process: %w", trouble.Name, err)
+				return fmt.Errorf("%s, another process: %w", fault.Name, err)
 			}
 			disk.Fail(nil, 0)
 			if _, err := table.Restore(); err != nil || len(files.Faults()) != 0 {
-				t.Errorf("%s is over: %v, faults %v", trouble.Name, err, files.Faults())
+				t.Errorf("%s is over: %v, faults %v", fault.Name, err, files.Faults())
 			}
 			err = table.RemoveAll()
 			// Routes that a process had journalled last, and then withdrew, leave no trace.
-			expect(t, trouble.Name+", cleared", 179)
+			expect(t, fault.Name+", cleared", 179)
 			if _, there := os.Stat(journal); !errors.Is(there, fs.ErrNotExist) {
-				t.Errorf("%s, cleared: %v", trouble.Name, there)
+				t.Errorf("%s, cleared: %v", fault.Name, there)
 			}
 			return err
 		})

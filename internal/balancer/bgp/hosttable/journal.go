@@ -23,7 +23,7 @@ const (
 	journalVersion = 1
 )
 
-// contents is the journal: the routes that are there, or about to be.
+// contents is the journal: the routes that are added, or about to be.
 type contents struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
@@ -31,7 +31,7 @@ type contents struct {
 	Routes []route `json:"routes"`
 }
 
-// journalFile is the file of routes that hold in a place.
+// journalFile is the file of routes, which are valid in one boot and network namespace.
 type journalFile struct {
 	path    string
 	place   journal.Place
@@ -86,8 +86,8 @@ func decode(data []byte) (contents, error) {
 	return c, nil
 }
 
-// write replaces the journal; without routes there is none. A file system that cannot be written to keeps no route
-// from being made: it is a fault of files, which write it again.
+// write replaces the journal; without routes there is none. A file that cannot be written does not prevent a route:
+// files report the fault, and write the file again.
 func (j journalFile) write(routes []route) error {
 	if len(routes) == 0 {
 		if err := j.content.Save(nil); err != nil && !durable.Unwritable(err) {

@@ -22,7 +22,7 @@ const (
 	globalTable  = "global"
 	// gracefulShutdown marks a route that is about to go (RFC 8326 section 3).
 	gracefulShutdown = "65535:0"
-	// minPreference is the least that GoBGP sends: it takes 0, which RFC 8326 has, for none.
+	// minPreference is the lowest preference that GoBGP sends: it takes 0, which RFC 8326 recommends, for none.
 	minPreference = 1
 	// defaultPreference is the local preference of routes within an AS that are given none.
 	defaultPreference = 100
@@ -30,7 +30,7 @@ const (
 	backupPrepend = 3
 )
 
-// attributes are all that routes have of one peer.
+// attributes are the inputs of the export policy of one peer.
 type attributes struct {
 	Address     netip.Addr
 	ASN, Own    uint32
@@ -81,7 +81,7 @@ func (s *Speaker) setAttributes(desired bgp.Desired) error {
 		}
 	}
 	request.DefinedSets = append(request.DefinedSets, poolSets(desired)...)
-	// To GoBGP, routes announced here are imported, too.
+	// GoBGP applies its import policy also to routes announced here.
 	own := &api.Policy{Name: importPolicy,
 		Statements: []*api.Statement{{Name: "own",
 			Conditions: &api.Conditions{RouteType: api.Conditions_ROUTE_TYPE_LOCAL},
@@ -111,7 +111,7 @@ const (
 	classBackup = "-backup"
 )
 
-// routeClass is a class of routes with attributes of their own; name is empty for all the rest.
+// routeClass is a class of routes with attributes of their own; name is empty for all other routes.
 type routeClass struct {
 	name       string
 	addresses  []netip.Addr

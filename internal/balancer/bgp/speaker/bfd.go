@@ -16,8 +16,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// setBFDPeers has BFD watch the paths to these peers. Where it cannot, BGP goes on without it, and the peers'
-// states say why.
+// setBFDPeers starts BFD sessions with these peers. Where that fails, BGP goes on without BFD, and the peer's state
+// says why.
 func (s *Speaker) setBFDPeers(peers []lb.BGPPeer) {
 	var watched []bfd.Peer
 	for _, p := range peers {
@@ -43,10 +43,10 @@ func (s *Speaker) handleBFDChange(peer netip.Addr, change bfd.Change, status bfd
 	s.notifyChanged()
 }
 
-// dropConnection ends the connection with a peer as if it had broken. All that GoBGP's API has for that tells the
-// router more: a Cease has a router drop the routes that it would keep over a restart, although only its BFD may
-// have ended (RFC 5882 section 4.3.2), and messages that GoBGP cannot send before the session ends by itself, it
-// sends in the next one. So this finds the connection among those of the process.
+// dropConnection ends the connection with a peer as if it had broken. GoBGP's API can only send a Cease, on which a
+// router drops the routes that it would keep over a restart, although only its BFD may have ended (RFC 5882 section
+// 4.3.2); and GoBGP sends in the next session the messages that it could not send in this one. So dropConnection finds
+// the connection among the process's descriptors.
 func (s *Speaker) dropConnection(peer netip.Addr) error {
 	s.mu.Lock()
 	port := s.peers[peer.String()].Port
@@ -64,8 +64,8 @@ func (s *Speaker) dropConnection(peer netip.Addr) error {
 	return errors.Join(errs...)
 }
 
-// shutdownIfConnectedTo ends a connection to an address. It looks at a descriptor of its own of the socket, because the
-// number may be another's meanwhile.
+// shutdownIfConnectedTo ends a connection to an address. It duplicates the descriptor first, because the number may be
+// reused meanwhile.
 func shutdownIfConnectedTo(number int, peer netip.AddrPort) error {
 	fd, err := unix.FcntlInt(uintptr(number), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -87,7 +87,7 @@ func shutdownIfConnectedTo(number int, peer netip.AddrPort) error {
 	case *unix.SockaddrInet6:
 		to = netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port))
 	}
-	// Of a link-local address the zone is not compared: a router that has it on two links loses both sessions.
+	// The zone of a link-local address is not compared: a router with one address on two links loses both sessions.
 	if to != netip.AddrPortFrom(peer.Addr().WithZone(""), peer.Port()) {
 		return nil
 	}

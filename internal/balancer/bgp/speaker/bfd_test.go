@@ -210,7 +210,8 @@ func sendFromOthers(t *testing.T, r *bird, p *process) {
 	})
 	after := p.bfdOf(t)
 	// Where the machine stalled, the session has fallen, and some of the router's last packets were refused, too.
-	if stray := after.Refused - before.Refused - 150; stray > 0 && (after.Ups == before.Ups || stray > 1000) {
+	if unexpected := after.Refused - before.Refused - 150; unexpected > 0 &&
+		(after.Ups == before.Ups || unexpected > 1000) {
 		t.Errorf("%d packets were refused, and 150 were to be: the kernel drops the others",
 			after.Refused-before.Refused)
 	}

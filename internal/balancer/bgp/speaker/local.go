@@ -73,7 +73,7 @@ func (s *Speaker) openTable() (err error) {
 	return nil
 }
 
-// clearTable takes all VIPs out of tables, those of the previous process, too. mu is held.
+// clearTable removes all VIPs from tables, also those that the previous process added. mu is held.
 func (s *Speaker) clearTable() error {
 	if s.table == nil {
 		if _, err := os.Stat(s.journal); errors.Is(err, fs.ErrNotExist) {

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// restartTime is how long routers keep routes of a speaker that they have lost, in seconds: it is to
-	// restart within that. Those of a machine that has died stay for as long, too.
+	// restartTime is how long routers keep the routes of a lost speaker, in seconds: it must restart within that. The
+	// routes of a dead machine stay for as long, too.
 	restartTime = 10
-	// deferral is how long a speaker that has restarted waits at most for its peers' routes, in seconds, before it
-	// announces: none of these is of use to it.
+	// deferral bounds the wait of a restarted speaker for its peers' routes, in seconds, before it announces: it uses
+	// none of them.
 	deferral = 3
 	// connectRetry and idleHold are how long the speaker waits before it tries again, in seconds.
 	connectRetry, idleHold = 3, 3
@@ -32,7 +32,7 @@ const (
 	maxPassword = 80
 )
 
-// readPasswords puts the passwords that are in files in place.
+// readPasswords reads the passwords that are in files.
 func readPasswords(desired *lb.BGP) error {
 	for i := range desired.Peers {
 		p := &desired.Peers[i]
@@ -60,7 +60,7 @@ func sessionSettings(p lb.BGPPeer) lb.BGPPeer {
 	return p
 }
 
-// reconcilePeers has GoBGP peer with these routers and no others. Sessions with peers that are as they were go on.
+// reconcilePeers makes these routers GoBGP's only peers. Sessions with unchanged peers go on.
 func (s *Speaker) reconcilePeers(peers []lb.BGPPeer) error {
 	desired := make(map[string]lb.BGPPeer, len(peers))
 	for _, p := range peers {
@@ -95,7 +95,7 @@ func (s *Speaker) removePeer(name string, forget bool) error {
 	return nil
 }
 
-// addPeer opens a session with a peer, as soon as that answers.
+// addPeer adds a peer, with which GoBGP opens a session as soon as it answers.
 func (s *Speaker) addPeer(p lb.BGPPeer) error {
 	s.stateMu.Lock()
 	if s.peerStates[p.Name()] == nil {

@@ -33,8 +33,7 @@ func New(log *slog.Logger, restarting bool, journal string) *Speaker {
 	return s
 }
 
-// Apply brings the speaker to another desired state: first the routes, then the peers, so that a new peer gets all
-// of it at once.
+// Apply applies another desired state: first the routes, then the peers, so that a new peer gets all routes at once.
 func (s *Speaker) Apply(desired bgp.Desired) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,9 +107,8 @@ func (s *Speaker) WithdrawAll() {
 	s.notifyChanged()
 }
 
-// Shutdown ends all sessions: by Stop, routes are withdrawn and peers notified first; by Restart, the process's end
-// closes the connections, and routers that agreed to that keep the routes. Either way, BFD says to them that it
-// ends as is meant.
+// Shutdown ends all sessions: by Stop, routes are withdrawn and peers notified first; by Restart, the end of the
+// process closes the connections, and routers with graceful restart keep the routes. Either way, BFD sends AdminDown.
 func (s *Speaker) Shutdown(how bgp.ShutdownMode) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +123,7 @@ func (s *Speaker) Shutdown(how bgp.ShutdownMode) {
 	s.bfd.Stop()
 }
 
-// withdraw takes all VIPs back, by whom they are announced. mu is held.
+// withdraw withdraws all VIPs, from GoBGP's peers or from the host's table. mu is held.
 func (s *Speaker) withdraw() error {
 	err := s.clearTable()
 	if s.gobgp != nil {

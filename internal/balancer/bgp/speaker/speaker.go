@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package speaker announces routes to BGP routers by GoBGP. It announces only: whatever routers send is
-// refused, and counted.
+// Package speaker announces routes to BGP routers by GoBGP. Routes that routers send are refused, and counted.
 package speaker
 
 import (
@@ -31,24 +30,24 @@ import (
 // Speaker speaks to the routers of one balancer.
 type Speaker struct {
 	log *slog.Logger
-	// restarting: a speaker before this one has left its routes with the routers.
+	// restarting: routers may still have the routes of the previous speaker.
 	restarting bool
 	gobgpLog   *gobgpLog
 	bfd        *bfd.Engine
 
 	// mu orders changes of the desired state.
 	mu sync.Mutex
-	// gobgp is nil before anything is wanted.
+	// gobgp is nil before the first desired state.
 	gobgp   *server.BgpServer
 	close   context.CancelFunc
 	desired bgp.Desired
-	// peers are GoBGP's peers, as they were given to it.
+	// peers are the peers added to GoBGP.
 	peers map[string]lb.BGPPeer
 	vips  map[netip.Addr]bool
-	// paused are peers that sent too much, until when.
+	// paused are the peers that sent too many routes, with the end of each pause.
 	paused map[string]time.Time
-	// table has the VIPs where a daemon of this host speaks to the routers, as journal says; watch ends the goroutine
-	// that looks after it. Both are nil otherwise.
+	// table has the VIPs if a daemon of this host speaks to the routers, with its journal in the file journal; watch
+	// ends the goroutine that restores its routes. Both are nil otherwise.
 	journal string
 	files   *durable.Files
 	table   *hosttable.Table
@@ -62,7 +61,7 @@ type Speaker struct {
 	changed    chan struct{}
 }
 
-// announce has GoBGP's table hold these addresses and no others. Its peers are sent each difference.
+// announce makes these addresses the only ones in GoBGP's table. GoBGP sends its peers each difference.
 func (s *Speaker) announce(vips []netip.Addr) error {
 	desired := make(map[netip.Addr]bool, len(vips))
 	var added, gone []*apiutil.Path
@@ -91,7 +90,7 @@ func (s *Speaker) announce(vips []netip.Addr) error {
 	return nil
 }
 
-// route is a VIP's, whose next hop is the address of each session unless the policy has another.
+// route returns the path of a VIP, whose next hop is the local address of each session unless the policy sets another.
 func route(vip netip.Addr) *apiutil.Path {
 	prefix, _ := gobgp.NewIPAddrPrefix(netip.PrefixFrom(vip, vip.BitLen()))
 	attributes := []gobgp.PathAttributeInterface{gobgp.NewPathAttributeOrigin(gobgp.BGP_ORIGIN_ATTR_TYPE_IGP)}
@@ -128,7 +127,7 @@ func compareNames(a, b string) int {
 	return x.Compare(y)
 }
 
-// Changed is closed when the state may be another.
+// Changed returns a channel that is closed when the state may have changed.
 func (s *Speaker) Changed() <-chan struct{} {
 	s.stateMu.Lock()
 	defer s.stateMu.Unlock()
@@ -148,7 +147,7 @@ func (s *Speaker) notifyChangedLocked() {
 	s.changed = make(chan struct{})
 }
 
-// stop ends all sessions, and says so to the peers.
+// stop ends all sessions, and notifies the peers.
 func (s *Speaker) stop() {
 	s.close()
 	if err := s.gobgp.StopBgp(context.Background(), &api.StopBgpRequest{}); err != nil {
@@ -160,17 +159,16 @@ func (s *Speaker) stop() {
 	s.stateMu.Unlock()
 }
 
-// setAnnounced has the state say that these VIPs are announced.
+// setAnnounced records the announced VIPs in the state.
 func (s *Speaker) setAnnounced(vips []netip.Addr) {
 	s.stateMu.Lock()
 	s.announced = vips
 	s.stateMu.Unlock()
 }
 
-// gobgpLog is the handler of GoBGP's log, which says why a session is not established: its events are about
-// sessions only.
+// gobgpLog is the handler of GoBGP's log. The log says why a session is not established, which GoBGP's events do not.
 type gobgpLog struct {
 	speaker *Speaker
-	// peer is the one that a logger is of.
+	// peer is the address of the peer that the records are about.
 	peer string
 }

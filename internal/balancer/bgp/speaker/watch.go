@@ -24,7 +24,7 @@ const (
 	floodPause = time.Minute
 )
 
-// handlePeerEvent applies another state of a peer.
+// handlePeerEvent handles a change of a peer's state.
 func (s *Speaker) handlePeerEvent(event *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
 	if event.Type != apiutil.PEER_EVENT_STATE && event.Type != apiutil.PEER_EVENT_INIT {
 		return
@@ -51,7 +51,7 @@ func (s *Speaker) handlePeerEvent(event *apiutil.WatchEventMessage_PeerEvent, at
 	s.notifyChangedLocked()
 }
 
-// downReason says why a session ended, where the log has not said it better before.
+// downReason returns the reason for the end of a session, unless the log has given a better one before.
 func downReason(state apiutil.PeerState) string {
 	switch state.DisconnectReason {
 	case api.PeerState_DISCONNECT_REASON_HOLD_TIMER_EXPIRED:
@@ -115,8 +115,8 @@ func (s *Speaker) updateCounters(ctx context.Context, p *api.Peer) {
 	now := *known
 	now.Received, now.RouterID = received, p.State.GetRouterId()
 	now.HoldSeconds = float64(p.Timers.GetState().GetNegotiatedHoldTime())
-	// A router that has the capability keeps routes, even if it names no family: those that it names are the ones whose
-	// routes it keeps over a restart of its own (RFC 4724 section 3).
+	// A router that has the capability keeps our routes even if it names no family: it names the families of which it
+	// keeps forwarding over a restart of its own (RFC 4724 section 3).
 	now.Restarts = s.peers[name].GracefulRestart && slices.ContainsFunc(p.State.GetRemoteCap(),
 		func(c *api.Capability) bool { return c.GetGracefulRestart() != nil })
 	if now != *known {
@@ -154,13 +154,13 @@ func (s *Speaker) setDownReason(name, reason string) {
 	}
 }
 
-// Enabled takes all records: a useless one costs a comparison.
+// Enabled accepts all records: a useless one costs a comparison.
 func (h *gobgpLog) Enabled(context.Context, slog.Level) bool { return true }
 
 // WithGroup is not used by GoBGP.
 func (h *gobgpLog) WithGroup(string) slog.Handler { return h }
 
-// WithAttrs finds the peer.
+// WithAttrs notes the peer that the records are about.
 func (h *gobgpLog) WithAttrs(attrs []slog.Attr) slog.Handler {
 	next := *h
 	for _, a := range attrs {
@@ -171,7 +171,7 @@ func (h *gobgpLog) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &next
 }
 
-// Handle takes up a line.
+// Handle notes the reason that a record gives for the end of a session.
 func (h *gobgpLog) Handle(_ context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelError {
 		h.speaker.log.Error("GoBGP: " + r.Message)
@@ -200,7 +200,7 @@ func (h *gobgpLog) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// describeNotification names the error of one (RFC 4271 section 4.5, RFC 4486).
+// describeNotification names the error of a NOTIFICATION (RFC 4271 section 4.5, RFC 4486).
 func describeNotification(r slog.Record) string {
 	var code, subcode int64
 	r.Attrs(func(a slog.Attr) bool {
@@ -240,8 +240,8 @@ func logAttr(r slog.Record, key string) (text string) {
 	return text
 }
 
-// describeConnectError says why a router was not reached: a wrong password shows only as silence, for the kernel drops
-// packets that are not signed right (RFC 2385 section 4.1).
+// describeConnectError says why a router was not reached: with a wrong password, connecting times out, because the
+// kernel drops segments with a wrong digest (RFC 2385 section 4.1).
 func describeConnectError(text string) string {
 	switch {
 	case strings.Contains(text, "timeout"):
@@ -252,5 +252,5 @@ func describeConnectError(text string) string {
 	return "cannot be connected to: " + text
 }
 
-// lostByBFD begins the reason of a session that was ended for BFD's sake.
+// lostByBFD begins the reason for the end of a session that BFD has ended.
 const lostByBFD = "BFD has lost it"

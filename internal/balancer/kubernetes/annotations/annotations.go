@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package annotations reads the settings that the annotations of a Kubernetes Service ask for. It knows nothing of the
-// cluster: kubernetes/model decides whether they can be had.
+// Package annotations parses the settings in the annotations of a Kubernetes Service. It does not depend on the
+// cluster: kubernetes/model decides whether they can be granted.
 package annotations
 
 import (
@@ -35,7 +35,7 @@ const (
 // maxValue bounds the value of an annotation, in bytes. Kubernetes allows 256 KiB for all of an object.
 const maxValue = 1024
 
-// maxAddresses bounds the addresses that can be asked for: one of each family.
+// maxAddresses bounds the requested addresses: one of each family.
 const maxAddresses = 2
 
 // Target is the kind of hosts to which the balancer sends a Service's packets.
@@ -54,8 +54,8 @@ type CheckKind string
 
 // The kinds of checks.
 const (
-	// CheckAuto asks healthCheckNodePort where the Service has one, and otherwise opens a connection to the NodePort,
-	// or to the pod.
+	// CheckAuto requests healthCheckNodePort if the Service has one, and otherwise opens a connection to the NodePort
+	// or the pod.
 	CheckAuto CheckKind = "auto"
 	// CheckNone makes no check: readiness is that of Kubernetes.
 	CheckNone CheckKind = "none"
@@ -67,7 +67,7 @@ const (
 	CheckICMP CheckKind = "icmp"
 )
 
-// Settings are the settings that a Service asks for. The zero value of each field stands for the cluster's default.
+// Settings are the settings that a Service requests. The zero value of each field is the cluster's default.
 type Settings struct {
 	// Addresses are of different families.
 	Addresses []netip.Addr
@@ -95,11 +95,11 @@ func (p Problem) String() string { return p.Field + ": " + p.Message }
 // Field returns the path of an annotation.
 func Field(name string) string { return "metadata.annotations[" + name + "]" }
 
-// Modes are the modes that a Service can have. In mode dscp each node would have to know which code point stands for
-// which VIP, and mode proxy has settings that a Service cannot express.
+// Modes are the modes that a Service can have. Mode dscp would need a configuration of code points on each node, and
+// mode proxy has settings that a Service cannot express.
 var Modes = []lb.Mode{lb.L2DSR, lb.IPIP, lb.GUE, lb.NAT, lb.FullNAT}
 
-// schedulers are those that need no more than a Service has: it has no order of backends.
+// schedulers are those that need no order of backends, which a Service lacks.
 var schedulers = slices.DeleteFunc(slices.Clone(lb.Schedulers), func(s lb.Scheduler) bool { return s == lb.Failover })
 
 // parsers take the value of an annotation into Settings; they return the fault of it, "" if there is none.
@@ -131,8 +131,8 @@ func Names() []string {
 	return names
 }
 
-// Parse reads the annotations of an object, of which those of other prefixes are left alone. The problems are in the
-// order of the names; a field of Wishes whose annotation has one is zero.
+// Parse parses the annotations of an object with our prefix. The problems are in the order of the names; a field of
+// Settings whose annotation has one is zero.
 func Parse(annotations map[string]string) (Settings, []Problem) {
 	var names []string
 	for name := range annotations {

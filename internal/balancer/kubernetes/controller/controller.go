@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controller keeps a balancer and the status of a cluster's Services as the cluster has them.
+// Package controller synchronises a balancer with a cluster's Services, and writes their status.
 package controller
 
 import (
@@ -28,10 +28,10 @@ import (
 )
 
 const (
-	// debounce is how long changes are gathered: a rollout makes many of them at once.
+	// debounce is the time for which changes are collected: a rollout makes many at once.
 	debounce = 50 * time.Millisecond
-	// retryAfter is how long after a failure a balancer or an API server is tried again, and how often the balancer is
-	// asked whether it still has the services that it was handed.
+	// retryAfter is the time until a failed request to a balancer or an API server is repeated, and the interval of
+	// checks of whether the balancer still has the pushed services.
 	retryAfter = 5 * time.Second
 )
 
@@ -43,60 +43,59 @@ type Options struct {
 	Client   kubernetes.Interface
 	Watcher  *watch.Watcher
 	Settings model.Settings
-	// Gateways is how Gateways are served; nil: they are not.
+	// Gateways are the settings for Gateways; nil: none are served.
 	Gateways *gateway.Settings
-	// Pools returns the pools of a file, and an error where they cannot be read; nil where a ConfigMap has them.
+	// Pools returns the pools of a file, or an error if they cannot be read; nil: a ConfigMap has them.
 	Pools  func() ([]pools.Pool, error)
 	Pusher *push.Pusher
 	// Generation returns the generation of a source that the balancer has.
 	Generation func(ctx context.Context, source string) (uint64, error)
-	// Unreached returns the backends of services that the balancer has no route to; others may be among them.
+	// Unreached returns the backends of services that the balancer has no route to, possibly among others.
 	Unreached func(ctx context.Context) ([]ops.ServiceBackend, error)
-	// Rights returns the rights that the account lacks; nil: they are not asked for.
+	// Rights returns the rights that the account lacks; nil: they are not checked.
 	Rights func(ctx context.Context) ([]rights.Right, error)
-	// Report sends the balancer the age of the source, and its faults; nil: it is not told. Follows names the cluster
-	// that the source is kept in step with.
+	// Report sends the balancer the age of the source, and its problems; nil: no reports. Follows names the cluster.
 	Report  func(ctx context.Context, source string, report ops.FeedReport) error
 	Follows string
-	// Recorder makes Events that are about no Service; nil: there are none.
+	// Recorder records Events that are not about a Service; nil: none are.
 	Recorder status.Recorder
 	Writer   *status.Writer
 	Lease    status.Lease
 	Log      *slog.Logger
 }
 
-// Controller brings a cluster's services to a balancer, and their results to the cluster.
+// Controller pushes a cluster's services to a balancer, and writes the results to the cluster.
 type Controller struct {
 	opt Options
-	// Only the loop of pictures has these.
+	// Only the loop of run uses the fields below.
 	result model.Result
-	// plan is the plan of Gateways, nil where they are not served; services are those of Services and Gateways.
+	// plan is the plan of Gateways, nil if they are not served; services are those of Services and Gateways.
 	plan     *gateway.Plan
 	services []lb.Service
 	pushed   bool
-	// lastReport is the last report to the balancer, and reportedAt its time; announced are the troubles that an Event
+	// lastReport is the last report to the balancer, and reportedAt its time; announced are the problems that an Event
 	// was made of, and waiting has the Services without an address, since when.
 	lastReport ops.FeedReport
 	reportedAt time.Time
-	announced  map[troubleKey]ops.FeedTrouble
+	announced  map[problemKey]ops.FeedProblem
 	waiting    map[types.UID]time.Time
 	// expired counts the watches of each kind that have expired.
 	expired map[watch.Kind]int
 	started time.Time
-	// wentBack is when the cluster was last said to have gone back in time.
+	// wentBack is the time of the last reported rollback of the cluster.
 	wentBack time.Time
 	mu       sync.Mutex
-	// latest are the verdicts that the statuses are to be written of.
+	// latest are the verdicts from which the statuses are written.
 	latest   map[string]model.Verdict
 	gateways gateway.Report
 	health   Health
 	refused  map[string]string
 	write    chan struct{}
-	// unreached are the reasons for which packets never reach backends, by the name of their service, of which
-	// reachChanged signals changes.
+	// unreached are the reasons for which packets do not reach backends, by the name of their service; reachChanged
+	// signals changes.
 	unreached    map[string]string
 	reachChanged chan struct{}
-	// handedOver is closed when the balancer has taken the services for the first time.
+	// handedOver is closed when the balancer has accepted the services for the first time.
 	handedOver chan struct{}
 }
 
@@ -146,11 +145,11 @@ func (c *Controller) run(ctx context.Context) {
 	}
 }
 
-// reconcile builds the services, and pushes them where they have changed, or where the balancer does not have them.
+// reconcile builds the services, and pushes them if they have changed, or if the balancer lacks them.
 func (c *Controller) reconcile(ctx context.Context) {
 	c.reportWatches()
 	if !c.opt.Watcher.Synced() {
-		return // there is no picture yet, and the balancer's services are the best that is known
+		return // not synced yet: the balancer's present services stay
 	}
 	c.readPools()
 	services := c.build()
@@ -162,7 +161,7 @@ func (c *Controller) reconcile(ctx context.Context) {
 	c.publish()
 }
 
-// retryRefused reports whether refused services are to be tried again: the balancer's file may be another by now.
+// retryRefused reports whether refused services are to be tried again, because the balancer's file may have changed.
 func (c *Controller) retryRefused() bool {
 	return len(c.refused) > 0 && time.Since(c.Health().Pushed) > reachInterval
 }
@@ -175,7 +174,7 @@ func (c *Controller) pushAll(ctx context.Context) {
 		if ctx.Err() == nil {
 			c.opt.Log.Error("the balancer did not take the services, and goes on with those it has", "err", err)
 		}
-		c.updateHealth(func(h *Health) { h.Balancer = continueTrouble(h.Balancer, err.Error()) })
+		c.updateHealth(func(h *Health) { h.Balancer = continueProblem(h.Balancer, err.Error()) })
 		return
 	}
 	select {
@@ -193,7 +192,7 @@ func (c *Controller) pushAll(ctx context.Context) {
 	c.mu.Unlock()
 	changed := c.Health().Generation != result.Generation
 	c.updateHealth(func(h *Health) {
-		h.Balancer, h.Generation, h.Pushed, h.Services = Trouble{}, result.Generation, time.Now(), len(c.services)
+		h.Balancer, h.Generation, h.Pushed, h.Services = Problem{}, result.Generation, time.Now(), len(c.services)
 		h.Refused = result.Refused
 	})
 	if changed {
@@ -202,32 +201,31 @@ func (c *Controller) pushAll(ctx context.Context) {
 	}
 }
 
-// isPushed reports whether the balancer has the services that the last hand-over brought: an operator may have put
-// others into the source.
+// isPushed reports whether the balancer has the services of the last push: an operator may have changed the source.
 func (c *Controller) isPushed(ctx context.Context) bool {
 	generation, err := c.opt.Generation(ctx, c.opt.Pusher.Source)
 	if err != nil {
-		c.updateHealth(func(h *Health) { h.Balancer = continueTrouble(h.Balancer, err.Error()) })
-		return true // it cannot be handed anything now
+		c.updateHealth(func(h *Health) { h.Balancer = continueProblem(h.Balancer, err.Error()) })
+		return true // the balancer does not answer: nothing can be pushed
 	}
-	c.updateHealth(func(h *Health) { h.Balancer = Trouble{} })
+	c.updateHealth(func(h *Health) { h.Balancer = Problem{} })
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return generation == c.health.Generation
 }
 
-// readPools reads the pools again. Where they cannot be read, those before stay.
+// readPools reads the pools again. If they cannot be read, the previous ones stay.
 func (c *Controller) readPools() {
 	read, err := c.currentPools()
 	if err != nil {
 		if before := c.Health().Pools.Problem; before != err.Error() {
 			c.opt.Log.Error("the pools cannot be read, and those before stay", "err", err)
 		}
-		c.updateHealth(func(h *Health) { h.Pools = continueTrouble(h.Pools, err.Error()) })
+		c.updateHealth(func(h *Health) { h.Pools = continueProblem(h.Pools, err.Error()) })
 		return
 	}
 	c.opt.Settings.Pools = read
-	c.updateHealth(func(h *Health) { h.Pools = Trouble{} })
+	c.updateHealth(func(h *Health) { h.Pools = Problem{} })
 }
 
 // poolsKey is the key of a ConfigMap that has the pools.
@@ -248,7 +246,7 @@ func (c *Controller) currentPools() ([]pools.Pool, error) {
 	return pools.Parse(m.Namespace+"/"+m.Name, []byte(text))
 }
 
-// publish hands the verdicts to who writes the status.
+// publish passes the verdicts to the loop that writes the status.
 func (c *Controller) publish() {
 	c.mu.Lock()
 	verdicts := make(map[string]model.Verdict, len(c.result.Verdicts))
@@ -304,9 +302,9 @@ func (c *Controller) writeStatus(ctx context.Context) {
 		failed = err != nil
 		if err != nil && ctx.Err() == nil {
 			c.opt.Log.Error("status cannot be written", "err", err)
-			c.updateHealth(func(h *Health) { h.Status = continueTrouble(h.Status, err.Error()) })
+			c.updateHealth(func(h *Health) { h.Status = continueProblem(h.Status, err.Error()) })
 			continue
 		}
-		c.updateHealth(func(h *Health) { h.Status = Trouble{} })
+		c.updateHealth(func(h *Health) { h.Status = Problem{} })
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// build makes a picture of the cluster, and returns the services of it, in the order of their names.
+// build takes a snapshot of the cluster, and returns its services in the order of their names.
 func (c *Controller) build() []lb.Service {
 	cluster := c.opt.Watcher.Cluster()
 	if c.opt.Gateways == nil {
@@ -34,7 +34,7 @@ func (c *Controller) build() []lb.Service {
 	return services
 }
 
-// pushServices hands the services over, with the certificates that they name.
+// pushServices pushes the services, with the certificates that they name.
 func (c *Controller) pushServices(ctx context.Context) (push.Result, error) {
 	if c.plan == nil || c.opt.Gateways.Certificates == "" {
 		return c.opt.Pusher.Push(ctx, c.services)
@@ -85,7 +85,7 @@ func replaceFile(path string, text []byte) error {
 	return os.Rename(file.Name(), path)
 }
 
-// removeCertificates removes the files of certificates that no listener has any more. A file that cannot be removed is
+// removeCertificates removes the files of certificates that no listener uses any more. A file that cannot be removed is
 // tried again at the next change.
 func (c *Controller) removeCertificates() {
 	paths, _ := filepath.Glob(filepath.Join(c.opt.Gateways.Certificates, "*_*.pem"))
@@ -98,7 +98,7 @@ func (c *Controller) removeCertificates() {
 	}
 }
 
-// pending returns why the balancer does not have a service; empty: it does. The lock is held.
+// pending returns the reason for which the balancer does not have a service; empty: it has. The lock is held.
 func (c *Controller) pending(service string) string {
 	if why, refused := c.refused[service]; refused {
 		return why

@@ -16,14 +16,14 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// Trouble is a fault, and when it began; zero: there is none.
-type Trouble struct {
+// Problem is a fault, and when it began; zero: there is none.
+type Problem struct {
 	Since   time.Time `json:"since,omitzero"`
 	Problem string    `json:"problem,omitempty"`
 }
 
-// continueTrouble returns a trouble that goes on, or begins now.
-func continueTrouble(before Trouble, problem string) Trouble {
+// continueProblem returns a problem that goes on, or begins now.
+func continueProblem(before Problem, problem string) Problem {
 	if before.Problem == "" {
 		before.Since = time.Now()
 	}
@@ -31,40 +31,40 @@ func continueTrouble(before Trouble, problem string) Trouble {
 	return before
 }
 
-// Health is how a controller fares.
+// Health is the state of a controller.
 type Health struct {
-	// Synced: there is a picture of the cluster. Watches has the kinds of objects that the API server does not answer
-	// for: the picture of them is as old as that.
+	// Synced: all objects of the cluster were listed once. Watches has the kinds of objects that the API server does
+	// not list: those are known as of the problem's time.
 	Synced  bool                   `json:"synced"`
-	Watches map[watch.Kind]Trouble `json:"stale,omitempty"`
+	Watches map[watch.Kind]Problem `json:"stale,omitempty"`
 	// Missing are the kinds of the Gateway API that the cluster does not have.
 	Missing []watch.Kind `json:"missing,omitempty"`
-	// Rights are the rights that the account lacks, and Kept the Services and Gateways that are balanced although they
-	// vanished, when the cluster went back in time.
+	// Rights are the rights that the account lacks, and Kept the Services and Gateways that are still served although
+	// they vanished in a rollback of the cluster.
 	Rights []string `json:"missing_rights,omitempty"`
 	Kept   []string `json:"kept,omitempty"`
 	// Pools, Balancer and Status are the faults of reading the pools, of handing services to the balancer, and of
 	// writing the status.
-	Pools    Trouble `json:"pools,omitzero"`
-	Balancer Trouble `json:"balancer,omitzero"`
-	Status   Trouble `json:"status,omitzero"`
+	Pools    Problem `json:"pools,omitzero"`
+	Balancer Problem `json:"balancer,omitzero"`
+	Status   Problem `json:"status,omitzero"`
 	// Leader is the holder of the Lease, which writes the status; Leading: it is this one.
 	Leader  string `json:"leader"`
 	Leading bool   `json:"leading"`
-	// Generation is that of the source of configuration, Pushed when the balancer took it, Services how many services
-	// it has, and Refused the balancer's reasons against those that it did not take.
+	// Generation is that of the source of configuration, Pushed the time of the last push, Services the number of its
+	// services, and Refused the balancer's reasons for refusing others.
 	Generation uint64            `json:"generation"`
 	Pushed     time.Time         `json:"pushed,omitzero"`
 	Services   int               `json:"services"`
 	Refused    map[string]string `json:"refused,omitempty"`
 }
 
-// Ready reports whether the balancer has a picture that is not old.
+// Ready reports whether the balancer has the cluster's present services.
 func (h Health) Ready() bool {
-	return h.Synced && len(h.Watches) == 0 && h.Balancer == Trouble{} && !h.Pushed.IsZero()
+	return h.Synced && len(h.Watches) == 0 && h.Balancer == Problem{} && !h.Pushed.IsZero()
 }
 
-// Health returns how the controller fares now.
+// Health returns the controller's present state.
 func (c *Controller) Health() Health {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,9 +80,9 @@ func (c *Controller) updateHealth(change func(*Health)) {
 	change(&c.health)
 }
 
-// reportWatches logs which kinds begin and cease to be stale.
+// reportWatches logs the kinds that become stale, and that no longer are.
 func (c *Controller) reportWatches() {
-	before, now := c.Health().Watches, map[watch.Kind]Trouble{}
+	before, now := c.Health().Watches, map[watch.Kind]Problem{}
 	for kind, state := range c.opt.Watcher.States() {
 		if state.Expired > c.expired[kind] {
 			c.expired[kind] = state.Expired
@@ -97,7 +97,7 @@ func (c *Controller) reportWatches() {
 			}
 			continue
 		}
-		now[kind] = Trouble{state.Since, state.Problem}
+		now[kind] = Problem{state.Since, state.Problem}
 		if _, known := before[kind]; !known {
 			c.opt.Log.Warn("the API server does not say what there is: what was known last goes on", "kind",
 				string(kind), "err", state.Problem)
@@ -116,7 +116,7 @@ func (c *Controller) reportWatches() {
 	c.updateHealth(func(h *Health) { h.Watches, h.Synced, h.Missing, h.Kept = now, synced, missing, kept })
 }
 
-// reportRollback says that the cluster went back in time, once for each time.
+// reportRollback logs each rollback of the cluster once.
 func (c *Controller) reportRollback() {
 	at := c.opt.Watcher.RolledBack()
 	if at.IsZero() || at.Equal(c.wentBack) {
@@ -126,11 +126,10 @@ func (c *Controller) reportRollback() {
 	const text = "the cluster went back to an older state, as when a backup of etcd is restored: all objects are listed " +
 		"anew, and Services and Gateways that vanished stay balanced until jeoul-kubernetes is restarted, or they are made again"
 	c.opt.Log.Warn(text)
-	c.recordEvent(corev1.EventTypeWarning, reasonOf(ops.TroubleKept), text)
+	c.recordEvent(corev1.EventTypeWarning, reasonOf(ops.ProblemKept), text)
 }
 
-// Handler answers /healthz (the process runs), /readyz (the balancer has a picture that is not old; otherwise 503),
-// both with the Health as JSON.
+// Handler serves /healthz (the process runs) and /readyz (503 unless Ready), both with the Health as JSON.
 func (c *Controller) Handler() http.Handler {
 	mux := http.NewServeMux()
 	answer := func(ready bool) http.HandlerFunc {
@@ -140,7 +139,7 @@ func (c *Controller) Handler() http.Handler {
 			if ready && !h.Ready() {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}
-			// A client that hangs up is no error of ours.
+			// A client that hangs up is no error.
 			_ = json.NewEncoder(w).Encode(h)
 		}
 	}

@@ -13,15 +13,15 @@ import (
 	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
-// reachInterval is how often the balancer is asked which backends it cannot reach: the answer may be long.
+// reachInterval is the interval of requests for the backends that the balancer cannot reach: the answer may be long.
 const reachInterval = 30 * time.Second
 
 // maxUnreached bounds the backends that a message names.
 const maxUnreached = 5
 
-// followUnreached asks the balancer again and again which backends have no route that their mode could use, such as
-// nodes that are no neighbours in mode l2dsr, from the first hand-over on. Of many backends, the answer takes its time,
-// and no hand-over waits for it. Where the balancer does not answer, its last answer stays.
+// followUnreached polls the balancer, from the first push on, for the backends without a route that their mode can use,
+// such as nodes that are no neighbours in mode l2dsr. With many backends the answer takes time, and pushes do not wait
+// for it. While the balancer does not answer, its last answer stays.
 func (c *Controller) followUnreached(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -29,7 +29,7 @@ func (c *Controller) followUnreached(ctx context.Context) {
 	case <-c.handedOver:
 	}
 	for {
-		if backends, err := c.opt.Unreached(ctx); err == nil { // isPushed says where it does not answer
+		if backends, err := c.opt.Unreached(ctx); err == nil { // isPushed reports a balancer that does not answer
 			found := unreachedOf(backends)
 			c.mu.Lock()
 			changed := !maps.Equal(found, c.unreached)
@@ -48,7 +48,7 @@ func (c *Controller) followUnreached(ctx context.Context) {
 	}
 }
 
-// unreachedOf says which backends cannot be reached, and why, by the name of their service.
+// unreachedOf names the unreachable backends and the reasons, by the name of their service.
 func unreachedOf(backends []ops.ServiceBackend) map[string]string {
 	texts, counts := map[string]string{}, map[string]int{}
 	for _, b := range backends {

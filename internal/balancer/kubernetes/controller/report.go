@@ -25,29 +25,29 @@ import (
 )
 
 const (
-	// rightsInterval is how often the account's rights are asked for.
+	// rightsInterval is the interval of checks of the account's rights.
 	rightsInterval = time.Minute
 	// reportTimeout bounds a report to the balancer, and a request for the rights.
 	reportTimeout = 5 * time.Second
-	// claimTimeout is how long a Service may have no address before it counts as unclaimed, and the Lease no holder.
+	// claimTimeout is the time after which a Service without an address counts as unclaimed, and after which a Lease
+	// without a holder is a problem.
 	claimTimeout = time.Minute
-	// maxNamed bounds the objects that are named of one kind of trouble, and maxText a text of it, in bytes.
+	// maxNamed bounds the objects named per kind of problem, and maxText the text of a problem, in bytes.
 	maxNamed = 6
 	maxText  = 600
 )
 
-// reasons are the reasons of Events of troubles; other kinds have TroubleOther's.
-var reasons = map[ops.TroubleKind]string{ops.TroubleUnreached: "APIServerUnreached", ops.TroubleRight: "RightMissing",
-	ops.TroubleUnclaimed: "ClassUnclaimed", ops.TroubleKept: "ClusterWentBack", ops.TroubleOther: "Trouble"}
+// reasons are the reasons of Events of problems; other kinds have ProblemOther's.
+var reasons = map[ops.ProblemKind]string{ops.ProblemUnreached: "APIServerUnreached", ops.ProblemRight: "RightMissing",
+	ops.ProblemUnclaimed: "ClassUnclaimed", ops.ProblemKept: "ClusterWentBack", ops.ProblemOther: "Trouble"}
 
-// troubleKey identifies a trouble, whose words may change while it lasts.
-type troubleKey struct {
-	kind ops.TroubleKind
+// problemKey identifies a problem, whose text may change while it lasts.
+type problemKey struct {
+	kind ops.ProblemKind
 	on   string
 }
 
-// followRights asks again and again which rights are missing. While the API server does not answer, its last answer
-// stays.
+// followRights polls the API server for missing rights. While it does not answer, its last answer stays.
 func (c *Controller) followRights(ctx context.Context) {
 	for c.opt.Rights != nil {
 		asking, cancel := context.WithTimeout(ctx, reportTimeout)
@@ -66,41 +66,41 @@ func (c *Controller) followRights(ctx context.Context) {
 	}
 }
 
-// sendReport sends the balancer the age of the picture and the faults, and makes an Event of each new one.
+// sendReport sends the balancer the age of the cluster's state and the problems, and records an Event of each new one.
 func (c *Controller) sendReport(ctx context.Context) {
 	now := time.Now()
-	report := ops.FeedReport{Follows: c.opt.Follows, Platform: ops.Kubernetes, Troubles: c.troubles(now)}
-	for _, t := range report.Troubles {
-		if t.Kind == ops.TroubleUnreached {
+	report := ops.FeedReport{Follows: c.opt.Follows, Platform: ops.Kubernetes, Problems: c.problems(now)}
+	for _, t := range report.Problems {
+		if t.Kind == ops.ProblemUnreached {
 			report.AsOf = t.Since
 		}
 	}
-	c.recordTroubles(report.Troubles, now)
+	c.recordProblems(report.Problems, now)
 	if c.opt.Report == nil || reflect.DeepEqual(report, c.lastReport) && now.Sub(c.reportedAt) < retryAfter {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	if c.opt.Report(ctx, c.opt.Pusher.Source, report) == nil { // isPushed says where it is not there
+	if c.opt.Report(ctx, c.opt.Pusher.Source, report) == nil { // isPushed reports a balancer that does not answer
 		c.lastReport, c.reportedAt = report, now
 	}
 }
 
-// troubles returns the faults, the worst first.
-func (c *Controller) troubles(now time.Time) (list []ops.FeedTrouble) {
+// problems returns the faults, the worst first.
+func (c *Controller) problems(now time.Time) (list []ops.FeedProblem) {
 	h := c.Health()
-	if t, away := apiServerTrouble(h.Watches, c.opt.Watcher.RevisionState()); away {
+	if t, away := apiServerProblem(h.Watches, c.opt.Watcher.RevisionState()); away {
 		list = append(list, t)
 	}
-	list = append(list, c.keptTroubles()...)
+	list = append(list, c.keptProblems()...)
 	for _, right := range listNames(h.Rights, "rights") {
-		list = append(list, ops.FeedTrouble{Kind: ops.TroubleRight, On: right, Problem: "this right is missing",
+		list = append(list, ops.FeedProblem{Kind: ops.ProblemRight, On: right, Problem: "this right is missing",
 			Remedy: "apply deploy/kubernetes again"})
 	}
 	list = append(list, c.unclaimedServices(now)...)
-	other := func(on string, t Trouble, remedy string) {
+	other := func(on string, t Problem, remedy string) {
 		if t.Problem != "" {
-			list = append(list, ops.FeedTrouble{Kind: ops.TroubleOther, On: on, Since: t.Since,
+			list = append(list, ops.FeedProblem{Kind: ops.ProblemOther, On: on, Since: t.Since,
 				Problem: truncate(t.Problem), Remedy: remedy})
 		}
 	}
@@ -108,16 +108,16 @@ func (c *Controller) troubles(now time.Time) (list []ops.FeedTrouble) {
 	other("status", h.Status, "what is balanced goes on")
 	if h.Leader == "" && now.Sub(c.started) > claimTimeout {
 		other("Lease "+c.opt.Lease.Namespace+"/"+c.opt.Lease.Name,
-			Trouble{c.started, "no balancer holds it, so the status of Services is not written"},
+			Problem{c.started, "no balancer holds it, so the status of Services is not written"},
 			"see whether the account may get, create and update it")
 	}
 	return list
 }
 
-// apiServerTrouble returns the fault of an API server that does not list its objects, if it does not: of which kinds,
-// since when, and why.
-func apiServerTrouble(stale map[watch.Kind]Trouble, reached watch.State) (ops.FeedTrouble, bool) {
-	t := ops.FeedTrouble{Kind: ops.TroubleUnreached, Remedy: "what was known last goes on"}
+// apiServerProblem returns the problem of an API server that fails to list objects, if it does: the kinds, the time
+// since when, and the reason.
+func apiServerProblem(stale map[watch.Kind]Problem, reached watch.State) (ops.FeedProblem, bool) {
+	t := ops.FeedProblem{Kind: ops.ProblemUnreached, Remedy: "what was known last goes on"}
 	var kinds []string
 	for _, kind := range slices.Sorted(maps.Keys(stale)) {
 		kinds = append(kinds, string(kind))
@@ -135,23 +135,23 @@ func apiServerTrouble(stale map[watch.Kind]Trouble, reached watch.State) (ops.Fe
 	return t, t.Problem != ""
 }
 
-// keptTroubles names the objects that are balanced still, although the cluster has them no more, because it went back
-// in time.
-func (c *Controller) keptTroubles() (list []ops.FeedTrouble) {
+// keptProblems names the objects that are still served although they vanished in a rollback of the cluster.
+func (c *Controller) keptProblems() (list []ops.FeedProblem) {
 	names, since := c.opt.Watcher.Kept()
 	for i := range names {
 		names[i] = "Service " + names[i]
 	}
 	for _, name := range listNames(append(names, c.opt.Watcher.KeptGateways()...), "objects") {
-		list = append(list, ops.FeedTrouble{Kind: ops.TroubleKept, On: name, Since: since,
+		list = append(list, ops.FeedProblem{Kind: ops.ProblemKept, On: name, Since: since,
 			Problem: "it vanished when the cluster went back to an older state, and is balanced as it was last known",
 			Remedy:  "make it again, or restart jeoul-kubernetes to have it balanced no longer"})
 	}
 	return list
 }
 
-// unclaimedServices names Services that have no address for claimTimeout, and whose class this balancer does not serve.
-func (c *Controller) unclaimedServices(now time.Time) (list []ops.FeedTrouble) {
+// unclaimedServices names Services that have had no address for claimTimeout, and whose class this balancer does not
+// serve.
+func (c *Controller) unclaimedServices(now time.Time) (list []ops.FeedProblem) {
 	if !c.opt.Watcher.Synced() {
 		return nil
 	}
@@ -172,7 +172,7 @@ func (c *Controller) unclaimedServices(now time.Time) (list []ops.FeedTrouble) {
 	}
 	c.waiting = waiting
 	for _, name := range listNames(names, "Services") {
-		list = append(list, ops.FeedTrouble{Kind: ops.TroubleUnclaimed, On: "Service " + name,
+		list = append(list, ops.FeedProblem{Kind: ops.ProblemUnclaimed, On: "Service " + name,
 			Problem: "it has " + cmp.Or(classes[name], "another class") + ", and no controller gives it an address",
 			Remedy:  "this balancer serves the loadBalancerClass " + c.opt.Settings.Class})
 	}
@@ -189,12 +189,12 @@ func listNames(names []string, noun string) []string {
 
 func truncate(text string) string { return status.Truncate(text, maxText) }
 
-// recordTroubles makes an Event, on the Lease, of each trouble that begins and of each that ends: of one that kept
-// Events from being made, the second has all that there is to say.
-func (c *Controller) recordTroubles(troubles []ops.FeedTrouble, now time.Time) {
-	current := map[troubleKey]ops.FeedTrouble{}
-	for _, t := range troubles {
-		key := troubleKey{t.Kind, t.On}
+// recordProblems records an Event on the Lease for the beginning and the end of each problem. The second repeats the
+// text, because the problem may have prevented the first.
+func (c *Controller) recordProblems(problems []ops.FeedProblem, now time.Time) {
+	current := map[problemKey]ops.FeedProblem{}
+	for _, t := range problems {
+		key := problemKey{t.Kind, t.On}
 		if t.Since.IsZero() {
 			t.Since = now
 		}
@@ -215,9 +215,9 @@ func (c *Controller) recordTroubles(troubles []ops.FeedTrouble, now time.Time) {
 	c.announced = current
 }
 
-func reasonOf(kind ops.TroubleKind) string { return cmp.Or(reasons[kind], reasons[ops.TroubleOther]) }
+func reasonOf(kind ops.ProblemKind) string { return cmp.Or(reasons[kind], reasons[ops.ProblemOther]) }
 
-// recordEvent makes an Event that is about no Service: on the Lease, which each cluster that is served has.
+// recordEvent records an Event that is not about a Service, on the Lease, which every cluster has.
 func (c *Controller) recordEvent(kind, reason, text string) {
 	if c.opt.Recorder == nil {
 		return

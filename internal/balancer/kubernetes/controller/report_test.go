@@ -44,11 +44,11 @@ func (h *reportRecorder) Eventf(_, _ runtime.Object, kind, reason, _, note strin
 	h.events = append(h.events, fmt.Sprintf("%s %s: %s", kind, reason, fmt.Sprintf(note, args...)))
 }
 
-// has reports whether the last report has a trouble of a kind, of which a text is part.
-func (h *reportRecorder) has(kind ops.TroubleKind, text string) bool {
+// has reports whether the last report has a problem of a kind, of which a text is part.
+func (h *reportRecorder) has(kind ops.ProblemKind, text string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, t := range h.report.Troubles {
+	for _, t := range h.report.Problems {
 		if t.Kind == kind && strings.Contains(t.Text(), text) {
 			return true
 		}
@@ -86,8 +86,8 @@ func TestAPIServerAway(t *testing.T) {
 	asking.Go(func() { c.followRights(ctx) })
 	t.Cleanup(func() { stop(); asking.Wait() })
 	eventually(t, "the balancer is told that it is away, and of the right", func() bool {
-		return h.has(ops.TroubleUnreached, "endpointslices: connection refused") &&
-			h.has(ops.TroubleRight, "may not patch services/status")
+		return h.has(ops.ProblemUnreached, "endpointslices: connection refused") &&
+			h.has(ops.ProblemRight, "may not patch services/status")
 	})
 	if h.mu.Lock(); h.report.AsOf.IsZero() || h.report.Follows != "the cluster" {
 		t.Errorf("the report is %+v", h.report)
@@ -98,7 +98,7 @@ func TestAPIServerAway(t *testing.T) {
 	})
 	away.Store(false)
 	eventually(t, "it is there again", func() bool {
-		return !h.has(ops.TroubleUnreached, "") && h.hasEvent("Normal APIServerUnreachedEnded: : it ended after") &&
+		return !h.has(ops.ProblemUnreached, "") && h.hasEvent("Normal APIServerUnreachedEnded: : it ended after") &&
 			strings.Contains(b.has(), "shop:web:http")
 	})
 	h.mu.Lock()
@@ -129,8 +129,8 @@ func TestUnclaimed(t *testing.T) {
 		t.Errorf("at once: %v", got)
 	}
 	text := ""
-	for _, trouble := range alone.unclaimedServices(now.Add(2 * claimTimeout)) {
-		text += trouble.Text() + "\n"
+	for _, problem := range alone.unclaimedServices(now.Add(2 * claimTimeout)) {
+		text += problem.Text() + "\n"
 	}
 	for _, want := range []string{"Service shop/typo: it has the class jeoul.io/balanser", "Service shop/none: it has no class",
 		"this balancer serves the loadBalancerClass " + model.DefaultClass} {

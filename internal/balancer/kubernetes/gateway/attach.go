@@ -8,7 +8,7 @@ import (
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// attach brings routes to the listeners that they name, and that let them.
+// attach attaches routes to the listeners that they name, if those allow it.
 func (p *Plan) attach() {
 	for _, r := range p.routes {
 		for _, ref := range r.common.ParentRefs {
@@ -23,7 +23,7 @@ func (p *Plan) attach() {
 	}
 }
 
-// gatewayOf returns the Gateway of ours that a route names, nil if it is none.
+// gatewayOf returns the Gateway of ours that a route names; nil if it names none.
 func (p *Plan) gatewayOf(r *route, ref v1.ParentReference) *ownGateway {
 	if valueOr(ref.Group, v1.GroupName) != v1.GroupName || valueOr(ref.Kind, "Gateway") != "Gateway" {
 		return nil
@@ -39,7 +39,7 @@ func (p *Plan) gatewayOf(r *route, ref v1.ParentReference) *ownGateway {
 	return p.gateways[at]
 }
 
-// attachTo brings a route to the listeners of a Gateway. Whether a listener is served does not matter for it.
+// attachTo attaches a route to the listeners of a Gateway, whether or not they are served.
 func (p *Plan) attachTo(g *ownGateway, r *route, made *parent) {
 	var named, allowed, chosen []*listener
 	for _, l := range g.listeners {

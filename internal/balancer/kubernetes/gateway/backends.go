@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// reasonUnreachable is why a Service is no backend that is there: the balancer has no way to it.
+// reasonUnreachable: the balancer has no route to a Service's backends.
 const reasonUnreachable = "BackendUnreachable"
 
 // refBackends are the backends of a reference, which share its weight.
@@ -23,7 +23,7 @@ type refBackends struct {
 	backends []lb.Backend
 }
 
-// resolve returns the backends of references, and why one of them has none.
+// resolve returns the backends of references, and the reason for which one has none.
 func (b *builder) resolve(r *route, refs []v1.BackendRef, protocol corev1.Protocol,
 	family pools.Family) (all []refBackends, problem verdict) {
 	for i := range refs {
@@ -76,11 +76,12 @@ func (b *builder) resolveOne(r *route, ref *v1.BackendRef, protocol corev1.Proto
 	return backends, verdict{}
 }
 
-// maxWeight bounds the weights of backends: one lighter than a thousandth of it gets more than its share.
+// maxWeight bounds the weights of backends: a backend with less than a thousandth of the largest gets more than its
+// share.
 const maxWeight = 1000
 
-// distributeWeights gives the backends of each reference their part of its weight, in which each that takes new
-// flows has the same. A reference of weight 0 keeps the flows that it has.
+// distributeWeights divides the weight of each reference equally among its backends that take new flows. A reference of
+// weight 0 keeps its flows.
 func distributeWeights(all []refBackends) (list []lb.Backend) {
 	parts := make([]float64, len(all))
 	largest := 0.0
@@ -123,7 +124,7 @@ func distributeWeights(all []refBackends) (list []lb.Backend) {
 	return list
 }
 
-// addBackend adds the weight of a backend that is named again.
+// addBackend adds the weight of a backend that another reference has, too.
 func addBackend(to *lb.Backend, b lb.Backend) {
 	if to.Draining {
 		to.Weight, to.Draining = b.Weight, false
@@ -132,7 +133,7 @@ func addBackend(to *lb.Backend, b lb.Backend) {
 	to.Weight += b.Weight
 }
 
-// normalize makes weights that are all alike 1.
+// normalize replaces equal weights by 1.
 func normalize(list []lb.Backend) {
 	if slices.ContainsFunc(list, func(b lb.Backend) bool { return b.Weight != list[0].Weight }) {
 		return

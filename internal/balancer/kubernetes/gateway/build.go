@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Build makes the balancer's services of a plan, in the order of their names. Grants are those of its claims.
+// Build returns the balancer's services of a plan, in the order of their names. Grants are those of its claims.
 func (p *Plan) Build(grants map[string]pools.Grant, finder Finder) []lb.Service {
 	b := &builder{Plan: p, finder: finder}
 	for _, g := range p.gateways {
@@ -33,8 +33,7 @@ func (p *Plan) Build(grants map[string]pools.Grant, finder Finder) []lb.Service 
 	return b.services
 }
 
-// resolveAttached records whether the backends of routes are there, whether or not the listener is served, and whether
-// or not it is the route that is.
+// resolveAttached records whether the backends of routes exist, also for listeners and routes that are not served.
 func (b *builder) resolveAttached(g *ownGateway, l *listener) {
 	family := b.familyOf(g)
 	note := func(a *attachment, problem verdict) {
@@ -69,7 +68,7 @@ func protocolOf(l *listener) corev1.Protocol {
 	return corev1.ProtocolTCP
 }
 
-// addGateway makes the services of a Gateway at an address: one for each port. Listeners for HTTP share theirs.
+// addGateway adds the services of a Gateway at an address, one for each port. Listeners for HTTP share theirs.
 func (b *builder) addGateway(g *ownGateway, addr netip.Addr) {
 	web := map[pools.Port][]*listener{}
 	var ports []pools.Port
@@ -90,7 +89,7 @@ func (b *builder) addGateway(g *ownGateway, addr netip.Addr) {
 	}
 }
 
-// addFlows makes the service of a TCP or UDP listener. Of several routes the oldest has all connections.
+// addFlows adds the service of a TCP or UDP listener. Of several routes, the oldest gets all connections.
 func (b *builder) addFlows(g *ownGateway, l *listener, addr netip.Addr) {
 	s := lb.Service{Name: serviceName(g, l.port(), addr), VIP: addr, Port: l.port().Number, Protocol: l.port().Protocol,
 		Mode: b.defaultMode(), Scheduler: lb.Maglev, AllowEmpty: true, Limits: lb.Limits{Refuse: lb.RefuseByReset},

@@ -10,8 +10,8 @@ import (
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// resolveCertificates finds the certificates of an HTTPS listener. One that cannot be used leaves it without service:
-// clients would get another's.
+// resolveCertificates finds the certificates of an HTTPS listener. A listener with an unusable one is not served:
+// clients would get another certificate.
 func (p *Plan) resolveCertificates(g *v1.Gateway, l *listener) {
 	t := l.spec.TLS
 	if t == nil || valueOr(t.Mode, v1.TLSModeTerminate) != v1.TLSModeTerminate {

@@ -6,7 +6,7 @@ import (
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// reference is a reference of an object to one in a namespace that may be another than its own.
+// reference is an object's reference to another object, possibly in another namespace.
 type reference struct {
 	// fromKind is a kind of the Gateway API's group.
 	fromKind, fromNamespace string

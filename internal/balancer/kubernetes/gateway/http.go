@@ -23,8 +23,7 @@ type entry struct {
 	// host is empty for all, and path for all of them.
 	host, path string
 	backends   []lb.Backend
-	// status answers requests where there is no backend: 500 where the route names none that is there, 503 where that
-	// has no endpoint.
+	// status is the answer if there is no backend: 500 if no backend of the route exists, 503 if it has no endpoint.
 	status int
 	from   *attachment
 }
@@ -98,8 +97,8 @@ func pathOf(m *v1.HTTPRouteMatch) string {
 	return strings.TrimRight(valueOr(m.Path.Value, "/"), "/")
 }
 
-// sortEntries puts entries into the order in which they are tried: the most specific host first, then the longest path,
-// then the oldest route. Of two for the same requests, the first stays.
+// sortEntries sorts entries by precedence: the most specific host first, then the longest path, then the oldest route.
+// Of two for the same requests, the first is kept.
 func sortEntries(list []entry) []entry {
 	slices.SortStableFunc(list, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(hostRank(b.host), hostRank(a.host)), strings.Compare(a.host, b.host),
@@ -119,8 +118,8 @@ func hostRank(host string) int {
 	return names + len(host)
 }
 
-// joinBackends returns the backends of all entries, each endpoint once. It has the weight that the first entry gives
-// it; a later one whose weights differ is named.
+// joinBackends returns the backends of all entries, each endpoint once, with the weight of its first entry. A later
+// entry with another weight is reported as unsupported.
 func joinBackends(entries []entry) (list []lb.Backend) {
 	at, names := map[netip.AddrPort]int{}, model.BackendNames{}
 	for _, e := range entries {
@@ -158,10 +157,10 @@ func (e *entry) route(all []lb.Backend) lb.Route {
 	return r
 }
 
-// matchedVariable is a variable of HAProxy: the number of the first entry that a request fits.
+// matchedVariable is the variable of HAProxy for the number of the first entry that a request matches.
 const matchedVariable = "txn.gateway_rule"
 
-// writeCondition has HAProxy note that a request fits an entry, unless it fits one before.
+// writeCondition writes the lines by which HAProxy notes the first entry that a request matches.
 func (e *entry) writeCondition(lines *strings.Builder, i int) {
 	rule := fmt.Sprintf("http-request set-var(%s) int(%d) if !{ var(%s) -m found }", matchedVariable, i, matchedVariable)
 	if host, wildcard := strings.CutPrefix(e.host, "*"); wildcard {
@@ -178,7 +177,7 @@ func (e *entry) writeCondition(lines *strings.Builder, i int) {
 	lines.WriteString(rule + "\n")
 }
 
-// writeAnswers has HAProxy answer requests that no backend does: a request that fits no entry, or one without backends.
+// writeAnswers writes the lines by which HAProxy answers requests that match no entry, or an entry without backends.
 func writeAnswers(lines *strings.Builder, entries []entry) {
 	answer := func(status int, condition string) {
 		fmt.Fprintf(lines, "http-request return status %d %s\n", status, condition)

@@ -60,8 +60,8 @@ func (l *listener) resolveKinds(own string) {
 	}
 }
 
-// findConflict compares a listener with those before it in the list, which stay as they are: a listener that is added
-// does not disturb those that are served already.
+// findConflict compares a listener with the earlier ones in the list, which take precedence: an added listener does not
+// disturb those that are served already.
 func (l *listener) findConflict(before []*listener) {
 	for _, other := range before {
 		if !other.accepted.ok() || other.port() != l.port() {
@@ -104,8 +104,7 @@ func (p *Plan) allowsNamespace(g *v1.Gateway, l *listener, namespace string) boo
 	return false
 }
 
-// hostnamesOf returns the names for which requests of a route come by a listener, where the listener and the route
-// have names in common. An empty name stands for all.
+// hostnamesOf returns the host names that a listener and a route have in common. An empty name stands for all.
 func (l *listener) hostnamesOf(r *route) (names []string, any bool) {
 	own := strings.ToLower(string(valueOr(l.spec.Hostname, "")))
 	if len(r.hostnames) == 0 {
@@ -123,7 +122,7 @@ func (l *listener) hostnamesOf(r *route) (names []string, any bool) {
 	return names, len(names) > 0
 }
 
-// matchesWildcard reports whether a name, which may be a wildcard, is one that another stands for.
+// matchesWildcard reports whether a name, which may be a wildcard, is covered by another.
 func matchesWildcard(name, other string) bool {
 	if name == other {
 		return true

@@ -9,7 +9,7 @@ import (
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// NewPlan judges the objects.
+// NewPlan validates the objects.
 func NewPlan(o Objects, settings Settings) *Plan {
 	p := &Plan{objects: o, settings: settings, Certificates: map[string][]byte{}, verdicts: map[*route][]*parent{}}
 	for _, g := range o.Gateways {
@@ -40,7 +40,7 @@ func (p *Plan) isOwnClass(c *v1.GatewayClass) bool {
 	return string(c.Spec.ControllerName) == p.settings.Controller
 }
 
-// requestedAddresses returns the addresses that a Gateway asks for.
+// requestedAddresses returns the addresses that a Gateway requests.
 func requestedAddresses(g *v1.Gateway) (list []netip.Addr, problem verdict) {
 	for i, a := range g.Spec.Addresses {
 		if valueOr(a.Type, v1.IPAddressType) != v1.IPAddressType {

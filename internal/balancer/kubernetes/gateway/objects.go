@@ -66,8 +66,7 @@ func (r *route) created() time.Time { return r.object.GetCreationTimestamp().Tim
 
 func (r *route) name() string { return r.object.GetNamespace() + "/" + r.object.GetName() }
 
-// routesOf returns the routes of all kinds. Of two that want the same, the one that comes first gets it: the older
-// one, or the first by name.
+// routesOf returns the routes of all kinds in the order of precedence: by age, then by name.
 func routesOf(o Objects) []*route {
 	var all []*route
 	for _, r := range o.TCPRoutes {

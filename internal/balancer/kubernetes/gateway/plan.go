@@ -30,7 +30,7 @@ type Plan struct {
 type ownGateway struct {
 	*v1.Gateway
 	listeners []*listener
-	// accepted is whether the Gateway as such can be served, its listeners aside.
+	// accepted is whether the Gateway can be served, apart from its listeners.
 	accepted  verdict
 	requested []netip.Addr
 	grant     pools.Grant
@@ -66,7 +66,7 @@ func (p *Plan) Claims(all []pools.Pool) []pools.Claim {
 	return claims
 }
 
-// familiesOf returns the families of a Gateway's addresses: those that it asks for, otherwise IPv4, or those of the
+// familiesOf returns the families of a Gateway's addresses: those that it requests, otherwise IPv4, or those of the
 // pools.
 func familiesOf(asked []netip.Addr, all []pools.Pool) (families []pools.Family) {
 	for _, addr := range asked {
@@ -86,7 +86,7 @@ func familiesOf(asked []netip.Addr, all []pools.Pool) (families []pools.Family) 
 }
 
 // serviceName returns the name of the balancer's service for a port of a Gateway: NAMESPACE:NAME:PROTOCOL-PORT:gateway,
-// and ":v6" behind it at an IPv6 address. The names for Services have no such part.
+// with ":v6" appended for an IPv6 address. Names for Services have no such part.
 func serviceName(g *ownGateway, port pools.Port, addr netip.Addr) string {
 	name := fmt.Sprintf("%s:%s:%s-%d:gateway", g.Namespace, g.Name, port.Protocol, port.Number)
 	if addr.Is6() {
@@ -98,14 +98,14 @@ func serviceName(g *ownGateway, port pools.Port, addr netip.Addr) string {
 // defaultMode is the mode of TCP and UDP listeners where none is set.
 func (p *Plan) defaultMode() lb.Mode { return cmp.Or(p.settings.Mode, lb.FullNAT) }
 
-// verdict is the status of a condition, with the reason where it does not hold.
+// verdict is the status of a condition, with the reason if it is false.
 type verdict struct {
 	reason, message string
 }
 
 func (v verdict) ok() bool { return v.reason == "" }
 
-// refused returns a verdict that something is not so, with the reason.
+// refused returns a verdict for a false condition, with the reason.
 func refused[R ~string](reason R, format string, args ...any) verdict {
 	return verdict{string(reason), fmt.Sprintf(format, args...)}
 }
@@ -121,15 +121,15 @@ type listener struct {
 	certificates []string
 	// attached are the routes that are accepted, in the order of routesOf.
 	attached []*attachment
-	// services are the names of the balancer's services that carry it out.
+	// services are the names of the balancer's services for it.
 	services []string
 }
 
 // isServed reports whether the listener is to have a service.
 func (l *listener) isServed() bool { return l.accepted.ok() && l.usable() }
 
-// usable reports whether the objects that the listener refers to are there: one whose kinds of routes are only partly
-// known is.
+// usable reports whether the objects that the listener refers to exist, and at least one of its kinds of routes is
+// known.
 func (l *listener) usable() bool {
 	return l.resolved.ok() || l.resolved.reason == string(v1.ListenerReasonInvalidRouteKinds) && len(l.kinds) > 0
 }
@@ -150,7 +150,7 @@ func (l *listener) isHTTP() bool {
 type parent struct {
 	ref      v1.ParentReference
 	accepted verdict
-	// resolved is whether the backends that the route names are there, partial which of its rules are not served.
+	// resolved is whether the backends that the route names exist, and partial names the rules that are not served.
 	resolved, partial verdict
 }
 

@@ -38,8 +38,8 @@ type RouteStatus struct {
 	Parents    []v1.RouteParentStatus
 }
 
-// Report returns the statuses after a plan was built. Pending returns why the balancer does not have a service; empty:
-// it does.
+// Report returns the statuses after Build. pending returns the reason for which the balancer does not have a service;
+// empty: it has.
 func (p *Plan) Report(pending func(service string) string) (r Report) {
 	for _, c := range p.objects.Classes {
 		if p.isOwnClass(c) {

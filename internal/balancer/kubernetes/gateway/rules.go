@@ -9,8 +9,8 @@ import (
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// checkRule refuses a rule of an HTTPRoute by its first field that the proxy does not carry out: it matches by host
-// and by path prefix only.
+// checkRule refuses a rule of an HTTPRoute for its first unsupported field: the proxy matches by host and path prefix
+// only.
 func checkRule(rule *v1.HTTPRouteRule, i int) verdict {
 	at := fmt.Sprintf("spec.rules[%d]", i)
 	refuse := func(what string) verdict {

@@ -13,8 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Port is the part of an address that a Service occupies: two Services with an address in common have no Port in
-// common.
+// Port is a port that a Service occupies at an address: Services may share an address, but no Port of it.
 type Port struct {
 	Protocol lb.Protocol
 	Number   uint16
@@ -40,31 +39,32 @@ func FamilyOf(addr netip.Addr) Family {
 	return IPv6
 }
 
-// Claim has the addresses that a Service asks for, and those that it has.
+// Claim has the addresses that a Service requests, and those that it has.
 type Claim struct {
 	// Name is "namespace/name".
 	Name, Namespace string
-	// Created is when the Service was made: of two that want the same, the older one gets it.
+	// Created is the Service's creation time: the older of two Services gets an address that both request.
 	Created time.Time
 	Ports   []Port
-	// Families are those that the Service has, and Require says that it must have an address of each.
+	// Families are the Service's families; Require: it must have an address of each.
 	Families []Family
 	Require  bool
-	// Requested are addresses that the Service asks for, at most one of each family, and Field is where.
+	// Requested are the addresses that the Service requests, at most one of each family, and Field is the requesting
+	// field.
 	Requested []netip.Addr
 	Field     string
-	// Pool is the pool that it asks for, and PoolField is where; empty: any.
+	// Pool is the pool that it requests, and PoolField the requesting field; empty: any.
 	Pool, PoolField string
 	// Held are the addresses that its status has. Ours: this controller wrote them.
 	Held []netip.Addr
 	Ours bool
 }
 
-// Problem is the reason for which a Service has not all that it asks for.
+// Problem is the reason for which a Service does not get what it requests.
 type Problem struct {
-	// Reason is a word in CamelCase, as Kubernetes has them in Events and conditions.
+	// Reason is a word in CamelCase, as in Kubernetes' Events and conditions.
 	Reason string
-	// Field is the field of the Service to change; empty where the fault is in none.
+	// Field is the field of the Service to change; empty if there is none.
 	Field   string
 	Message string
 }
@@ -80,15 +80,15 @@ const (
 
 // Grant has the addresses that a Service gets.
 type Grant struct {
-	// Held are the Claim's held addresses that the Service has rightly: it can be served at them.
+	// Held are the Claim's held addresses that the Service may keep: it can be served at them.
 	Held []netip.Addr
-	// Addresses are the addresses that its status is to have, in the order of its families; empty: none can be given.
+	// Addresses are the addresses for its status, in the order of its families; empty: none can be allocated.
 	Addresses []netip.Addr
 	Problems  []Problem
 }
 
-// Allocate returns the grants of the Services, by their names. A Service keeps its addresses, unless it asks for
-// others, or an older one has the same; they stay its own if a pool shrinks, and are named.
+// Allocate returns the grants of the Services, by their names. A Service keeps its addresses unless it requests others,
+// or an older Service has them; it also keeps them with a problem if a pool shrinks.
 func Allocate(pools []Pool, claims []Claim) map[string]Grant {
 	claims = slices.Clone(claims)
 	slices.SortFunc(claims, func(a, b Claim) int {
@@ -116,13 +116,13 @@ func Allocate(pools []Pool, claims []Claim) map[string]Grant {
 // allocation is an allocation under way.
 type allocation struct {
 	pools []Pool
-	// users are the Services that have an address, by port.
+	// users are the Services at each address, by port.
 	users map[netip.Addr]map[Port]string
 	// next is where the search of a range goes on: all addresses before it are taken.
 	next map[*Range]netip.Addr
 }
 
-// isRequested reports whether a Service asks for addresses.
+// isRequested reports whether a Service requests addresses.
 func (a *allocation) isRequested(c Claim) bool { return len(c.Requested) > 0 }
 
 // userOf returns a Service that has a port of the claim's at an address; empty if none has.
@@ -155,7 +155,7 @@ func (a *allocation) release(c Claim, addr netip.Addr) {
 	}
 }
 
-// keepHeld returns which of the addresses in a Service's status it has rightly, and takes them. One outside of the
+// keepHeld allocates the addresses in a Service's status that it may keep, and returns them. An address outside of the
 // pools that this controller has not written is another controller's, or a user's.
 func (a *allocation) keepHeld(c Claim) (held []netip.Addr) {
 	for _, addr := range c.Held {
@@ -175,7 +175,7 @@ func (a *allocation) keepHeld(c Claim) (held []netip.Addr) {
 	return held
 }
 
-// grantRequested gives a Service the addresses that it asks for. Where one cannot be given, it keeps its own.
+// grantRequested allocates the addresses that a Service requests. If one cannot be allocated, it keeps its own.
 func (a *allocation) grantRequested(c Claim, g Grant) Grant {
 	for _, addr := range c.Requested {
 		if problem, bad := a.refusal(c, addr); bad {
@@ -205,7 +205,7 @@ func (a *allocation) grantRequested(c Claim, g Grant) Grant {
 	return a.fillMissing(c, g, kept)
 }
 
-// refusal says why a Service cannot have an address that it asks for.
+// refusal returns the reason for which a Service cannot have a requested address.
 func (a *allocation) refusal(c Claim, addr netip.Addr) (Problem, bool) {
 	at := slices.IndexFunc(a.pools, func(p Pool) bool { return p.Contains(addr) })
 	user := a.userOf(c, addr)
@@ -236,10 +236,10 @@ func (a *allocation) refusal(c Claim, addr netip.Addr) (Problem, bool) {
 	return Problem{}, false
 }
 
-// grantAny gives a Service addresses that are free.
+// grantAny allocates free addresses for a Service.
 func (a *allocation) grantAny(c Claim, g Grant) Grant {
 	if len(c.Ports) == 0 {
-		return g // there would be nothing to serve
+		return g // it has nothing to serve
 	}
 	kept := g.Held
 	if i := slices.IndexFunc(a.pools, func(p Pool) bool { return p.Name == c.Pool }); c.Pool != "" && i >= 0 {
@@ -255,7 +255,7 @@ func (a *allocation) grantAny(c Claim, g Grant) Grant {
 	return a.fillMissing(c, g, kept)
 }
 
-// fillMissing adds an address of each family that is missing, and names a Service's addresses outside of the pools.
+// fillMissing adds an address of each missing family, and a problem for addresses outside of the pools.
 func (a *allocation) fillMissing(c Claim, g Grant, have []netip.Addr) Grant {
 	var problems []Problem
 	for _, family := range c.Families {
@@ -277,7 +277,7 @@ func (a *allocation) fillMissing(c Claim, g Grant, have []netip.Addr) Grant {
 				have[i], listPools(a.pools))})
 		}
 	}
-	// PreferDualStack is content with the addresses that there are.
+	// With PreferDualStack, the addresses of one family suffice.
 	if len(g.Addresses) > 0 && !c.Require {
 		return g
 	}
@@ -288,7 +288,7 @@ func (a *allocation) fillMissing(c Claim, g Grant, have []netip.Addr) Grant {
 	return g
 }
 
-// candidates are the pools that a Service may get an address of without asking for one.
+// candidates returns the pools from which a Service may get an address without a request.
 func (a *allocation) candidates(c Claim) (list []*Pool, problem Problem) {
 	for i := range a.pools {
 		p := &a.pools[i]
@@ -324,7 +324,7 @@ func truncate(text string) string {
 	return text
 }
 
-// findFree returns an address that no Service has, or why there is none.
+// findFree returns a free address, or the reason for which there is none.
 func (a *allocation) findFree(c Claim, family Family) (netip.Addr, Problem) {
 	list, problem := a.candidates(c)
 	if len(list) == 0 {
@@ -369,8 +369,7 @@ func (a *allocation) anyFree(pools []Pool, family Family) bool {
 	return false
 }
 
-// search returns the first address of a range that no Service has, of those that may be given without being asked
-// for; not valid if there is none.
+// search returns the first free address of a range that may be allocated without a request; invalid if there is none.
 func (a *allocation) search(r *Range) netip.Addr {
 	addr, began := a.next[r]
 	if !began {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pools gives Services their addresses: which a Service gets is a function of the pools, of each Service's
-// requests, and of the addresses that they have already, which the cluster itself remembers. It does no I/O.
+// Package pools allocates the addresses of Services: a function of the pools, of the Services' requests, and of the
+// addresses in their status, where the cluster itself stores them. It does no I/O.
 package pools
 
 import (
@@ -17,7 +17,7 @@ import (
 // Range is the addresses from First to Last, both included, of one family.
 type Range struct {
 	First, Last netip.Addr
-	// Network is the prefix that the range was written as; not valid where it was written as FIRST-LAST.
+	// Network is the prefix that the range was written as; invalid if it was written as FIRST-LAST.
 	Network netip.Prefix
 }
 
@@ -37,9 +37,9 @@ func (r Range) String() string {
 	return r.First.String() + "-" + r.Last.String()
 }
 
-// isAutomatic reports whether an address may be given to a Service that does not ask for it: the first and the last one
-// of an IPv4 network, and the anycast address of an IPv6 network's routers (RFC 4291 section 2.6.1), are left out,
-// since the range may be a whole subnet.
+// isAutomatic reports whether an address may be allocated without a request for it: the first and the last one of an
+// IPv4 network, and the anycast address of an IPv6 network's routers (RFC 4291 section 2.6.1), are left out, since the
+// range may be a whole subnet.
 func (r Range) isAutomatic(addr netip.Addr) bool {
 	reserved := r.Network.IsValid() && addr.BitLen()-r.Network.Bits() > 1
 	return !reserved || addr != r.First && (!addr.Is4() || addr != r.Last)
@@ -98,7 +98,7 @@ var poolKeys = keytable.Table[Pool]{
 				Absent:  "all namespaces"})},
 }
 
-// dnsLabel is a name as Kubernetes has them for namespaces.
+// dnsLabel is a name of a namespace of Kubernetes.
 var dnsLabel = keytable.Scalar[string]{Parse: func(text string) (string, string) {
 	bad := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }
 	if text == "" || len(text) > 63 || strings.ContainsFunc(text, bad) || strings.Trim(text, "-") != text {
@@ -173,7 +173,7 @@ func Parse(name string, text []byte) ([]Pool, error) {
 	return read.pools, nil
 }
 
-// checkPools refuses names and addresses that come twice.
+// checkPools refuses duplicate names and addresses.
 func checkPools(f *yamlfile.File, pools []Pool) {
 	for i, p := range pools {
 		at := yamlfile.Element("pools", i)
@@ -193,7 +193,7 @@ func checkPools(f *yamlfile.File, pools []Pool) {
 	}
 }
 
-// findOverlap returns a range before range k of pool i that has an address of it, and that range's place.
+// findOverlap returns an earlier range that overlaps range k of pool i, and its place.
 func findOverlap(pools []Pool, i, k int) (Range, string) {
 	own := pools[i].Ranges[k]
 	for j := range i + 1 {

@@ -14,16 +14,15 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// needsFull reports whether a difference was not taken since the balancer has another source than the one that it is
-// different from, or knows no differences, as one of an earlier version.
+// needsFull reports whether a difference was refused because the balancer has another generation of the source, or an
+// earlier version does not support differences.
 func needsFull(err error) bool {
 	var problem *api.Problem
 	return errors.As(err, &problem) && (problem.Status == http.StatusPreconditionFailed ||
 		problem.Status == http.StatusNotFound || problem.Status == http.StatusMethodNotAllowed)
 }
 
-// amend hands over the services that differ from those that the balancer has taken. Before it has taken any, these are
-// all, and it takes them where it has no such source.
+// amend pushes the services that differ from the accepted ones: at first all, for a source that does not exist yet.
 func (p *Pusher) amend(ctx context.Context, services []lb.Service) (Result, error) {
 	changed, removed := p.difference(services)
 	result := Result{Generation: p.generation, Refused: map[string]string{}}
@@ -58,8 +57,8 @@ func (p *Pusher) amend(ctx context.Context, services []lb.Service) (Result, erro
 	return result, errTooManyRounds()
 }
 
-// difference returns the services that the balancer does not have as they are, and the names of those that it has and
-// is to have no more, both in the order of their names.
+// difference returns the services that are new or changed, and the names of removed ones, both in the order of their
+// names.
 func (p *Pusher) difference(services []lb.Service) (changed []lb.Service, removed []string) {
 	wanted := make(map[string]bool, len(services))
 	for i := range services {
@@ -78,7 +77,7 @@ func (p *Pusher) difference(services []lb.Service) (changed []lb.Service, remove
 	return changed, removed
 }
 
-// Same reports whether two pictures have the same services, which mostly share their memory.
+// Same reports whether two lists have the same services, which mostly share their memory.
 func Same(a, b []lb.Service) bool {
 	if len(a) != len(b) {
 		return false
@@ -91,7 +90,7 @@ func Same(a, b []lb.Service) bool {
 	return true
 }
 
-// same reports whether two services are. Those of one picture and the next mostly share their backends.
+// same reports whether two services are equal. Mostly they share their lists of backends.
 func same(a, b *lb.Service) bool {
 	if lb.Identical(a, b) {
 		return true
@@ -117,7 +116,7 @@ func formatDifference(changed []lb.Service, removed []string) ([]byte, error) {
 	return text, err
 }
 
-// recordTaken records the services that the balancer has taken.
+// recordTaken records the services that the balancer has accepted.
 func (p *Pusher) recordTaken(changed []lb.Service, removed []string, generation uint64) {
 	if p.accepted == nil {
 		p.accepted = map[string]lb.Service{}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package push hands services to the balancer of this host, as one source of its configuration.
+// Package push pushes services to the balancer of this host, as one source of its configuration.
 package push
 
 import (
@@ -17,18 +17,18 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// maxRounds bounds how often services that a balancer refuses are taken out and the rest tried again.
+// maxRounds bounds the attempts to push the rest after the balancer has refused services.
 const maxRounds = 64
 
-// Balancer is the API of one.
+// Balancer is the API of a balancer.
 type Balancer interface {
-	// Apply makes a text all that a source says; api.Client has it.
+	// Apply replaces the content of a source by a text; api.Client implements it.
 	Apply(ctx context.Context, source string, text []byte, dry bool) (*api.Change, error)
-	// Amend changes a source of a generation by its differences; api.Client has it.
+	// Amend changes a source of a generation by a difference; api.Client implements it.
 	Amend(ctx context.Context, source string, generation uint64, text []byte) (*api.Change, error)
 }
 
-// Pusher hands services over, and remembers which the balancer took.
+// Pusher pushes services, and remembers the accepted ones.
 type Pusher struct {
 	Balancer Balancer
 	// Source is the name of the source of configuration.
@@ -42,14 +42,13 @@ type Pusher struct {
 type Result struct {
 	// Generation is the generation of the source.
 	Generation uint64
-	// Refused are the balancer's reasons against services that it did not take, by name. It goes on with its former
-	// version of them, if it had one.
+	// Refused are the balancer's reasons for refusing services, by name. It keeps their previous version, if there is
+	// one.
 	Refused map[string]string
 }
 
-// Push makes services the whole content of the source. Those that the balancer refuses are left as they were, and all
-// others are taken. An error leaves everything as it was. Only differences are handed over, unless the balancer has the
-// source as another client has left it.
+// Push makes services the content of the source. Services that the balancer refuses keep their previous version. On an
+// error, nothing is changed. Only the difference is pushed, unless another client has changed the source.
 func (p *Pusher) Push(ctx context.Context, services []lb.Service) (Result, error) {
 	result, err := p.amend(ctx, services)
 	if needsFull(err) {
@@ -58,7 +57,7 @@ func (p *Pusher) Push(ctx context.Context, services []lb.Service) (Result, error
 	return result, err
 }
 
-// pushAll hands all services over.
+// pushAll pushes all services.
 func (p *Pusher) pushAll(ctx context.Context, services []lb.Service) (Result, error) {
 	wanted := append([]lb.Service(nil), services...)
 	result := Result{Refused: map[string]string{}}
@@ -87,7 +86,7 @@ func errTooManyRounds() error {
 	return fmt.Errorf("the balancer refused other services in each of %d tries", maxRounds)
 }
 
-// Has reports whether the balancer has taken a service of this name.
+// Has reports whether the balancer has accepted a service of this name.
 func (p *Pusher) Has(name string) bool {
 	_, has := p.accepted[name]
 	return has
@@ -104,7 +103,7 @@ func formatServices(services []lb.Service) ([]byte, error) {
 	return text, err
 }
 
-// refusedServices returns which services a balancer refuses, by their index, and why.
+// refusedServices returns the balancer's reasons for refusing services, by index.
 func (p *Pusher) refusedServices(err error, count int) map[int]string {
 	var problem *api.Problem
 	if !errors.As(err, &problem) || problem.Status != http.StatusUnprocessableEntity {
@@ -125,8 +124,8 @@ func (p *Pusher) refusedServices(err error, count int) map[int]string {
 	return refused
 }
 
-// replaceRefused returns the services, with the balancer's previous version in the place of each that it refuses; one
-// whose former version is refused, too, is left out.
+// replaceRefused returns the services, with each refused one replaced by its previous version; a service whose previous
+// version is refused, too, is left out.
 func (p *Pusher) replaceRefused(wanted []lb.Service, refused map[int]string, old map[string]bool,
 	why map[string]string) []lb.Service {
 	kept := make([]lb.Service, 0, len(wanted))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rights asks a cluster whether an account has the rights that it needs.
+// Package rights checks whether an account of a cluster has the rights that it needs.
 package rights
 
 import (
@@ -16,8 +16,8 @@ import (
 // Right is one verb on one resource.
 type Right struct {
 	Verb, Group, Resource string
-	// Subresource is such as status; empty: the resource itself. Namespace is empty where the right is needed in all,
-	// and Name where it is needed on every object.
+	// Subresource is a part such as status; empty: the resource itself. Namespace is empty if the right is needed in
+	// all namespaces, and Name if it is needed on every object.
 	Subresource, Namespace, Name string
 	// Purpose is the action that needs it, such as "write the status of Services".
 	Purpose string
@@ -38,7 +38,7 @@ func (r Right) String() string {
 	return text
 }
 
-// Needed says which rights the account needs.
+// Needed selects the rights that the account needs.
 type Needed struct {
 	// LeaseNamespace and Lease name the Lease.
 	LeaseNamespace, Lease string
@@ -96,7 +96,7 @@ func watchRights(group string, resources ...string) (list []Right) {
 	return list
 }
 
-// Missing asks the API server which of the rights its client does not have. Every account may ask that.
+// Missing queries the API server for the rights that its client lacks, which every account may do.
 func Missing(ctx context.Context, client kubernetes.Interface, needed Needed) ([]Right, error) {
 	var missing []Right
 	for _, r := range needed.List() {

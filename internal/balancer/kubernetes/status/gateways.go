@@ -19,8 +19,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/gateway"
 )
 
-// WriteGateways writes the statuses of the objects of the Gateway API. It goes on behind an error, and returns all of
-// them. An object that another has changed since is written when its change is heard of.
+// WriteGateways writes the statuses of the objects of the Gateway API. It continues after an error, and returns all
+// errors. An object that another client has changed since is written after the watch has reported that change.
 func (w *Writer) WriteGateways(ctx context.Context, r gateway.Report) error {
 	var errs []error
 	note := func(kind string, object metav1.Object, err error) {
@@ -42,8 +42,8 @@ func (w *Writer) WriteGateways(ctx context.Context, r gateway.Report) error {
 	return errors.Join(errs...)
 }
 
-// merge returns conditions with those of ours in them: of those that are as they were, the time of the last change
-// stays. A condition of a later generation of the object stays, too.
+// merge returns conditions updated by ours: unchanged ones keep the time of their last change, and conditions of a
+// later generation of the object are kept.
 func (w *Writer) merge(object runtime.Object, had, ours []metav1.Condition) []metav1.Condition {
 	merged := slices.Clone(had)
 	for _, c := range ours {
@@ -94,7 +94,7 @@ func (w *Writer) writeGateway(ctx context.Context, g gateway.GatewayStatus) erro
 	return err
 }
 
-// writeRoute replaces those parents of a route that are of our controller; those of others stay.
+// writeRoute replaces the parents of a route that our controller has written; those of others stay.
 func (w *Writer) writeRoute(ctx context.Context, r gateway.RouteStatus) error {
 	api := w.Gateways.GatewayV1()
 	var err error

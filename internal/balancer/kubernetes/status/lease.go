@@ -14,24 +14,25 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// How long a Lease holds: another balancer writes status that long after the one before has died. These are the values
-// of Kubernetes' own controllers. Traffic does not depend on them.
+// Durations of a Lease, after which another balancer writes the status if the holder has died. These are the values of
+// Kubernetes' own controllers. Traffic does not depend on them.
 const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
 	retryPeriod   = 2 * time.Second
 )
 
-// Lease is the object by which balancers agree on who writes.
+// Lease is the object by which balancers elect the one that writes the status.
 type Lease struct {
 	Namespace, Name string
-	// Identity is this balancer's name among them. No two processes hold the Lease at once, even if they have one name.
+	// Identity is this balancer's name in the election. No two processes hold the Lease at once, even with the same
+	// name.
 	Identity string
-	// Recorder makes Events of who holds it; nil: none are made.
+	// Recorder records Events about changes of the holder; nil: none are.
 	Recorder Recorder
 }
 
-// leaseEvents makes client-go's Events of the Lease by a Recorder.
+// leaseEvents passes client-go's Events of the Lease to a Recorder.
 type leaseEvents struct{ recorder Recorder }
 
 // Eventf makes an Event.
@@ -40,7 +41,7 @@ func (e leaseEvents) Eventf(on runtime.Object, kind, reason, message string, arg
 }
 
 // Hold takes part in the election until the context ends, and calls lead each time that this balancer holds the Lease;
-// its context ends with that. Who is called with the identity of whoever holds it.
+// its context ends when it no longer does. who is called with the identity of each new holder.
 func (l Lease) Hold(ctx context.Context, client kubernetes.Interface, lead func(context.Context),
 	who func(identity string)) error {
 	lock := &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package status writes the results for Services into the cluster: their addresses and conditions, by server-side
-// apply, and Events. Of several balancers, the one that holds the Lease does it.
+// apply, and Events. Of several balancers, only the holder of the Lease does.
 package status
 
 import (
@@ -31,13 +31,13 @@ import (
 
 // The conditions of a Service.
 const (
-	// AddressesAssigned: it has the addresses that it asks for.
+	// AddressesAssigned: it has the requested addresses.
 	AddressesAssigned = annotations.Prefix + "AddressesAssigned"
-	// Accepted: it is served as it asks.
+	// Accepted: it is served as requested.
 	Accepted = annotations.Prefix + "Accepted"
 )
 
-// The reasons of conditions that hold, and of Events beside those of problems.
+// The reasons of true conditions, and of Events other than problems.
 const (
 	reasonAssigned = "Assigned"
 	reasonAccepted = "Accepted"
@@ -48,7 +48,7 @@ const (
 // maxMessage bounds a message, in bytes: a longer one does not fit into an Event.
 const maxMessage = 1000
 
-// Recorder makes Events; client-go's events.EventRecorder is one.
+// Recorder records Events; client-go's events.EventRecorder implements it.
 type Recorder interface {
 	Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any)
 }
@@ -61,7 +61,7 @@ type Writer struct {
 	Gateways versioned.Interface
 	// loggedMessages is the last message about a Service that has no condition to show it, by the Service's UID.
 	loggedMessages map[types.UID]string
-	// upToDate are the Services whose status was found to be right, and for which verdict, by "namespace/name".
+	// upToDate are the Services whose status is up to date, with the verdict, by "namespace/name".
 	upToDate map[string]serviceVerdict
 }
 
@@ -71,7 +71,7 @@ type serviceVerdict struct {
 	verdict model.Verdict
 }
 
-// appliedStatus is the status of a Service, as far as it is ours: fields left out are given up.
+// appliedStatus has the fields of a Service's status that we own: fields left out are released.
 type appliedStatus struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        struct {
@@ -87,8 +87,7 @@ type statusFields struct {
 	Conditions   []metav1.Condition         `json:"conditions,omitempty"`
 }
 
-// Write brings the status of Services up to date with their verdicts. It goes on behind an error, and returns all of
-// them.
+// Write updates the status of Services from their verdicts. It continues after an error, and returns all errors.
 func (w *Writer) Write(ctx context.Context, services []*corev1.Service, verdicts map[string]model.Verdict) error {
 	if w.loggedMessages == nil {
 		w.loggedMessages = map[types.UID]string{}
@@ -121,7 +120,7 @@ func (w *Writer) Write(ctx context.Context, services []*corev1.Service, verdicts
 	return errors.Join(errs...)
 }
 
-// update writes the status of a Service of ours, where it differs.
+// update writes the status of a Service of ours if it differs.
 func (w *Writer) update(ctx context.Context, s *corev1.Service, v model.Verdict) error {
 	ingress := ingressOf(v)
 	conditions := []metav1.Condition{assigned(v), accepted(v)}
@@ -151,14 +150,14 @@ func (w *Writer) update(ctx context.Context, s *corev1.Service, v model.Verdict)
 	if !apierrors.IsConflict(err) {
 		return err
 	}
-	// Another controller has written other addresses: they stay, and this one says so.
+	// Another controller has written other addresses: they stay, with an Event.
 	w.recordProblems(s, []model.Problem{{Reason: reasonConflict,
 		Message: "the addresses in the status are another controller's, and stay: " + err.Error()}})
 	status.LoadBalancer = nil
 	return w.apply(ctx, s, status)
 }
 
-// disown removes our fields from the status of a Service that is ours no more.
+// disown removes our fields from the status of a Service that is no longer ours.
 func (w *Writer) disown(ctx context.Context, s *corev1.Service) error {
 	if !slices.ContainsFunc(s.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
 		return m.Manager == model.FieldManager && m.Subresource == "status"
@@ -168,7 +167,7 @@ func (w *Writer) disown(ctx context.Context, s *corev1.Service) error {
 	return w.apply(ctx, s, nil)
 }
 
-// apply writes the status by server-side apply, as the manager of its fields. A Service that is gone is no error.
+// apply writes the status by server-side apply, as the manager of its fields. A deleted Service is no error.
 func (w *Writer) apply(ctx context.Context, s *corev1.Service, status *statusFields) error {
 	object := appliedStatus{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, Status: status}
 	object.Metadata.Name, object.Metadata.Namespace, object.Metadata.UID = s.Name, s.Namespace, s.UID
@@ -187,8 +186,8 @@ func (w *Writer) apply(ctx context.Context, s *corev1.Service, status *statusFie
 	return err
 }
 
-// ingressOf returns the addresses of a Service as its status has them. In the modes that leave a packet's destination
-// as it is, nodes may serve the address themselves; otherwise clients in the cluster go by the balancer, too.
+// ingressOf returns the addresses for a Service's status. In modes that keep a packet's destination, nodes may serve
+// the address themselves; otherwise clients in the cluster use the balancer, too.
 func ingressOf(v model.Verdict) (list []corev1.LoadBalancerIngress) {
 	mode := corev1.LoadBalancerIPModeProxy
 	if v.Mode.KeepsPort() {
@@ -238,7 +237,7 @@ func accepted(v model.Verdict) metav1.Condition {
 		Message: "served by mode " + string(mode)}
 }
 
-// condition returns a condition that does not hold, with its reason.
+// condition returns a false condition, with its reason.
 func condition(name string, problems []model.Problem) metav1.Condition {
 	return metav1.Condition{Type: name, Status: metav1.ConditionFalse, Reason: problems[0].Reason,
 		Message: joinProblems(problems)}
@@ -264,7 +263,7 @@ func joinProblems(problems []model.Problem) string {
 	return text
 }
 
-// recordCondition makes an Event of a condition that changed.
+// recordCondition records an Event about a changed condition.
 func (w *Writer) recordCondition(s *corev1.Service, c *metav1.Condition) {
 	if c.Status == metav1.ConditionTrue {
 		w.Recorder.Eventf(s, nil, corev1.EventTypeNormal, c.Reason, "Serve", "%s", c.Message)
@@ -273,7 +272,7 @@ func (w *Writer) recordCondition(s *corev1.Service, c *metav1.Condition) {
 	w.warn(s, c.Reason, c.Message)
 }
 
-// recordProblems makes an Event of problems of a Service that has no condition of ours, once.
+// recordProblems records one Event about the problems of a Service without a condition of ours.
 func (w *Writer) recordProblems(s *corev1.Service, problems []model.Problem) {
 	if text := joinProblems(problems); len(problems) > 0 && w.loggedMessages[s.UID] != text {
 		w.loggedMessages[s.UID] = text
@@ -285,7 +284,7 @@ func (w *Writer) warn(s *corev1.Service, reason, message string) {
 	w.Recorder.Eventf(s, nil, corev1.EventTypeWarning, reason, "Serve", "%s", Truncate(message, maxMessage))
 }
 
-// Truncate returns at most so many bytes of a text, and an ellipsis where that is not all of it.
+// Truncate shortens a text to at most so many bytes, with an ellipsis.
 func Truncate(text string, most int) string {
 	if len(text) > most {
 		return strings.ToValidUTF8(text[:most], "") + "…"

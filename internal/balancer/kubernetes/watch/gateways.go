@@ -21,10 +21,10 @@ import (
 	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
-// kindsInterval is how often a cluster is asked for kinds of the Gateway API that it did not have.
+// kindsInterval is the interval of queries for missing kinds of the Gateway API.
 const kindsInterval = 10 * time.Second
 
-// gatewayKinds are the kinds of the Gateway API, which a cluster may have or not.
+// gatewayKinds are the kinds of the Gateway API, which a cluster may lack.
 type gatewayKinds struct {
 	client  kubernetes.Interface
 	sources map[Kind]source
@@ -33,14 +33,14 @@ type gatewayKinds struct {
 	missing []Kind
 }
 
-// known reports whether the cluster has said which kinds it has.
+// known reports whether the cluster has answered which kinds it has.
 func (g *gatewayKinds) known() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.readAt
 }
 
-// FollowGateways has the Watcher follow the Gateway API, too, as soon as the cluster has it. It is called before Run.
+// FollowGateways has the Watcher follow the Gateway API as soon as the cluster has it. It is called before Run.
 func (w *Watcher) FollowGateways(client kubernetes.Interface, gateways versioned.Interface, secrets bool) error {
 	api, all := gateways.GatewayV1(), metav1.NamespaceAll
 	w.gateways = &gatewayKinds{client: client, sources: map[Kind]source{
@@ -70,8 +70,7 @@ func (w *Watcher) FollowGateways(client kubernetes.Interface, gateways versioned
 		}, &corev1.Secret{}})
 }
 
-// followGateways starts to follow each kind when the cluster has it. One that is followed stays so: a kind that is
-// removed leaves the picture of it as it was.
+// followGateways starts to follow each kind when the cluster has it. The objects of a kind that is removed later stay.
 func (w *Watcher) followGateways(ctx context.Context, running *sync.WaitGroup) {
 	for {
 		found, err := w.gateways.discover()
@@ -131,7 +130,7 @@ func (w *Watcher) Missing() []Kind {
 	return slices.Clone(w.gateways.missing)
 }
 
-// Gateways returns the picture of the Gateway API; nothing in it may be changed.
+// Gateways returns the objects of the Gateway API, which must not be changed.
 func (w *Watcher) Gateways() gateway.Objects {
 	return gateway.Objects{Classes: presentObjects[*v1.GatewayClass](w, GatewayClasses),
 		Gateways:  presentObjects[*v1.Gateway](w, Gateways),

@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// revisionInterval is how often the API server is asked for its resource version: a watch says nothing where that
-	// has gone back, as when a backup of etcd was restored, for it waits for a version that does not come.
+	// revisionInterval is the interval of queries for the API server's resource version. After a rollback, such as the
+	// restoration of a backup of etcd, a watch waits for a version that does not come, and reports nothing.
 	revisionInterval = 10 * time.Second
 	// revisionTimeout bounds one request.
 	revisionTimeout = 5 * time.Second
-	// rollbackGrace is how long a cluster's controllers have to bring their objects, such as EndpointSlices, up to date
-	// after it went back in time. Until then the picture stays.
+	// rollbackGrace is the time for a cluster's controllers to update their objects, such as EndpointSlices, after a
+	// rollback. Until then the previous objects stay.
 	rollbackGrace = 20 * time.Second
 )
 
@@ -42,7 +42,7 @@ type vanished struct {
 	objects map[Kind]map[string]metav1.Object
 }
 
-// keepObjects keeps the objects of a kind.
+// keepObjects stores the objects of a kind.
 func keepObjects[T metav1.Object](p *vanished, kind Kind, list []T) {
 	p.objects[kind] = make(map[string]metav1.Object, len(list))
 	for _, object := range list {
@@ -50,8 +50,8 @@ func keepObjects[T metav1.Object](p *vanished, kind Kind, list []T) {
 	}
 }
 
-// presentObjects returns the objects of a kind, and those that vanished when the cluster went back in time. One that is
-// there again is as in the cluster from then on.
+// presentObjects returns the objects of a kind, and those that vanished in a rollback. An object that has reappeared is
+// taken from the cluster.
 func presentObjects[T metav1.Object](w *Watcher, kind Kind) []T {
 	list := listed[T](w, kind)
 	w.mu.Lock()
@@ -81,7 +81,7 @@ func revisionOf(client kubernetes.Interface) func(context.Context) (string, erro
 	}
 }
 
-// awaitRollback returns true when the cluster has gone back in time, and false when the context ends.
+// awaitRollback returns true after a rollback of the cluster, and false when the context ends.
 func (w *Watcher) awaitRollback(ctx context.Context) bool {
 	var last uint64
 	for clock.Sleep(ctx, w.revisionInterval) == nil {
@@ -103,7 +103,7 @@ func (w *Watcher) awaitRollback(ctx context.Context) bool {
 	return false
 }
 
-// readRevision returns the cluster's resource version; 0 where it is no number, which only Kubernetes' own are.
+// readRevision returns the cluster's resource version; 0 if it is no number, as in clusters without etcd.
 func (w *Watcher) readRevision(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, revisionTimeout)
 	defer cancel()
@@ -115,19 +115,19 @@ func (w *Watcher) readRevision(ctx context.Context) (uint64, error) {
 	return number, nil
 }
 
-// lastRevision returns the resource version that Services were last known at.
+// lastRevision returns the resource version of the last list or watch of Services.
 func (w *Watcher) lastRevision() uint64 {
 	number, _ := strconv.ParseUint(w.allInformers()[Services].LastSyncResourceVersion(), 10, 64)
 	return number
 }
 
-// relist has everything listed again, and keeps the Services that there were, with their endpoints.
+// relist lists all objects again, and keeps the previous Services with their endpoints.
 func (w *Watcher) relist() {
 	before := w.Cluster() // with the objects that were kept already
 	kept := vanished{at: time.Now(), services: map[string]*corev1.Service{},
 		slices: map[string]*discoveryv1.EndpointSlice{}, objects: map[Kind]map[string]metav1.Object{}}
 	for _, s := range before.Services {
-		if s.Spec.Type == corev1.ServiceTypeLoadBalancer || w.gateways != nil { // whose routes lead to any
+		if s.Spec.Type == corev1.ServiceTypeLoadBalancer || w.gateways != nil { // routes may refer to any Service
 			kept.services[model.Key(s)] = s
 		}
 	}
@@ -149,7 +149,7 @@ func (w *Watcher) relist() {
 	}
 }
 
-// keepGatewayObjects keeps all that Gateways are made of, but Services.
+// keepGatewayObjects stores the objects of Gateways, except Services.
 func (p *vanished) keepGatewayObjects(o gateway.Objects) {
 	keepObjects(p, GatewayClasses, o.Classes)
 	keepObjects(p, Gateways, o.Gateways)
@@ -177,8 +177,7 @@ func (w *Watcher) hasVanished() bool {
 	return len(w.vanished.services)+len(w.vanished.objects) > 0
 }
 
-// withVanished adds to a picture the objects that vanished when the cluster went back in time. A Service that is there
-// again is as in the cluster from then on.
+// withVanished adds the objects that vanished in a rollback. A Service that has reappeared is taken from the cluster.
 func (w *Watcher) withVanished(c model.Cluster) model.Cluster {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -205,13 +204,12 @@ func (w *Watcher) withVanished(c model.Cluster) model.Cluster {
 	return c
 }
 
-// Kept returns the "namespace/name" of the Services that are in the picture although the cluster has them no more,
-// sorted, and since when.
+// Kept returns the sorted "namespace/name" of the Services that are kept after a rollback, and its time.
 func (w *Watcher) Kept() (names []string, since time.Time) {
 	if !w.hasVanished() || !w.Synced() {
-		return nil, time.Time{} // where it is not settled, it is not known which they are
+		return nil, time.Time{} // during rollbackGrace, they are not known yet
 	}
-	w.Cluster() // drops those that are there again
+	w.Cluster() // drops those that have reappeared
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, s := range w.vanished.services {
@@ -223,13 +221,12 @@ func (w *Watcher) Kept() (names []string, since time.Time) {
 	return names, w.vanished.at
 }
 
-// KeptGateways returns the Gateways and routes that are in the picture although the cluster has them no more, as in
-// "Gateway shop/edge", sorted.
+// KeptGateways returns the Gateways and routes that are kept after a rollback, as in "Gateway shop/edge", sorted.
 func (w *Watcher) KeptGateways() (names []string) {
 	if !w.hasVanished() || !w.Synced() {
 		return nil
 	}
-	w.Gateways() // drops those that are there again
+	w.Gateways() // drops those that have reappeared
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for kind, word := range map[Kind]string{Gateways: "Gateway", TCPRoutes: "TCPRoute", UDPRoutes: "UDPRoute",
@@ -242,14 +239,14 @@ func (w *Watcher) KeptGateways() (names []string) {
 	return names
 }
 
-// RevisionState says how well the API server was asked for its resource version.
+// RevisionState returns the state of the queries for the API server's resource version.
 func (w *Watcher) RevisionState() State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.revisionState
 }
 
-// RolledBack returns when the cluster was last found to have gone back in time; zero: it has not.
+// RolledBack returns the time of the last rollback; zero: there was none.
 func (w *Watcher) RolledBack() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watch follows the objects of a Kubernetes cluster: a whole picture, a signal that it changed, and how old it
-// is. A watch that ends, an API server that does not answer, or a cluster that goes back in time leaves the picture as
-// it was.
+// Package watch follows the objects of a Kubernetes cluster: a snapshot, a signal of changes, and its age. When a watch
+// ends, the API server does not answer, or the cluster is rolled back to an earlier state, the last objects stay.
 package watch
 
 import (
@@ -49,15 +48,16 @@ const (
 	ReferenceGrants Kind = "referencegrants"
 )
 
-// State is how well a kind is followed.
+// State is the state of the watch of a kind.
 type State struct {
-	// Synced: all objects have been heard of once.
+	// Synced: all objects were listed once.
 	Synced bool
-	// Since is since when the API server has failed to list its objects, and Problem how; zero while it is heard.
+	// Since is the time since which the API server has failed to list its objects, and Problem the error; zero while it
+	// answers.
 	Since   time.Time
 	Problem string
-	// Expired counts the watches that the API server ended because it had forgotten where they were (410): all objects
-	// were listed again then.
+	// Expired counts the watches that the API server ended because their resource version had expired (410), after
+	// which all objects were listed again.
 	Expired int
 }
 
@@ -65,25 +65,24 @@ type State struct {
 type Watcher struct {
 	changed chan struct{}
 	client  kubernetes.Interface
-	// revision asks for the cluster's resource version now.
+	// revision queries the cluster's present resource version.
 	revision func(context.Context) (string, error)
-	// gateways finds out which kinds of the Gateway API there are; nil: none is followed.
+	// gateways queries the cluster's kinds of the Gateway API; nil: none is followed.
 	gateways  *gatewayKinds
 	mu        sync.Mutex
 	informers map[Kind]cache.SharedIndexInformer
 	sources   map[Kind]source
 	states    map[Kind]State
-	// vanished is the objects that vanished when the cluster went back in time; settled is when its controllers have
-	// caught up.
+	// vanished are the objects that vanished in a rollback; settled is the end of rollbackGrace after it.
 	vanished vanished
 	settled  time.Time
 	// revisionInterval and rollbackGrace are the constants of these names, which tests shorten.
 	revisionInterval, rollbackGrace time.Duration
-	// revisionState is how well the API server was asked for its resource version.
+	// revisionState is the state of the queries for the resource version.
 	revisionState State
 }
 
-// source is how a kind is listed and watched.
+// source lists and watches a kind.
 type source struct {
 	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	watch func(context.Context, metav1.ListOptions) (apiwatch.Interface, error)
@@ -139,7 +138,7 @@ func sourceOf[L runtime.Object](client lister[L], kind runtime.Object) source {
 	}, client.Watch, kind}
 }
 
-// addInformer makes the informer of a kind.
+// addInformer adds the informer of a kind.
 func (w *Watcher) addInformer(kind Kind, s source) error {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -224,7 +223,7 @@ func (s State) next(err error) State {
 	return s
 }
 
-// errorText returns the text of an error, without the URL of a request, which is long and says less.
+// errorText returns the text of an error without the URL of the request.
 func errorText(err error) string {
 	var failed *url.Error
 	if errors.As(err, &failed) {
@@ -233,7 +232,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// notifyChanged says that the picture may be another.
+// notifyChanged signals that objects may have changed.
 func (w *Watcher) notifyChanged() {
 	select {
 	case w.changed <- struct{}{}:
@@ -248,7 +247,7 @@ func (w *Watcher) Run(ctx context.Context) {
 	}
 }
 
-// follow follows the cluster until the context ends, or the cluster has gone back in time, which it returns.
+// follow follows the cluster until the context ends or the cluster is rolled back; it reports the latter.
 func (w *Watcher) follow(ctx context.Context) (wentBack bool) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -275,7 +274,7 @@ func (w *Watcher) allInformers() map[Kind]cache.SharedIndexInformer {
 // Changed has a value after each change.
 func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
-// Synced reports whether all objects of all kinds have been heard of once: until then there is no picture.
+// Synced reports whether all objects of all kinds were listed once.
 func (w *Watcher) Synced() bool {
 	if w.gateways != nil && !w.gateways.known() || !w.hasSettled() {
 		return false
@@ -288,7 +287,7 @@ func (w *Watcher) Synced() bool {
 	return true
 }
 
-// States returns how well each kind is followed.
+// States returns the state of each kind's watch.
 func (w *Watcher) States() map[Kind]State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -300,13 +299,13 @@ func (w *Watcher) States() map[Kind]State {
 	return states
 }
 
-// Cluster returns the picture; nothing in it may be changed.
+// Cluster returns the cluster's objects, which must not be changed.
 func (w *Watcher) Cluster() model.Cluster {
 	return w.withVanished(model.Cluster{Services: listed[*corev1.Service](w, Services),
 		Slices: listed[*discoveryv1.EndpointSlice](w, EndpointSlices), Nodes: listed[*corev1.Node](w, Nodes)})
 }
 
-// ConfigMap returns the one that is followed, nil if there is none.
+// ConfigMap returns the followed ConfigMap; nil if there is none.
 func (w *Watcher) ConfigMap() *corev1.ConfigMap {
 	if found := listed[*corev1.ConfigMap](w, ConfigMaps); len(found) > 0 {
 		return found[0]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package master talks to HAProxy's master at its socket, and through it to its workers (management guide, section
-// 9.4), and parses their answers.
+// Package master sends commands to HAProxy's master at its socket, and through it to its workers (management guide,
+// section 9.4), and parses their answers.
 package master
 
 import (
@@ -27,11 +27,11 @@ const (
 
 // Errors of a command.
 var (
-	// ErrCommand: HAProxy has refused it.
+	// ErrCommand: HAProxy has refused a command.
 	ErrCommand = errors.New("HAProxy refused")
 	// ErrAnswer: HAProxy's answer cannot be parsed.
 	ErrAnswer = errors.New("HAProxy's answer cannot be read")
-	// errLine: a command would be several.
+	// errLine: HAProxy would read a command as several.
 	errLine = errors.New("a line break or a semicolon in a command")
 )
 
@@ -51,8 +51,7 @@ func (s Socket) WorkerCommand(ctx context.Context, pid int, command string) (str
 	return s.Command(ctx, fmt.Sprintf("@!%d %s", pid, command))
 }
 
-// RunWorkerCommand has a worker run a command that answers with an error only, or else with one of the words in
-// fine.
+// RunWorkerCommand has a worker run a command. Any answer is an error, except those in fine.
 func (s Socket) RunWorkerCommand(ctx context.Context, pid int, command string, fine ...string) error {
 	answer, err := s.WorkerCommand(ctx, pid, command)
 	if err != nil {

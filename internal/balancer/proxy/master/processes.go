@@ -11,14 +11,14 @@ import (
 
 // Processes are the processes of a master.
 type Processes struct {
-	// Master is its number, Reloads how many it has made since it began, and Failed how many of the last ones did
-	// not succeed.
+	// Master is the master's PID, Reloads the number of reloads since its start, and Failed the number of the last ones
+	// that failed.
 	Master, Reloads, Failed int
-	// Workers take new connections, and Old have been replaced and end with theirs.
+	// Workers accept new connections; Old have been replaced, and end with their last connection.
 	Workers, Old []int
 }
 
-// Processes asks which there are.
+// Processes asks the master for its processes.
 func (s Socket) Processes(ctx context.Context) (Processes, error) {
 	answer, err := s.Command(ctx, "show proc")
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Session is a connection to a worker's own socket, at which it answers command after command. A worker that a reload
-// has replaced does not end as long as one is open.
+// Session is a connection to a worker's own socket for several commands. A replaced worker does not end while a session
+// is open.
 type Session struct {
 	// PID is the worker's process.
 	PID int
@@ -34,7 +34,7 @@ func Open(ctx context.Context, path string) (*Session, error) {
 		return nil, fmt.Errorf("connecting to a worker of HAProxy's: %w", err)
 	}
 	s := &Session{conn: conn}
-	// It would end a session that has been silent for 10 s ("stats timeout").
+	// HAProxy would end a session after 10 s without a command ("stats timeout").
 	for _, command := range []string{"prompt", "set timeout cli 86400"} {
 		if _, err := s.Command(ctx, command); err != nil {
 			conn.Close()
@@ -93,7 +93,7 @@ func (s *Session) Statistics(ctx context.Context) (Statistics, error) {
 // Idle reports whether the worker has been told to end, and waits for this session alone.
 func (s *Session) Idle(ctx context.Context) (bool, error) {
 	info, err := s.info(ctx)
-	// Those that do not count are of the connection to its master.
+	// The unstoppable jobs belong to the connection to its master.
 	return info["Stopping"] != 0 && info["Jobs"]-info["Unstoppable Jobs"] <= 1, err
 }
 

@@ -25,8 +25,8 @@ const (
 	Backend  = "BACKEND"
 )
 
-// Statistics are the statistics of a worker: numbers by their names in the management guide, section 9.1. Those that an
-// object does not have are left out.
+// Statistics are the statistics of a worker: numbers by their names in the management guide, section 9.1. Numbers that
+// an object lacks are left out.
 type Statistics map[Object]map[string]uint64
 
 // allStatistics asks for all sections (-1), frontends, backends and servers (1 + 2 + 4), all of them (-1).
@@ -74,7 +74,7 @@ func ParseStatistics(answer string) (Statistics, error) {
 	}
 }
 
-// wanted are the fields that are kept.
+// wanted are the fields to keep.
 var wanted = map[string]bool{
 	"qcur": true, "scur": true, "stot": true, "bin": true, "bout": true, "dreq": true, "econ": true, "wretr": true,
 	"wredis":   true,

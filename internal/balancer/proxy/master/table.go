@@ -14,7 +14,7 @@ import (
 // StickTable is the table of persistent clients: the server's number by the client's address.
 type StickTable map[netip.Addr]uint32
 
-// ReadTable reads which clients the table of a section has.
+// ReadTable returns the table of a section.
 func (s Socket) ReadTable(ctx context.Context, pid int, section string) (StickTable, error) {
 	answer, err := s.WorkerCommand(ctx, pid, "show table "+section)
 	if err != nil {

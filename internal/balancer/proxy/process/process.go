@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process knows processes beyond the end of the one that started them: by number, start and boot, so that
-// another one to which the kernel has given the number is never taken for it.
+// Package process identifies processes beyond the end of the one that started them, by PID, start and boot: another
+// process with a reused PID is never taken for one of them.
 package process
 
 import (
@@ -69,7 +69,7 @@ func (i ID) Signal(signal os.Signal) error {
 	return nil
 }
 
-// waitPoll is how long one look for a process's end takes at most, so that the context is heard.
+// waitPoll bounds each wait for a process's end, after which the context is checked.
 const waitPoll = 200 * time.Millisecond
 
 // Wait returns when the process has ended, or with the context's error. It need not be a child.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package snippet judges lines in HAProxy's own language that a configuration holds for settings that have no key.
+// Package snippet checks lines in HAProxy's own language that a configuration has for settings without a key.
 package snippet
 
 import (
@@ -29,8 +29,8 @@ var GlobalKeys = map[string]string{
 }
 
 // Check refuses lines that would reach beyond their section: one that begins another, or a condition that would hide
-// lines behind it. It also refuses keywords of ours, which a key sets or the engine alone has. Whether lines are
-// otherwise right, HAProxy judges.
+// lines behind it. It also refuses keywords of ours, which a key sets or the engine alone has. HAProxy itself checks
+// the rest.
 func Check(lines string, ours map[string]string) error {
 	if !utf8.ValidString(lines) {
 		return fmt.Errorf("the lines are not UTF-8: %w", Err)

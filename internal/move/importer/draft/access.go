@@ -32,8 +32,8 @@ func (r Rule) matches(node netip.Prefix) bool {
 // Access returns the lists by which Jeoul serves the clients of addr's family that rules serve. Each list of rules is
 // tried in its order, and a client that none of its rules matches is served; one that is served by all lists is
 // served. Jeoul goes by the smallest network that a client is in, so each network that a rule names gets the decision
-// of the first rule that matches it. nobody says that no client is served, which lists cannot say.
-func Access(addr netip.Addr, lists ...[]Rule) (allow, deny []netip.Prefix, nobody bool) {
+// of the first rule that matches it. noClients says that no client is served, which lists cannot say.
+func Access(addr netip.Addr, lists ...[]Rule) (allow, deny []netip.Prefix, noClients bool) {
 	root := netip.PrefixFrom(addr, 0).Masked()
 	nodes := []netip.Prefix{root}
 	for _, rule := range slices.Concat(lists...) {

@@ -28,13 +28,13 @@ func TestAccess(t *testing.T) {
 				lists[i] = append(lists[i], r)
 			}
 		}
-		allow, deny, nobody := Access(netip.MustParseAddr("192.0.2.1"), lists...)
+		allow, deny, noClients := Access(netip.MustParseAddr("192.0.2.1"), lists...)
 		for first := range 256 {
 			client := netip.AddrFrom4([4]byte{byte(first), 9, 9, 9})
-			want, got := firstMatch(client, lists), !nobody && smallest(client, allow, deny)
+			want, got := firstMatch(client, lists), !noClients && smallest(client, allow, deny)
 			if got != want {
-				t.Fatalf("%v: %s is served: %v, want %v (allow %v, deny %v, nobody %v)", lists, client, got, want,
-					allow, deny, nobody)
+				t.Fatalf("%v: %s is served: %v, want %v (allow %v, deny %v, noClients %v)", lists, client, got, want,
+					allow, deny, noClients)
 			}
 		}
 	}
@@ -80,11 +80,11 @@ func first(list []netip.Prefix) *netip.Prefix {
 // TestAccessFamilies: rules of one family say nothing of the other's clients, but by their negation.
 func TestAccessFamilies(t *testing.T) {
 	rules := []Rule{{Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Others: true}}
-	if _, _, nobody := Access(netip.MustParseAddr("2001:db8::1"), rules); !nobody {
+	if _, _, noClients := Access(netip.MustParseAddr("2001:db8::1"), rules); !noClients {
 		t.Error("a client of IPv6 is served, and only 10.0.0.0/8 must be")
 	}
-	allow, deny, nobody := Access(netip.MustParseAddr("192.0.2.1"), rules)
-	if nobody || len(deny) > 0 || !slices.Equal(allow, rules[0].Networks) {
-		t.Errorf("allow %v, deny %v, nobody %v", allow, deny, nobody)
+	allow, deny, noClients := Access(netip.MustParseAddr("192.0.2.1"), rules)
+	if noClients || len(deny) > 0 || !slices.Equal(allow, rules[0].Networks) {
+		t.Errorf("allow %v, deny %v, noClients %v", allow, deny, noClients)
 	}
 }

@@ -74,8 +74,8 @@ func (r *reader) service(s *section, l line, place netip.AddrPort, front, back s
 	if !s.proxied {
 		service.MSS = r.segments(l)
 	}
-	var nobody bool
-	if service.Allow, service.Deny, nobody = draft.Access(place.Addr(), r.access(s)...); nobody {
+	var noClients bool
+	if service.Allow, service.Deny, noClients = draft.Access(place.Addr(), r.access(s)...); noClients {
 		service.Unsafe = "no client of the VIP's family is served, which allow and deny cannot say"
 		return
 	}

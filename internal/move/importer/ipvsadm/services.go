@@ -18,7 +18,7 @@ import (
 const (
 	defaultScheduler   = "wlc"
 	defaultPersistence = 300 * time.Second
-	// UsualUDP is how long IPVS remembers a silent flow of UDP where nobody says.
+	// UsualUDP is how long IPVS remembers a silent flow of UDP by default.
 	UsualUDP = 300 * time.Second
 	// guePort is where mode gue sends.
 	guePort = "6080"

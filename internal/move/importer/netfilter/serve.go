@@ -98,8 +98,8 @@ func (r *reader) service(g *group, vip netip.Addr, port uint16, rules []draft.Ru
 	}
 	shares := r.destinations(s, g)
 	guarded, unsafe := r.guarded(g, s)
-	var nobody bool
-	if s.Allow, s.Deny, nobody = draft.Access(vip, rules, guarded); nobody {
+	var noClients bool
+	if s.Allow, s.Deny, noClients = draft.Access(vip, rules, guarded); noClients {
 		s.Unsafe = "no client of the VIP's family is served, which allow and deny cannot say"
 	}
 	s.Unsafe = cmp.Or(unsafe, s.Unsafe)

@@ -398,8 +398,8 @@ func (r *reader) serve(p *place, all []*place) {
 	s.Scheduler = first.to.scheduler
 	s.SlowStart = min(first.to.slowStart, time.Hour)
 	s.Proxy = &lb.Proxy{Speaks: lb.SpeaksHTTP}
-	var nobody bool
-	if s.Allow, s.Deny, nobody = draft.Access(s.VIP, p.webs[0].rules); nobody {
+	var noClients bool
+	if s.Allow, s.Deny, noClients = draft.Access(s.VIP, p.webs[0].rules); noClients {
 		s.Unsafe = noClient
 	} else if len(s.Allow)+len(s.Deny) > 0 {
 		r.Approximate(p.at, "connections of clients that are not served are closed, in place of an answer of 403")

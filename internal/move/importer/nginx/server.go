@@ -211,8 +211,8 @@ func (r *reader) listen(c *node, u *upstream, mode lb.Mode, rules []draft.Rule) 
 		s.VIP, s.Port, s.Protocol, s.Mode = at.Addr(), at.Port(), protocol, mode
 		s.Scheduler, s.Hash, s.Outliers = u.scheduler, u.hash, u.outliers
 		s.SlowStart = min(u.slowStart, time.Hour)
-		var nobody bool
-		if s.Allow, s.Deny, nobody = draft.Access(s.VIP, rules); nobody {
+		var noClients bool
+		if s.Allow, s.Deny, noClients = draft.Access(s.VIP, rules); noClients {
 			s.Unsafe = noClient
 		}
 		for j, b := range u.backends {

@@ -13,8 +13,8 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-// judgeBalancer takes the counters and the states of our own balancer.
-func judgeBalancer(e *evidence.Evidence) (findings []Finding) {
+// checkBalancer takes the counters and the states of our own balancer.
+func checkBalancer(e *evidence.Evidence) (findings []Finding) {
 	before, after := e.Before.Balancer, e.After.Balancer
 	if before == nil || after == nil || before.PID != after.PID {
 		return nil
@@ -23,7 +23,7 @@ func judgeBalancer(e *evidence.Evidence) (findings []Finding) {
 	for _, o := range before.Outcomes {
 		was[o.Name] = o.Packets
 	}
-	findings = judgeHops(after, was)
+	findings = checkHops(after, was)
 	var drops []Figure
 	worst := ops.Outcome{}
 	for _, o := range after.Outcomes {
@@ -41,14 +41,14 @@ func judgeBalancer(e *evidence.Evidence) (findings []Finding) {
 			finding(balancerDrops, fmt.Sprintf("The balancer drops packets: %s (%s)", worst.Name, worst.Help),
 				drops...))
 	}
-	findings = append(findings, judgeUnwritten(after)...)
-	return append(findings, slices.Concat(judgeStates(after), judgeHealth(after), judgeNarrow(after),
-		judgeMembers(before, after), judgeVRRP(before, after), judgeFeeds(after, time.Now()))...)
+	findings = append(findings, checkUnwritten(after)...)
+	return append(findings, slices.Concat(checkStates(after), checkHealth(after), checkNarrow(after),
+		checkMembers(before, after), checkVRRP(before, after), checkFeeds(after, time.Now()))...)
 }
 
-// judgeNarrow tells of paths that routers have reported to be narrower than they look. It goes by the balancer's path
+// checkNarrow tells of paths that routers have reported to be narrower than they look. It goes by the balancer's path
 // MTUs: a ping of the doctor's own would teach the kernel, and change the evidence.
-func judgeNarrow(s *ops.Status) []Finding {
+func checkNarrow(s *ops.Status) []Finding {
 	var figures []Figure
 	for _, service := range s.Services {
 		for _, b := range service.Backends {
@@ -65,8 +65,8 @@ func judgeNarrow(s *ops.Status) []Finding {
 		figures[0].Value), bounded(figures)...)}
 }
 
-// judgeUnwritten tells of files that only a restart needs, and that the balancer cannot write.
-func judgeUnwritten(s *ops.Status) []Finding {
+// checkUnwritten tells of files that only a restart needs, and that the balancer cannot write.
+func checkUnwritten(s *ops.Status) []Finding {
 	if len(s.Unwritten) == 0 {
 		return nil
 	}
@@ -85,8 +85,8 @@ func judgeUnwritten(s *ops.Status) []Finding {
 // manyExpired are more packets without hops than traceroute sends while the doctor looks.
 const manyExpired = 20
 
-// judgeHops concludes from packets that come in with their hops used up.
-func judgeHops(after *ops.Status, was map[string]uint64) []Finding {
+// checkHops concludes from packets that come in with their hops used up.
+func checkHops(after *ops.Status, was map[string]uint64) []Finding {
 	var figures []Figure
 	total := uint64(0)
 	for _, o := range after.Outcomes {
@@ -102,9 +102,9 @@ func judgeHops(after *ops.Status, was map[string]uint64) []Finding {
 		total), figures...)}
 }
 
-// judgeStates tells of backends that get no packets though the configuration wants
+// checkStates tells of backends that get no packets though the configuration wants
 // them to.
-func judgeStates(s *ops.Status) []Finding {
+func checkStates(s *ops.Status) []Finding {
 	var figures []Figure
 	var means consequences
 	for _, service := range s.Services {
@@ -120,12 +120,12 @@ func judgeStates(s *ops.Status) []Finding {
 		"%d backends get no packets, such as %s")
 }
 
-// troubleKinds say which fault a trouble of a source is; others are sourceTrouble.
-var troubleKinds = map[ops.TroubleKind]string{ops.TroubleUnreached: sourceOld, ops.TroubleRight: sourceRight,
-	ops.TroubleUnclaimed: sourceUnclaimed, ops.TroubleKept: sourceKept}
+// problemKinds say the kind of finding for a problem of a source; others are sourceProblem.
+var problemKinds = map[ops.ProblemKind]string{ops.ProblemUnreached: sourceOld, ops.ProblemRight: sourceRight,
+	ops.ProblemUnclaimed: sourceUnclaimed, ops.ProblemKept: sourceKept}
 
-// judgeFeeds tells of sources of configuration that are old, or that a program cannot keep as it should.
-func judgeFeeds(s *ops.Status, now time.Time) (findings []Finding) {
+// checkFeeds tells of sources of configuration that are old, or that a program cannot keep as it should.
+func checkFeeds(s *ops.Status, now time.Time) (findings []Finding) {
 	for i := range s.Feeds {
 		f := &s.Feeds[i]
 		if f.Silent {
@@ -134,16 +134,16 @@ func judgeFeeds(s *ops.Status, now time.Time) (findings []Finding) {
 				f.Services), age(f, now)))
 		}
 		seen, titles, order := map[string][]Figure{}, map[string]string{}, []string{}
-		for _, t := range f.Troubles {
-			kind := troubleKinds[t.Kind]
+		for _, t := range f.Problems {
+			kind := problemKinds[t.Kind]
 			if kind == "" {
-				kind = sourceTrouble
+				kind = sourceProblem
 			}
 			if titles[kind] == "" {
 				titles[kind] = fmt.Sprintf("Source %s: %s", f.Source, t.Text())
 				order = append(order, kind)
 			}
-			seen[kind] = append(seen[kind], trouble(f, t, now))
+			seen[kind] = append(seen[kind], problemFigure(f, t, now))
 		}
 		for _, kind := range order {
 			findings = append(findings, finding(kind, titles[kind], bounded(seen[kind])...))
@@ -157,8 +157,8 @@ func age(f *ops.Feed, now time.Time) Figure {
 		Unit: "seconds", Note: f.Follows}
 }
 
-// trouble is a source's trouble as a figure: how long it lasts, where that is known.
-func trouble(f *ops.Feed, t ops.FeedTrouble, now time.Time) Figure {
+// problemFigure returns a problem of a source as a figure: how long it lasts, where that is known.
+func problemFigure(f *ops.Feed, t ops.FeedProblem, now time.Time) Figure {
 	figure := Figure{Name: string(t.Kind), On: t.On, Value: 1, Unit: "trouble", Note: t.Problem}
 	if figure.On == "" {
 		figure.On = f.Source

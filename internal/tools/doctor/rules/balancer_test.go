@@ -50,7 +50,7 @@ func TestWithoutBackend(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got := ""
-			for _, f := range judgeStates(&ops.Status{Services: test.services}) {
+			for _, f := range checkStates(&ops.Status{Services: test.services}) {
 				if f.Kind != backendDown {
 					t.Errorf("kind %s", f.Kind)
 				}
@@ -68,7 +68,7 @@ func TestWithoutBackend(t *testing.T) {
 
 // TestUnwritten: a file that cannot be written is a risk, and named with its path and the reason.
 func TestUnwritten(t *testing.T) {
-	found := judgeUnwritten(&ops.Status{Unwritten: []ops.Unwritten{
+	found := checkUnwritten(&ops.Status{Unwritten: []ops.Unwritten{
 		{What: "the snapshot of the data plane", Path: "/run/jeoul/snapshot", Error: "no space left on device",
 			Kept: true}}})
 	if len(found) != 1 || found[0].Kind != notDurable {
@@ -78,7 +78,7 @@ func TestUnwritten(t *testing.T) {
 		!strings.Contains(note, "no space left") {
 		t.Errorf("found %+v", found[0])
 	}
-	if found := judgeUnwritten(&ops.Status{}); found != nil {
+	if found := checkUnwritten(&ops.Status{}); found != nil {
 		t.Errorf("with all written it found %+v", found)
 	}
 }

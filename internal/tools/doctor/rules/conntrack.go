@@ -11,7 +11,7 @@ import (
 // fullShare is from where on a table counts as full, and nearlyFull as nearly so.
 const fullShare = 0.95
 
-func judgeConntrack(e *evidence.Evidence) (findings []Finding) {
+func checkConntrack(e *evidence.Evidence) (findings []Finding) {
 	before, after := e.Before.Conntrack, e.After.Conntrack
 	if before == nil || after == nil {
 		return nil

@@ -13,9 +13,9 @@ import (
 // squeezesPerSecond is how often a core may stop early without a word.
 const squeezesPerSecond = 100
 
-// judgeSoftnet takes the queues of the cores. Their counters are the machine's: a
+// checkSoftnet takes the queues of the cores. Their counters are the machine's: a
 // container's doctor counts them only where the kernel has told of a drop of its own.
-func judgeSoftnet(e *evidence.Evidence) (findings []Finding) {
+func checkSoftnet(e *evidence.Evidence) (findings []Finding) {
 	own, _ := e.Dropped("CPU_BACKLOG")
 	var dropped, squeezed []Figure
 	for _, c := range e.CoreWork() {
@@ -48,8 +48,8 @@ func judgeSoftnet(e *evidence.Evidence) (findings []Finding) {
 // most that.
 const busyShare, idleShare = 0.9, 0.5
 
-// judgeCores looks for one core that does the work that several could share.
-func judgeCores(e *evidence.Evidence) []Finding {
+// checkCores looks for one core that does the work that several could share.
+func checkCores(e *evidence.Evidence) []Finding {
 	cpus := e.CoreWork()
 	share := func(c evidence.CPU) float64 { return c.Softirq / max(c.Total, 0.01) }
 	if len(cpus) < 2 || !e.Machine {

@@ -11,21 +11,21 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// TestJudgeFeeds: a source whose program is silent, or in trouble, is found by the kind of that; one that is well is
-// not.
-func TestJudgeFeeds(t *testing.T) {
+// TestCheckFeeds: a source whose program is silent, or reports a problem, is found by the kind of that; a healthy one
+// is not.
+func TestCheckFeeds(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	trouble := func(kind ops.TroubleKind, problem string) ops.FeedTrouble {
-		return ops.FeedTrouble{Kind: kind, Problem: problem, Since: now.Add(-10 * time.Minute)}
+	problem := func(kind ops.ProblemKind, problem string) ops.FeedProblem {
+		return ops.FeedProblem{Kind: kind, Problem: problem, Since: now.Add(-10 * time.Minute)}
 	}
 	well := ops.Feed{Source: "kubernetes", Services: 3, Heard: now}
-	silent, troubled := well, well
+	silent, failing := well, well
 	silent.Silent, silent.Heard = true, now.Add(-time.Hour)
-	troubled.AsOf = now.Add(-10 * time.Minute)
-	troubled.Troubles = []ops.FeedTrouble{trouble(ops.TroubleUnreached, "the API server is not reached"),
-		trouble(ops.TroubleRight, "may not patch services/status"),
-		trouble(ops.TroubleRight, "may not create events"), trouble("newer", "something new"),
-		trouble(ops.TroubleUnclaimed, "no controller serves its class"), trouble(ops.TroubleKept, "it vanished")}
+	failing.AsOf = now.Add(-10 * time.Minute)
+	failing.Problems = []ops.FeedProblem{problem(ops.ProblemUnreached, "the API server is not reached"),
+		problem(ops.ProblemRight, "may not patch services/status"),
+		problem(ops.ProblemRight, "may not create events"), problem("newer", "something new"),
+		problem(ops.ProblemUnclaimed, "no controller serves its class"), problem(ops.ProblemKept, "it vanished")}
 	for name, test := range map[string]struct {
 		feed  ops.Feed
 		kinds []string
@@ -33,13 +33,13 @@ func TestJudgeFeeds(t *testing.T) {
 	}{
 		"well":   {well, nil, ""},
 		"silent": {silent, []string{sourceOld}, "says nothing any more: 3 services"},
-		"troubled": {troubled, []string{sourceOld, sourceRight, sourceTrouble, sourceUnclaimed, sourceKept},
+		"troubled": {failing, []string{sourceOld, sourceRight, sourceProblem, sourceUnclaimed, sourceKept},
 			"the API server is not reached"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var kinds []string
 			text := ""
-			for _, f := range judgeFeeds(&ops.Status{Feeds: []ops.Feed{test.feed}}, now) {
+			for _, f := range checkFeeds(&ops.Status{Feeds: []ops.Feed{test.feed}}, now) {
 				kinds = append(kinds, f.Kind)
 				text += f.Title + "\n"
 				for _, figure := range f.Seen {

@@ -21,7 +21,7 @@ const (
 	manyRepeats = 20
 )
 
-func judgeFlows(e *evidence.Evidence) (findings []Finding) {
+func checkFlows(e *evidence.Evidence) (findings []Finding) {
 	for _, b := range e.Flows.Backends {
 		if b.Repeats >= manyRepeats {
 			findings = append(findings,

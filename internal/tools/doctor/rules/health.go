@@ -26,11 +26,11 @@ const (
 	flowsMove  = "Those that it has move to the others."
 )
 
-// judgeHealth tells of backends whose health checks fail, and of those that fail clients.
-func judgeHealth(s *ops.Status) []Finding { return append(judgeChecks(s), judgeOutliers(s)...) }
+// checkHealth tells of backends whose health checks fail, and of those that fail clients.
+func checkHealth(s *ops.Status) []Finding { return append(checkChecks(s), checkOutliers(s)...) }
 
-// judgeOutliers tells of backends that are ejected, and of those that are not for lack of others.
-func judgeOutliers(s *ops.Status) []Finding {
+// checkOutliers tells of backends that are ejected, and of those that are not for lack of others.
+func checkOutliers(s *ops.Status) []Finding {
 	var figures []Figure
 	var means consequences
 	for _, service := range s.Services {
@@ -55,8 +55,8 @@ func judgeOutliers(s *ops.Status) []Finding {
 // sparedServes is the consequence for a service where one that fails is not ejected.
 const sparedServes = "New flows still go to it, and fail."
 
-// judgeChecks tells of backends whose health checks fail.
-func judgeChecks(s *ops.Status) []Finding {
+// checkChecks tells of backends whose health checks fail.
+func checkChecks(s *ops.Status) []Finding {
 	var figures []Figure
 	var means consequences
 	for _, service := range s.Services {

@@ -47,7 +47,7 @@ func TestUnhealthyBackends(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.service.Name = "web"
-			found := judgeHealth(&ops.Status{Services: []ops.Service{test.service}})
+			found := checkHealth(&ops.Status{Services: []ops.Service{test.service}})
 			if test.title == "" {
 				if len(found) > 0 {
 					t.Errorf("found %+v", found)

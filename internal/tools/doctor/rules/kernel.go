@@ -39,8 +39,8 @@ var harmless = []string{
 	"SOCKET_CLOSE", "SOCKET_DESTROY", "NETFILTER_CONNTRACK",
 }
 
-// judgeKernel reports features that eBPF programs need and the kernel lacks.
-func judgeKernel(e *evidence.Evidence) []Finding {
+// checkKernel reports features that eBPF programs need and the kernel lacks.
+func checkKernel(e *evidence.Evidence) []Finding {
 	var figures []Figure
 	for _, lack := range e.Lacks {
 		figures = append(figures, Figure{Name: lack.Feature, Note: lack.Consequence + "; " + lack.Remedy})
@@ -54,8 +54,8 @@ func judgeKernel(e *evidence.Evidence) []Finding {
 // manyDrops is from how many packets a second on a reason that no rule knows is reported.
 const manyDrops = 1
 
-// judgeOtherDrops reports the kernel's drops for reasons that no other rule has.
-func judgeOtherDrops(e *evidence.Evidence) (findings []Finding) {
+// checkOtherDrops reports the kernel's drops for reasons that no other rule has.
+func checkOtherDrops(e *evidence.Evidence) (findings []Finding) {
 	sums := map[string]Figure{}
 	for _, d := range e.Drops {
 		if d.Source != drops.Stack || slices.Contains(ownRuleReasons, d.Reason) || slices.Contains(harmless, d.Reason) {
@@ -82,9 +82,9 @@ func judgeOtherDrops(e *evidence.Evidence) (findings []Finding) {
 	return findings
 }
 
-// judgeFilter looks for packets of services that this host's packet filter drops, by whichever rule, chain or policy:
+// checkFilter looks for packets of services that this host's packet filter drops, by whichever rule, chain or policy:
 // the kernel's reason is that of all of them.
-func judgeFilter(e *evidence.Evidence) (findings []Finding) {
+func checkFilter(e *evidence.Evidence) (findings []Finding) {
 	seen := map[netip.AddrPort][]Figure{}
 	for _, d := range e.Drops {
 		if d.Source != drops.Stack || d.Reason != "NETFILTER_DROP" || d.Packets < fewPackets ||
@@ -102,8 +102,8 @@ func judgeFilter(e *evidence.Evidence) (findings []Finding) {
 	return findings
 }
 
-// judgeXDP tells of frames that XDP programs lost.
-func judgeXDP(e *evidence.Evidence) []Finding {
+// checkXDP tells of frames that XDP programs lost.
+func checkXDP(e *evidence.Evidence) []Finding {
 	var figures []Figure
 	name := func(index int) string {
 		for _, l := range e.After.Links {

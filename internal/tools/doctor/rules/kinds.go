@@ -64,7 +64,7 @@ const (
 	sourceRight      = "source-right"
 	sourceUnclaimed  = "source-unclaimed"
 	sourceKept       = "source-kept"
-	sourceTrouble    = "source-trouble"
+	sourceProblem    = "source-trouble"
 	nodeWithoutRule  = "node-without-vip-rule"
 	strictARP        = "strict-arp"
 )
@@ -162,10 +162,10 @@ var kinds = []kind{
 		"Packets for destinations without a route are dropped.",
 		[]Cure{{"", "Add the route (`ip route get ADDRESS` says what the kernel would do), or stop what sends there."}}},
 	{backendDown, Outage, false,
-		"The balancer gives this backend no packets.", // judgeStates says what becomes of its share
+		"The balancer gives this backend no packets.", // checkStates says what becomes of its share
 		[]Cure{{"", "`jeoul status` says why; bring the backend back, or take it out of the configuration."}}},
 	{backendUnhealthy, Outage, false,
-		// judgeHealth describes the consequences for its flows
+		// checkHealth describes the consequences for its flows
 		"The balancer's health checks, or what it answers to clients, say that this backend does not serve.",
 		[]Cure{{"", "`jeoul backend check SERVICE/BACKEND -v` asks it now, and shows every step; look at the program on the backend, and at what filters packets on the path."}}},
 	{backendSilent, Outage, false,
@@ -245,7 +245,7 @@ var kinds = []kind{
 	{sourceKept, Risk, false,
 		"The state of what the source follows went back in time, as when a backup of etcd was restored. What vanished by that is still balanced.",
 		[]Cure{{"", "Make the objects again; or restart the program that keeps the source, and what is not there is balanced no longer."}}},
-	{sourceTrouble, Risk, false,
+	{sourceProblem, Risk, false,
 		"The program that keeps the source cannot do all that it is asked. What is balanced goes on.",
 		[]Cure{{"", "The finding says what to do."}}},
 	{kernelLacks, Risk, false,

@@ -19,7 +19,7 @@ const dropShare = 0.001
 var lossCounters = regexp.MustCompile(
 	`(?i)(no_?buf|no_?dma|out_of_buffer|missed|nodesc|discard|fifo|overrun|rx_queue_\d+_drops$|rx\d*_dropped)`)
 
-func judgeLinks(e *evidence.Evidence) (findings []Finding) {
+func checkLinks(e *evidence.Evidence) (findings []Finding) {
 	for _, pair := range e.WatchedLinks() {
 		before, after := pair[0], pair[1]
 		packets := evidence.Growth(after.RxPackets, before.RxPackets)
@@ -43,7 +43,7 @@ func judgeLinks(e *evidence.Evidence) (findings []Finding) {
 		if len(lost) > 0 {
 			findings = append(findings, finding(nicDrops, after.Name+" drops packets that arrive", lost...))
 		}
-		findings = append(findings, judgeQueues(before, after)...)
+		findings = append(findings, checkQueues(before, after)...)
 	}
 	return findings
 }
@@ -55,7 +55,7 @@ var queueCounter = regexp.MustCompile(`^(?:rx[-_]?(?:queue[-_])?(\d+)[-_.](?:rx[
 // than twice its due.
 const unevenShare, enoughPackets = 0.5, 10000
 
-func judgeQueues(before, after evidence.Link) []Finding {
+func checkQueues(before, after evidence.Link) []Finding {
 	var most Figure
 	var all float64
 	queues := 0
@@ -78,7 +78,7 @@ func judgeQueues(before, after evidence.Link) []Finding {
 		after.Name), most)}
 }
 
-func judgeQdiscs(e *evidence.Evidence) (findings []Finding) {
+func checkQdiscs(e *evidence.Evidence) (findings []Finding) {
 	for _, pair := range e.WatchedLinks() {
 		before, after := pair[0], pair[1]
 		drops := evidence.Growth(after.QdiscDrops, before.QdiscDrops)

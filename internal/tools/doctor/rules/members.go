@@ -13,9 +13,9 @@ import (
 // many do.
 const farBehind = 10_000
 
-// judgeMembers reports other balancers that are not reached, receive no flows, or not as fast as they begin,
+// checkMembers reports other balancers that are not reached, receive no flows, or not as fast as they begin,
 // have one name or another version, or balance in another way, by our own balancer's status.
-func judgeMembers(before, s *ops.Status) (findings []Finding) {
+func checkMembers(before, s *ops.Status) (findings []Finding) {
 	if s.Members == nil {
 		return nil
 	}
@@ -35,7 +35,7 @@ func judgeMembers(before, s *ops.Status) (findings []Finding) {
 			note(memberUnreached, Figure{Name: "state " + string(m.State), On: name, Value: 1, Unit: "member",
 				Note: cmp.Or(m.Reason, "it does not answer any more")})
 		case m.State == ops.MemberAlive:
-			judgeMember(before, s, m, note)
+			checkMember(before, s, m, note)
 		}
 		for _, d := range m.Differs {
 			if d.Lasting {
@@ -60,8 +60,8 @@ func judgeMembers(before, s *ops.Status) (findings []Finding) {
 	return findings
 }
 
-// judgeMember reports the faults of a member that is reached.
-func judgeMember(before, s *ops.Status, m *ops.Member, note func(kind string, f Figure)) {
+// checkMember reports the faults of a member that is reached.
+func checkMember(before, s *ops.Status, m *ops.Member, note func(kind string, f Figure)) {
 	if m.Version != s.Version || m.Reason != "" {
 		note(memberVersion, Figure{Name: "version " + m.Version, On: m.Name, Value: 1, Unit: "member",
 			Note: cmp.Or(m.Reason, fmt.Sprintf("it has %s, and this one %s", m.Version, s.Version))})
@@ -69,7 +69,7 @@ func judgeMember(before, s *ops.Status, m *ops.Member, note func(kind string, f 
 	f, was := m.Flows, flowsBefore(before, m)
 	switch {
 	case f == nil:
-	case !f.Telling && f.Reason != "":
+	case !f.Sending && f.Reason != "":
 		note(memberUntold, Figure{Name: "told of flows", On: m.Name, Value: 0, Unit: "connections", Note: f.Reason})
 	case was == nil:
 	case f.Overflows > was.Overflows:

@@ -9,21 +9,21 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// TestJudgeMembers: findings about members that a person should look at, and none about those that are well or have
+// TestCheckMembers: findings about members that a person should look at, and none about those that are well or have
 // left.
-func TestJudgeMembers(t *testing.T) {
-	alive := ops.Member{Name: "lb2", State: ops.MemberAlive, Flows: &ops.MemberFlows{Telling: true, Heard: true}}
-	untold, differs := alive, alive
-	untold.Flows = &ops.MemberFlows{Reason: "dial tcp 192.0.2.11:7947: i/o timeout"}
+func TestCheckMembers(t *testing.T) {
+	alive := ops.Member{Name: "lb2", State: ops.MemberAlive, Flows: &ops.MemberFlows{Sending: true, Receiving: true}}
+	unsent, differs := alive, alive
+	unsent.Flows = &ops.MemberFlows{Reason: "dial tcp 192.0.2.11:7947: i/o timeout"}
 	differs.Differs = []ops.Difference{{Service: "web", Lasting: true}, {Service: "tls"}}
 	slow, stuck, overflowing, other := alive, alive, alive, alive
-	slow.Flows = &ops.MemberFlows{Telling: true, Heard: true, Behind: farBehind}
-	stuck.Flows = &ops.MemberFlows{Telling: true, Heard: true, Behind: farBehind + 2}
-	overflowing.Flows = &ops.MemberFlows{Telling: true, Heard: true, Overflows: 1}
+	slow.Flows = &ops.MemberFlows{Sending: true, Receiving: true, Behind: farBehind}
+	stuck.Flows = &ops.MemberFlows{Sending: true, Receiving: true, Behind: farBehind + 2}
+	overflowing.Flows = &ops.MemberFlows{Sending: true, Receiving: true, Overflows: 1}
 	other.Version = "1.2.4"
 	// The earlier status is of a member that is far behind.
 	before := alive
-	before.Flows = &ops.MemberFlows{Telling: true, Heard: true, Behind: farBehind + 1}
+	before.Flows = &ops.MemberFlows{Sending: true, Receiving: true, Behind: farBehind + 1}
 	for name, test := range map[string]struct {
 		members *ops.Members
 		want    []string
@@ -43,13 +43,13 @@ func TestJudgeMembers(t *testing.T) {
 			Reason: "it has another key"}}}, []string{memberUnreached}},
 		"does not hear": {&ops.Members{Name: "lb1", Problem: "cannot listen", Members: []ops.Member{}},
 			[]string{memberUnreached}},
-		"told no flows":  {&ops.Members{Members: []ops.Member{untold}}, []string{memberUntold}},
+		"told no flows":  {&ops.Members{Members: []ops.Member{unsent}}, []string{memberUntold}},
 		"another table":  {&ops.Members{Members: []ops.Member{differs}}, []string{memberDiffers}},
-		"several faults": {&ops.Members{Members: []ops.Member{untold, differs}}, []string{memberUntold, memberDiffers}},
+		"several faults": {&ops.Members{Members: []ops.Member{unsent, differs}}, []string{memberUntold, memberDiffers}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, f := range judgeMembers(&ops.Status{Members: &ops.Members{Members: []ops.Member{before}}},
+			for _, f := range checkMembers(&ops.Status{Members: &ops.Members{Members: []ops.Member{before}}},
 				&ops.Status{Members: test.members}) {
 				got = append(got, f.Kind)
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-func judgeNeighbours(e *evidence.Evidence) (findings []Finding) {
+func checkNeighbours(e *evidence.Evidence) (findings []Finding) {
 	dropped, _ := e.Dropped("NEIGH_FAILED", "NEIGH_QUEUEFULL")
 	var figures []Figure
 	var names []string

@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-func judgePaths(e *evidence.Evidence) (findings []Finding) {
+func checkPaths(e *evidence.Evidence) (findings []Finding) {
 	for _, p := range e.Paths {
 		if !p.Small || p.Large || p.Told {
 			continue
@@ -29,15 +29,15 @@ func judgePaths(e *evidence.Evidence) (findings []Finding) {
 	if len(findings) > 0 {
 		return findings
 	}
-	return judgeHanging(e)
+	return checkHanging(e)
 }
 
 // hangingShare is from which share of all connections on those that hang are reported: everywhere a few clients go
 // away without a word.
 const hangingShare = 0.05
 
-// judgeHanging concludes from connections alone, where the peers answer no pings.
-func judgeHanging(e *evidence.Evidence) []Finding {
+// checkHanging concludes from connections alone, where the peers answer no pings.
+func checkHanging(e *evidence.Evidence) []Finding {
 	if e.After.Sockets == nil {
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-func judgeReversePath(e *evidence.Evidence) []Finding {
+func checkReversePath(e *evidence.Evidence) []Finding {
 	n := e.Grew("TcpExtIPReversePathFilter")
 	dropped, example := e.Dropped("IP_RPFILTER")
 	if max(n, dropped) < fewPackets {
@@ -22,9 +22,9 @@ func judgeReversePath(e *evidence.Evidence) []Finding {
 		seen(counted(e, "TcpExtIPReversePathFilter", "packets"), dropFigure(e, "IP_RPFILTER"))...)}
 }
 
-// judgeMissingVIP looks for packets for addresses that this host does not have; where
+// checkMissingVIP looks for packets for addresses that this host does not have; where
 // [Wire] has told of a backend, that comes from the balancer's side.
-func judgeMissingVIP(e *evidence.Evidence) []Finding {
+func checkMissingVIP(e *evidence.Evidence) []Finding {
 	n := e.Grew("IpInAddrErrors") + e.Grew("Ip6InAddrErrors")
 	dropped, example := e.Dropped("IP_INADDRERRORS")
 	if max(n, dropped) < fewPackets {
@@ -41,7 +41,7 @@ func judgeMissingVIP(e *evidence.Evidence) []Finding {
 	return []Finding{f}
 }
 
-func judgeRoutes(e *evidence.Evidence) []Finding {
+func checkRoutes(e *evidence.Evidence) []Finding {
 	n := e.Grew("IpExtInNoRoutes") + e.Grew("IpOutNoRoutes") + e.Grew("Ip6InNoRoutes") + e.Grew("Ip6OutNoRoutes")
 	dropped, example := e.Dropped("IP_OUTNOROUTES", "IP_INNOROUTES")
 	if max(n, dropped) < fewPackets {
@@ -57,7 +57,7 @@ func judgeRoutes(e *evidence.Evidence) []Finding {
 		dropFigure(e, "IP_OUTNOROUTES"))...)}
 }
 
-func judgeMemory(e *evidence.Evidence) (findings []Finding) {
+func checkMemory(e *evidence.Evidence) (findings []Finding) {
 	figures := seen(counted(e, "TcpExtTCPMemoryPressures", "times"), counted(e, "TcpExtTCPAbortOnMemory", "connections"),
 		counted(e, "TcpExtTCPRcvQDrop", "packets"), dropFigure(e, "PROTO_MEM"))
 	if len(figures) > 0 {
@@ -75,7 +75,7 @@ func judgeMemory(e *evidence.Evidence) (findings []Finding) {
 	return findings
 }
 
-func judgeChecksums(e *evidence.Evidence) []Finding {
+func checkChecksums(e *evidence.Evidence) []Finding {
 	figures := seen(counted(e, "TcpInCsumErrors", "packets"), counted(e, "UdpInCsumErrors", "packets"),
 		counted(e, "IpExtInCsumErrors", "packets"), counted(e, "IcmpInCsumErrors", "packets"),
 		counted(e, "Udp6InCsumErrors", "packets"),
@@ -90,7 +90,7 @@ func judgeChecksums(e *evidence.Evidence) []Finding {
 	return []Finding{finding(checksums, "Packets arrive with wrong checksums", figures...)}
 }
 
-func judgeTimeWait(e *evidence.Evidence) []Finding {
+func checkTimeWait(e *evidence.Evidence) []Finding {
 	if e.Grew("TcpExtTCPTimeWaitOverflow") == 0 {
 		return nil
 	}
@@ -98,7 +98,7 @@ func judgeTimeWait(e *evidence.Evidence) []Finding {
 		counted(e, "TcpExtTCPTimeWaitOverflow", "connections"))}
 }
 
-func judgeRetransmits(e *evidence.Evidence) []Finding {
+func checkRetransmits(e *evidence.Evidence) []Finding {
 	again, sent := e.Grew("TcpRetransSegs"), e.Grew("TcpOutSegs")
 	if again < fewRetransmits || float64(again) < retransmitsShare*float64(sent) {
 		return nil

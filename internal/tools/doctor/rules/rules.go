@@ -8,9 +8,9 @@ import "github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 
 // allRules conclude from the evidence.
 var allRules = []func(*evidence.Evidence) []Finding{
-	judgePorts, judgeConntrack, judgeNeighbours, judgeWire, judgeMissingVIP, judgeReversePath, judgeFilter,
-	judgePaths, judgeListeners, judgeRoutes, judgeBalancer, judgeFlows, judgeMemory, judgeSoftnet, judgeLinks,
-	judgeQdiscs, judgeXDP, judgeChecksums, judgeCores, judgeTimeWait, judgeRetransmits, judgeOtherDrops, judgeKernel,
+	checkPorts, checkConntrack, checkNeighbours, checkWire, checkMissingVIP, checkReversePath, checkFilter,
+	checkPaths, checkListeners, checkRoutes, checkBalancer, checkFlows, checkMemory, checkSoftnet, checkLinks,
+	checkQdiscs, checkXDP, checkChecksums, checkCores, checkTimeWait, checkRetransmits, checkOtherDrops, checkKernel,
 }
 
 // Findings concludes from the evidence, the worst first.

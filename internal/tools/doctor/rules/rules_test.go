@@ -100,10 +100,10 @@ func counters(after map[string]uint64) *evidence.Evidence {
 }
 
 // narrowed is evidence of a path that takes 1300 bytes, as a router reported or as is configured.
-func narrowed(told bool) *evidence.Evidence {
+func narrowed(narrow bool) *evidence.Evidence {
 	status := &ops.Status{PID: 1,
 		Services: []ops.Service{{Name: "web",
-			Backends: []ops.Backend{{Name: "web01", State: lb.Up, MTU: 1300, Narrow: told}}}}}
+			Backends: []ops.Backend{{Name: "web01", State: lb.Up, MTU: 1300, Narrow: narrow}}}}}
 	return &evidence.Evidence{Seconds: 3, Before: evidence.Reading{Balancer: status},
 		After: evidence.Reading{Balancer: status}}
 }

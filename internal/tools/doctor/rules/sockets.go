@@ -8,8 +8,8 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-// judgeListeners looks for programs that do not accept their connections.
-func judgeListeners(e *evidence.Evidence) (findings []Finding) {
+// checkListeners looks for programs that do not accept their connections.
+func checkListeners(e *evidence.Evidence) (findings []Finding) {
 	overflows, dropped := counted(e, "TcpExtListenOverflows", "connections"), dropFigure(e, "TCP_LISTEN_OVERFLOW")
 	if overflows.Value > 0 || dropped.Value > 0 {
 		figures := seen(overflows, counted(e, "TcpExtListenDrops", "packets"), dropped)
@@ -32,9 +32,9 @@ func judgeListeners(e *evidence.Evidence) (findings []Finding) {
 	return findings
 }
 
-// judgePorts looks for destinations to which no connection can be opened any more:
+// checkPorts looks for destinations to which no connection can be opened any more:
 // the error that a program gets leaves no trace in any counter.
-func judgePorts(e *evidence.Evidence) (findings []Finding) {
+func checkPorts(e *evidence.Evidence) (findings []Finding) {
 	s := e.After.Sockets
 	if s == nil || s.Ports.Size() <= 0 {
 		return nil

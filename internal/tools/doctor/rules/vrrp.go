@@ -9,9 +9,9 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-// judgeVRRP tells of two balancers that are active at once, of other groups with the same VRID, and of neighbours that
+// checkVRRP tells of two balancers that are active at once, of other groups with the same VRID, and of neighbours that
 // have the MAC address of the backup for a VIP, by our own balancer's status.
-func judgeVRRP(before, after *ops.Status) (findings []Finding) {
+func checkVRRP(before, after *ops.Status) (findings []Finding) {
 	was, is := before.VRRP, after.VRRP
 	if was == nil || is == nil {
 		return nil
@@ -30,11 +30,11 @@ func judgeVRRP(before, after *ops.Status) (findings []Finding) {
 		findings = append(findings, finding(vrrpForeign, fmt.Sprintf(
 			"Another group of balancers or routers has the VRRP id %d: %s", is.ID, figures[0].On), bounded(figures)...))
 	}
-	return append(findings, judgeStrays(before, after)...)
+	return append(findings, checkStrays(before, after)...)
 }
 
-// judgeStrays tells of VIPs whose packets come to a backup: neighbours have its MAC address for them.
-func judgeStrays(before, after *ops.Status) []Finding {
+// checkStrays tells of VIPs whose packets come to a backup: neighbours have its MAC address for them.
+func checkStrays(before, after *ops.Status) []Finding {
 	if is := after.VRRP; is.State != "backup" || !is.Since.Equal(before.VRRP.Since) {
 		return nil
 	}

@@ -19,9 +19,9 @@ var (
 	vip4, vip6 = netip.MustParseAddr("198.18.0.100"), netip.MustParseAddr("2001:2::100")
 )
 
-// TestJudgeVRRP: two active balancers, another group with the same id, and packets that come to a backup are found;
+// TestCheckVRRP: two active balancers, another group with the same id, and packets that come to a backup are found;
 // those that a change of the role explains are not.
-func TestJudgeVRRP(t *testing.T) {
+func TestCheckVRRP(t *testing.T) {
 	begin := time.Unix(1700000000, 0)
 	peer := &ops.VRRPPeer{Address: there4, Priority: 100}
 	status := func(v *ops.VRRP, packets uint64) *ops.Status {
@@ -57,7 +57,7 @@ func TestJudgeVRRP(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, f := range judgeVRRP(test.before, test.after) {
+			for _, f := range checkVRRP(test.before, test.after) {
 				got = append(got, f.Kind)
 			}
 			if !slices.Equal(got, test.want) {
@@ -75,7 +75,7 @@ func TestStaleVIP(t *testing.T) {
 		claim := evidence.Claim{Address: vip4, Interface: "eth0", VIP: true, Known: known, MACs: []string{answers}}
 		e := &evidence.Evidence{Wire: evidence.Wire{Claims: []evidence.Claim{claim}}}
 		var got []string
-		for _, f := range judgeWire(e) {
+		for _, f := range checkWire(e) {
 			got = append(got, f.Kind)
 		}
 		if !slices.Equal(got, want) {

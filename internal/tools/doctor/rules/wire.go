@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-func judgeWire(e *evidence.Evidence) (findings []Finding) {
+func checkWire(e *evidence.Evidence) (findings []Finding) {
 	for _, c := range e.Wire.Claims {
 		name := e.After.NameOf(c.Address)
 		answers := func(who string) (figures []Figure) {
@@ -47,7 +47,7 @@ func judgeWire(e *evidence.Evidence) (findings []Finding) {
 						c.Interface}}, answers("answers")...)...))
 		}
 	}
-	return append(findings, judgeEchoes(e)...)
+	return append(findings, checkEchoes(e)...)
 }
 
 func vipTitle(e *evidence.Evidence, c evidence.Claim) string {
@@ -58,9 +58,9 @@ func vipTitle(e *evidence.Evidence, c evidence.Claim) string {
 	return fmt.Sprintf("%d hosts answer for the VIP %s", len(c.MACs), c.Address)
 }
 
-// judgeEchoes looks for backends without their VIP, as the balancer sees it: they
+// checkEchoes looks for backends without their VIP, as the balancer sees it: they
 // answer for their own address and not for the VIP.
-func judgeEchoes(e *evidence.Evidence) (findings []Finding) {
+func checkEchoes(e *evidence.Evidence) (findings []Finding) {
 	missing := map[netip.Addr][]string{}
 	var order []netip.Addr
 	for _, echo := range e.Wire.Echoes {
@@ -82,11 +82,11 @@ func judgeEchoes(e *evidence.Evidence) (findings []Finding) {
 			finding(vipMissing, fmt.Sprintf("The VIP %s is missing on %s", vip, strings.Join(missing[vip], ", ")),
 				bounded(figures)...))
 	}
-	return append(findings, judgeNodes(e)...)
+	return append(findings, checkNodes(e)...)
 }
 
-// judgeNodes looks for nodes of a cluster that answer for their own address, and not for a Service's address and port.
-func judgeNodes(e *evidence.Evidence) []Finding {
+// checkNodes looks for nodes of a cluster that answer for their own address, and not for a Service's address and port.
+func checkNodes(e *evidence.Evidence) []Finding {
 	var figures []Figure
 	for _, echo := range e.Wire.Echoes {
 		if echo.Port > 0 && echo.Own && !echo.Has {

@@ -20,7 +20,7 @@ func TestNodeAnswersForVIP(t *testing.T) {
 		e := &evidence.Evidence{Wire: evidence.Wire{Claims: []evidence.Claim{{Address: vip4, Interface: "eth0", VIP: true,
 			MACs: []string{mac, "02:00:00:00:00:09"}}}}}
 		e.After.Balancer = status
-		if found := judgeWire(e); len(found) != 1 || found[0].Kind != want {
+		if found := checkWire(e); len(found) != 1 || found[0].Kind != want {
 			t.Errorf("%s answers: found %+v, want %s", mac, found, want)
 		}
 	}

@@ -85,7 +85,7 @@ func Settled(ctx context.Context) (uint64, error) {
 	}
 	looks := time.NewTicker(settleEvery)
 	defer looks.Stop()
-	for range settleLooks {
+	for range settleReads {
 		select {
 		case <-looks.C:
 		case <-ctx.Done():
@@ -105,7 +105,7 @@ func Settled(ctx context.Context) (uint64, error) {
 
 const (
 	settleEvery = 250 * time.Millisecond
-	settleLooks = 12
+	settleReads = 12
 	settled     = 1 << 20
 )
 

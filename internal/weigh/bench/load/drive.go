@@ -191,7 +191,7 @@ func (r *runner) waitAtGate(ctx context.Context) error {
 		}
 		select {
 		case <-r.process.Done():
-			return fmt.Errorf("%w: it ended before it began%s", ErrGate, r.lastWords())
+			return fmt.Errorf("%w: it ended before it began%s", ErrGate, r.lastOutput())
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				return fmt.Errorf("%w within %v", ErrGate, gateBound)
@@ -318,7 +318,7 @@ func (r *runner) outcome(d Drive) (*Outcome, error) {
 		return r.far.outcome()
 	}
 	if r.hung {
-		return nil, fmt.Errorf("did not end within %v of its start, so it was killed%s", d.Bound, r.lastWords())
+		return nil, fmt.Errorf("did not end within %v of its start, so it was killed%s", d.Bound, r.lastOutput())
 	}
 	if err := r.process.Wait(); err != nil {
 		// The process began as a shell, whose name would only confuse.
@@ -326,11 +326,11 @@ func (r *runner) outcome(d Drive) (*Outcome, error) {
 		if errors.As(err, &exit) {
 			err = exit
 		}
-		return nil, fmt.Errorf("died: %w%s", err, r.lastWords())
+		return nil, fmt.Errorf("died: %w%s", err, r.lastOutput())
 	}
 	outcome, err := d.Kind.Parse(r.client.Share, r.stdout.Bytes())
 	if err != nil {
-		return nil, fmt.Errorf("%w%s", err, r.lastWords())
+		return nil, fmt.Errorf("%w%s", err, r.lastOutput())
 	}
 	return outcome, nil
 }

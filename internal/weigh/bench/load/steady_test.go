@@ -21,12 +21,12 @@ import (
 
 const steadyFile = 128
 
-// serve answers with the file, and lets trouble do something else first.
-func serve(t *testing.T, trouble func(n int64, w http.ResponseWriter) (done bool)) netip.AddrPort {
+// serve answers with the file, and lets fault do something else first.
+func serve(t *testing.T, fault func(n int64, w http.ResponseWriter) (done bool)) netip.AddrPort {
 	t.Helper()
 	var count atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if !trouble(count.Add(1), w) {
+		if !fault(count.Add(1), w) {
 			w.Write(bytes.Repeat([]byte{'x'}, steadyFile))
 		}
 	}))
@@ -167,8 +167,8 @@ func TestSteadyLosses(t *testing.T) {
 		return conn.(*net.TCPConn)
 	}
 	for name, c := range map[string]struct {
-		trouble func(w http.ResponseWriter)
-		lost    func(p PhaseReport) uint64
+		fault func(w http.ResponseWriter)
+		lost  func(p PhaseReport) uint64
 	}{
 		"closed": {func(w http.ResponseWriter) { hijack(w).Close() }, func(p PhaseReport) uint64 { return p.Closed }},
 		"reset": {func(w http.ResponseWriter) {
@@ -187,7 +187,7 @@ func TestSteadyLosses(t *testing.T) {
 			const after = 20
 			s.Target = serve(t, func(n int64, w http.ResponseWriter) bool {
 				if n == after {
-					c.trouble(w)
+					c.fault(w)
 				}
 				return n == after
 			})

@@ -34,9 +34,9 @@ type steadyRun struct {
 	phases  []PhaseReport
 	// ends are when the phases end, from began; never, where that is not told yet.
 	ends []time.Duration
-	// told is how many phases it was told to end, besides those that have; that one has ended is written to out.
-	told atomic.Int32
-	out  io.Writer
+	// phaseEnds counts the requested ends of phases that are still to be executed; the end of each is written to out.
+	phaseEnds atomic.Int32
+	out       io.Writer
 	// asked and made count the requests and the new connections that were due.
 	asked, made int
 }
@@ -107,7 +107,7 @@ func (r *steadyRun) listen(next <-chan os.Signal) (stop func()) {
 		for {
 			select {
 			case <-next:
-				r.told.Add(1)
+				r.phaseEnds.Add(1)
 				r.loop.Wake()
 			case <-ended:
 				return
@@ -240,7 +240,7 @@ func (r *steadyRun) run(ctx context.Context) error {
 		if err := r.loop.Wait(r.handle); err != nil {
 			return err
 		}
-		for ; r.told.Load() > 0; r.told.Add(-1) {
+		for ; r.phaseEnds.Load() > 0; r.phaseEnds.Add(-1) {
 			if err := r.endPhase(); err != nil {
 				return err
 			}

@@ -41,9 +41,9 @@ func (b *byClient) lines() []string {
 	return lines
 }
 
-// lastWords returns the end of the process's standard error, or else of its standard output, on one line, behind a
+// lastOutput returns the end of the process's standard error, or else of its standard output, on one line, behind a
 // semicolon.
-func (r *runner) lastWords() string {
+func (r *runner) lastOutput() string {
 	const most = 300
 	for _, from := range []*capped{&r.stderr, &r.stdout} {
 		words := strings.Join(strings.Fields(string(from.Bytes())), " ")

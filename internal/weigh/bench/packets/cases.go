@@ -168,7 +168,7 @@ func reply(backend, client netip.Addr) harness.Frame {
 // cases lists the cases that are measured in one hook, for each number of flows. The figures of a stream stand next to
 // each other: they are compared, and a shared machine changes its speed in seconds.
 func cases(hook lb.Hook, flowCounts []uint32) []measured {
-	c := &casebook{hook: hook, counts: flowCounts}
+	c := &caseList{hook: hook, counts: flowCounts}
 	c.baselines()
 	c.l2dsr()
 	c.schedulers(lb.L2DSR)
@@ -182,15 +182,15 @@ func cases(hook lb.Hook, flowCounts []uint32) []measured {
 	return c.list
 }
 
-// casebook collects cases.
-type casebook struct {
+// caseList collects cases.
+type caseList struct {
 	hook   lb.Hook
 	counts []uint32
 	list   []measured
 }
 
 // add adds a case for each number of flows, with the fields that every case has in common.
-func (c *casebook) add(m measured, counts ...uint32) {
+func (c *caseList) add(m measured, counts ...uint32) {
 	m.hook = c.hook
 	if m.mode != "" {
 		m.subject = fmt.Sprintf("jeoul-%s-%s", m.mode, c.hook)
@@ -207,17 +207,17 @@ func (c *casebook) add(m measured, counts ...uint32) {
 }
 
 // known adds a case of packets of known flows, which no table needs to know.
-func (c *casebook) known(m measured) {
+func (c *caseList) known(m measured) {
 	m.scheduler, m.kind = lb.Maglev, known
 	c.add(m, c.counts...)
 }
 
-func (c *casebook) fewest() uint32 { return c.counts[0] }
-func (c *casebook) most() uint32   { return c.counts[len(c.counts)-1] }
+func (c *caseList) fewest() uint32 { return c.counts[0] }
+func (c *caseList) most() uint32   { return c.counts[len(c.counts)-1] }
 
 // pairs adds cases of packets of known flows, and of new ones next to them, which the
 // balancer need not remember: they are held against each other.
-func (c *casebook) pairs(m measured, open harness.Frame, counts []uint32) {
+func (c *caseList) pairs(m measured, open harness.Frame, counts []uint32) {
 	for _, count := range counts {
 		m.kind = known
 		c.add(m, count)
@@ -230,16 +230,16 @@ func (c *casebook) pairs(m measured, open harness.Frame, counts []uint32) {
 }
 
 // ends are the fewest flows and the most.
-func (c *casebook) ends() []uint32 { return slices.Compact([]uint32{c.fewest(), c.most()}) }
+func (c *caseList) ends() []uint32 { return slices.Compact([]uint32{c.fewest(), c.most()}) }
 
-func (c *casebook) baselines() {
+func (c *caseList) baselines() {
 	c.add(measured{subject: harness.Empty, frame: ack4(web4)}, c.counts...)
 	c.add(measured{subject: harness.MACSwap, frame: ack4(web4)}, c.counts...)
 	c.add(measured{subject: harness.Adjust, frame: ack4(web4)}, c.counts...)
 	c.add(measured{subject: harness.Line, frame: ack4(web4)}, c.counts...)
 }
 
-func (c *casebook) l2dsr() {
+func (c *caseList) l2dsr() {
 	c.pairs(measured{mode: lb.L2DSR, scheduler: lb.Maglev, frame: ack4(web4)}, syn4(web4), c.counts)
 	c.known(measured{mode: lb.L2DSR, frame: ack6(web6)})
 	c.known(measured{mode: lb.L2DSR, frame: ack4(web4).Tagged(c.hook), tag: true})
@@ -253,7 +253,7 @@ func (c *casebook) l2dsr() {
 
 // schedulers measures known and new flows with each scheduler but Maglev, which is
 // measured with the mode.
-func (c *casebook) schedulers(mode lb.Mode) {
+func (c *caseList) schedulers(mode lb.Mode) {
 	for _, scheduler := range lb.Schedulers {
 		m := measured{mode: mode, scheduler: scheduler, kind: known, frame: ack4(of(scheduler))}
 		open := syn4(of(scheduler))
@@ -268,7 +268,7 @@ func (c *casebook) schedulers(mode lb.Mode) {
 }
 
 // remembered adds cases of packets of known flows that are remembered, and of new ones.
-func (c *casebook) remembered(m measured) {
+func (c *caseList) remembered(m measured) {
 	open := syn4(of(m.scheduler))
 	m.setup = remembering(m.mode, m.scheduler)
 	m.prime = []harness.Frame{open, m.frame}
@@ -279,7 +279,7 @@ func (c *casebook) remembered(m measured) {
 }
 
 // transition measures packets while the backends have just become more.
-func (c *casebook) transition() {
+func (c *caseList) transition() {
 	m := measured{mode: lb.L2DSR, scheduler: lb.Maglev, kind: known, frame: ack4(web4), setup: pinned, change: stay}
 	c.add(m, c.ends()...)
 	m.change = pin
@@ -291,7 +291,7 @@ func (c *casebook) transition() {
 }
 
 // configured measures the same packets under different configurations: further services must cost them nothing.
-func (c *casebook) configured() {
+func (c *caseList) configured() {
 	for _, s := range []setup{oneService, allModes, allSchedulers} {
 		c.add(measured{mode: lb.L2DSR, scheduler: lb.Maglev, kind: known, setup: s, compared: true, frame: ack4(web4)},
 			c.ends()...)
@@ -300,7 +300,7 @@ func (c *casebook) configured() {
 
 // captured measures the same packets while others are captured: requests of l2dsr beside those of one service, and both
 // directions of nat.
-func (c *casebook) captured() {
+func (c *caseList) captured() {
 	for _, name := range slices.Sorted(maps.Keys(captured)) {
 		one, nat := oneService, only(lb.NAT)
 		one.captured, nat.captured = name, name
@@ -312,7 +312,7 @@ func (c *casebook) captured() {
 	}
 }
 
-func (c *casebook) tunnels() {
+func (c *caseList) tunnels() {
 	for _, mode := range []lb.Mode{lb.IPIP, lb.GUE} {
 		c.known(measured{mode: mode, outer: ipv4, frame: ack4(web4)})
 		c.known(measured{mode: mode, outer: ipv6, frame: ack6(web6)})
@@ -324,7 +324,7 @@ func (c *casebook) tunnels() {
 	c.known(measured{mode: lb.IPIP, outer: ipv6, frame: ack4(crossed4)})
 }
 
-func (c *casebook) rewriting() {
+func (c *caseList) rewriting() {
 	c.known(measured{mode: lb.DSCP, frame: ack4(web4)})
 	c.known(measured{mode: lb.DSCP, frame: ack6(web6)})
 	c.pairs(measured{mode: lb.NAT, scheduler: lb.Maglev, frame: ack4(web4)}, syn4(web4), c.counts)
@@ -335,7 +335,7 @@ func (c *casebook) rewriting() {
 
 // fullNAT leaves out a million flows of IPv6: they would fill a table as large
 // again, and tell nothing new.
-func (c *casebook) fullNAT() {
+func (c *caseList) fullNAT() {
 	open4, open6 := syn4(web4), syn6(web6)
 	m := measured{mode: lb.FullNAT, scheduler: lb.Maglev, kind: known, prime: []harness.Frame{open4, ack4(web4)},
 		frame: ack4(web4)}

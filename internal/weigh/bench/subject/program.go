@@ -27,21 +27,22 @@ type Program struct {
 // StartProgram runs a program on a host. It is not stopped by the end of ctx,
 // so that its subject can be taken down in order.
 func StartProgram(ctx context.Context, host *lab.Host, path string, args ...string) (*Program, error) {
-	return StartHeard(ctx, host, nil, path, args...)
+	return StartWithLog(ctx, host, nil, path, args...)
 }
 
-// StartHeard is StartProgram for one whose lines, of both its outputs, are heard.
-func StartHeard(ctx context.Context, host *lab.Host, hear func(line string), path string,
+// StartWithLog is StartProgram for one whose output is watched: onLine is called with each line of stdout and stderr.
+func StartWithLog(ctx context.Context, host *lab.Host, onLine func(line string), path string,
 	args ...string) (*Program, error) {
 	// Each in a session of its own: a subject that makes daemons of its own (jeoul's HAProxy) puts them in one, and
-	// whom the kernel's scheduler counts to the bench must not differ between subjects.
-	return StartCommand(ctx, host, hear, lab.Command{Path: path, Args: args, Session: true})
+	// the kernel would schedule one subject with the bench and another apart from it.
+	return StartCommand(ctx, host, onLine, lab.Command{Path: path, Args: args, Session: true})
 }
 
-// StartCommand is StartHeard for a command, whose output is kept.
-func StartCommand(ctx context.Context, host *lab.Host, hear func(line string), command lab.Command) (*Program, error) {
+// StartCommand is StartWithLog for a command, whose output is kept.
+func StartCommand(ctx context.Context, host *lab.Host, onLine func(line string),
+	command lab.Command) (*Program, error) {
 	p := &Program{name: filepath.Base(command.Path)}
-	p.output.hear = hear
+	p.output.onLine = onLine
 	command.Stdout, command.Stderr = &p.output, &p.output
 	var err error
 	p.Process, err = host.Start(context.WithoutCancel(ctx), command)
@@ -71,12 +72,12 @@ func (p *Program) WaitUntil(ctx context.Context, ready func() error) error {
 		select {
 		case <-p.Process.Done():
 			return fmt.Errorf("%w: %w%s", ErrNotUp, cmp.Or(p.Process.Wait(), errors.New(p.name+" ended by itself")),
-				p.LastWords())
+				p.LastOutput())
 		case <-bounded.Done():
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return fmt.Errorf("%w within %v: %w%s", ErrNotUp, UpBound, err, p.LastWords())
+			return fmt.Errorf("%w within %v: %w%s", ErrNotUp, UpBound, err, p.LastOutput())
 		case <-tick.C:
 		}
 	}
@@ -103,8 +104,8 @@ func (p *Program) Runs() bool {
 	}
 }
 
-// LastWords returns the end of what the program has written, as one line behind a semicolon; empty if nothing.
-func (p *Program) LastWords() string { return p.output.words() }
+// LastOutput returns the end of what the program has written, as one line behind a semicolon; empty if nothing.
+func (p *Program) LastOutput() string { return p.output.words() }
 
 // RunProgram runs a program on a host to its end.
 func RunProgram(ctx context.Context, h *lab.Host, path string, args ...string) error {
@@ -113,7 +114,7 @@ func RunProgram(ctx context.Context, h *lab.Host, path string, args ...string) e
 		return err
 	}
 	if err := p.Process.Wait(); err != nil {
-		return fmt.Errorf("%w%s", err, p.LastWords())
+		return fmt.Errorf("%w%s", err, p.LastOutput())
 	}
 	return nil
 }
@@ -122,9 +123,9 @@ func RunProgram(ctx context.Context, h *lab.Host, path string, args ...string) e
 type tail struct {
 	mu   sync.Mutex
 	kept []byte
-	// hear is called with each whole line, if it is not nil; begun is the rest.
-	hear  func(line string)
-	begun []byte
+	// onLine is called with each complete line, if it is not nil; begun is the rest.
+	onLine func(line string)
+	begun  []byte
 }
 
 const tailBytes = 1000
@@ -136,7 +137,7 @@ func (t *tail) Write(data []byte) (int, error) {
 	if extra := len(t.kept) - tailBytes; extra > 0 {
 		t.kept = append(t.kept[:0], t.kept[extra:]...)
 	}
-	if t.hear != nil {
+	if t.onLine != nil {
 		t.passOn(data)
 	}
 	return len(data), nil
@@ -150,7 +151,7 @@ func (t *tail) passOn(data []byte) {
 		if !whole {
 			return
 		}
-		t.hear(string(line))
+		t.onLine(string(line))
 		t.begun = bytes.Clone(rest)
 	}
 }

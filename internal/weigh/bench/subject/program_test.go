@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// TestOnlyWholeLinesAreHeard writes lines in pieces, as a program's output comes.
-func TestOnlyWholeLinesAreHeard(t *testing.T) {
+// TestOnlyCompleteLinesArePassedOn writes lines in pieces, as a program's output comes.
+func TestOnlyCompleteLinesArePassedOn(t *testing.T) {
 	var got []string
-	heard := tail{hear: func(line string) { got = append(got, line) }}
+	output := tail{onLine: func(line string) { got = append(got, line) }}
 	for piece := range strings.SplitAfterSeq("reading a again\nreloaded a\n\nrelo", "re") {
-		if _, err := heard.Write([]byte(piece)); err != nil {
+		if _, err := output.Write([]byte(piece)); err != nil {
 			t.Fatal(err)
 		}
 	}

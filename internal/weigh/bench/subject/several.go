@@ -7,30 +7,29 @@ import (
 	"time"
 )
 
-// Several is a running subject of several balancers behind a router that sends to each of them a share of the
-// flows. Balancers are told apart by number, from 0. Each method returns when the router has heard of it, and
-// after how long.
+// Several is a running subject of several balancers behind a router that sends to each of them a share of the flows.
+// Balancers are numbered from 0. Each method returns when the router has noticed, with the time that this took.
 type Several interface {
 	Changing
 	// Count is how many there are.
 	Count() int
-	// Drain takes a balancer out of the router's ways as for maintenance, and Undrain brings it back.
+	// Drain takes a balancer out of the router's routes as for maintenance, and Undrain brings it back.
 	Drain(ctx context.Context, n int) (time.Duration, error)
 	Undrain(ctx context.Context, n int) (time.Duration, error)
-	// End stops a balancer permanently, and Kill kills its daemon and its speaker (SIGKILL); Begin starts it again.
+	// End stops a balancer, and Kill kills its daemon and its speaker (SIGKILL); Begin starts it again.
 	End(ctx context.Context, n int) (time.Duration, error)
 	Kill(ctx context.Context, n int) (time.Duration, error)
 	Begin(ctx context.Context, n int) (time.Duration, error)
-	// Cut takes a balancer's link to the router down, and Mend up.
-	Cut(ctx context.Context, n int) (time.Duration, error)
-	Mend(ctx context.Context, n int) (time.Duration, error)
-	// Hang stops the speaker of a balancer without ending it, and Wake has it go on.
-	Hang(ctx context.Context, n int) (time.Duration, error)
-	Wake(ctx context.Context, n int) (time.Duration, error)
+	// CutLink sets a balancer's link to the router down, and RestoreLink sets it up.
+	CutLink(ctx context.Context, n int) (time.Duration, error)
+	RestoreLink(ctx context.Context, n int) (time.Duration, error)
+	// SuspendSpeaker stops the speaker of a balancer without ending it (SIGSTOP), and ResumeSpeaker continues it.
+	SuspendSpeaker(ctx context.Context, n int) (time.Duration, error)
+	ResumeSpeaker(ctx context.Context, n int) (time.Duration, error)
 }
 
-// Ripening is a running subject of several balancers that tell each other of connections some time after they began.
-type Ripening interface {
-	// Ripe is how old a connection is when the others have heard of it; 0: they never do, or at once.
-	Ripe() time.Duration
+// HandoverDelayed is a running subject of several balancers that synchronise connections some time after they began.
+type HandoverDelayed interface {
+	// HandoverAge returns the age of a connection at which the others know it; 0: never, or at once.
+	HandoverAge() time.Duration
 }

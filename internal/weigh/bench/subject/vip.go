@@ -87,7 +87,7 @@ func holdFar(l *lab.Lab, mode lb.Mode) (holders VIPHolders, err error) {
 		}
 		ready := make(chan struct{})
 		var once sync.Once
-		p, err := StartHeard(ctx, server, func(line string) {
+		p, err := StartWithLog(ctx, server, func(line string) {
 			if strings.HasPrefix(line, "ready;") {
 				once.Do(func() { close(ready) })
 			}

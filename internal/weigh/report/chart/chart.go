@@ -20,7 +20,7 @@ type Chart struct {
 	// Lines stand in the place of rows in a chart of that kind, and YAxis names its vertical axis.
 	Lines []Series
 	YAxis string
-	// Places and Limits are the content of a chart of the kind scatterPlot.
+	// Places and Limits are the content of a scatter plot.
 	Places []Place
 	Limits []Limit
 	// Reference is where a line marks the value to compare with, if HasReference.

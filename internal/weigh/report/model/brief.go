@@ -39,5 +39,5 @@ func AtMost(words []string, most int) []string {
 	return append(slices.Clip(words[:most]), fmt.Sprintf("%d more", len(words)-most))
 }
 
-// MaxRivals are the most that an answer names of those that cannot be told apart, or of others of a kind.
-const MaxRivals = 3
+// MaxListed are the most that an answer names of those that cannot be told apart, or of others of a kind.
+const MaxListed = 3

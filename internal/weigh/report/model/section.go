@@ -152,9 +152,9 @@ type Paragraph struct{ Head, Text string }
 // Yardstick is the figure that the subjects of a load are ranked by.
 type Yardstick struct {
 	Metric, Title, Noun string
-	// more says that more is better.
+	// More: higher figures are better.
 	More bool
-	// cost is the metric of the balancer's CPU time, per unit of costUnit.
+	// Cost is the metric of the balancer's CPU time per CostUnit.
 	Cost, CostUnit string
 }
 
@@ -167,12 +167,12 @@ func (g *Group) Is(from string) bool { return from == "" || g.Params[paramFrom].
 // Ranking is the subjects of a load in the order of a yardstick.
 type Ranking struct {
 	Yardstick
-	// leader looks best of the balancers; rivals cannot be told apart from it, and beaten can.
-	leader         string
-	Rivals, Beaten []Duel
-	// reference is the subject that ratios are shown to; toReference is the leader's.
+	// leader is the best of the balancers; the difference to Tied is not significant, that to Worse is.
+	leader      string
+	Tied, Worse []Comparison
+	// Reference is the subject to which ratios are shown; ToReference is the leader's comparison with it.
 	Reference   string
-	ToReference Duel
+	ToReference Comparison
 }
 
 // ranked is a ranking that was made.
@@ -181,10 +181,10 @@ type ranked struct {
 	ok bool
 }
 
-// Duel is how one subject stands to another over the points that both have.
-type Duel struct {
+// Comparison is the ratio of one subject to another over the points that both have.
+type Comparison struct {
 	Of, To string
 	certainty.Estimate
-	// points are the pairs of points, repeats the most pairs that one of them has.
+	// Points is the number of pairs of points, and Repeats the largest number of repeats of one pair.
 	Points, Repeats int
 }

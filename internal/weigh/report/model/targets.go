@@ -36,13 +36,13 @@ func (s Span) Text(format func(float64) string) string {
 	return strings.TrimSuffix(low, " ×") + "–" + high
 }
 
-// Judged is a target, and the figures that are held against it.
-type Judged struct {
+// TargetResult is a target, and the figures that are held against it.
+type TargetResult struct {
 	What, Bound string
 	Figures     Span
 	Format      func(float64) string
 	Holds       bool
-	// least says that the bound is one from below.
+	// Least: the bound is a lower one.
 	Least bool
 	// Beside is said of the figures, besides.
 	Beside string
@@ -50,7 +50,7 @@ type Judged struct {
 	Words string
 }
 
-func (j Judged) text() string {
+func (j TargetResult) text() string {
 	if j.Words != "" {
 		return j.Words
 	}
@@ -63,8 +63,8 @@ func (j Judged) text() string {
 	return fmt.Sprintf("%s %s %s (%s)", j.What, sign, j.Bound, figures)
 }
 
-// Judgement says which targets hold and which are missed, in a sentence each.
-func Judgement(all []Judged, where string) []string {
+// TargetSentences says which targets hold and which are missed, in a sentence each.
+func TargetSentences(all []TargetResult, where string) []string {
 	var held, missed, sentences []string
 	for _, j := range all {
 		if j.Holds {
@@ -88,8 +88,8 @@ type Floor struct {
 	Against string
 	Metric  string
 	Least   float64
-	// streams is from how many of them the target is meant, from where clients are that it is
-	// meant for: empty is anywhere.
+	// Streams is the least number of streams that the target is for, and From the place of the clients that it is for;
+	// empty: any.
 	Streams float64
 	From    string
 }
@@ -100,7 +100,7 @@ const LocalOverDirect = 0.97
 // floorVerdict says which of the targets hold that the load can tell of.
 func floorVerdict(s *Section, floors []Floor) []string {
 	rate, _, _ := s.Rate()
-	var all []Judged
+	var all []TargetResult
 	for _, f := range floors {
 		if f.Metric != rate {
 			continue
@@ -116,11 +116,11 @@ func floorVerdict(s *Section, floors []Floor) []string {
 				}
 			}
 			if over.N > 0 {
-				all = append(all, Judged{What: wording.Clean(subject), Bound: wording.Times(f.Least) + " " + f.Against,
+				all = append(all, TargetResult{What: wording.Clean(subject), Bound: wording.Times(f.Least) + " " + f.Against,
 					Figures: over,
 					Format:  wording.Times, Holds: over.Low >= f.Least, Least: true})
 			}
 		}
 	}
-	return Judgement(all, "")
+	return TargetSentences(all, "")
 }

@@ -61,7 +61,7 @@ func OverPoints(n int) string {
 	return fmt.Sprintf(" (over %d points)", n)
 }
 
-// saturatedWords begin saturationVerdict.
+// saturatedWords begin the text of SaturationVerdict.
 const saturatedWords = "what was saturated, by trials: "
 
 // SaturationVerdict names for each subject the part that limited it.

@@ -148,8 +148,7 @@ const (
 	// ParamQuestion is the question to name servers.
 	ParamQuestion         = "question"
 	ParamGeneratorThreads = "generator_threads"
-	// ParamGenerators is how many ask at once, and paramMostQueries the most that each
-	// asks a second.
+	// ParamGenerators is the number of generators, and ParamMostQueries the most queries a second that each sends.
 	ParamGenerators  = "clients"
 	ParamMostQueries = "queries_per_second_most"
 )

@@ -16,8 +16,8 @@ import (
 // TestAgesOfBroken: a broken connection counts by its age at the last move of packets before it was found broken.
 func TestAgesOfBroken(t *testing.T) {
 	cut := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
-	mended := cut.Add(10 * time.Second)
-	c := &changeTrial{moved: []time.Time{cut, mended}}
+	restored := cut.Add(10 * time.Second)
+	c := &changeTrial{moved: []time.Time{cut, restored}}
 	c.runner = &bench.Runner{Lab: &lab.Lab{}}
 	broke := func(opened, found time.Time) live.Break {
 		return live.Break{Server: "web03", Cause: live.Reset, At: found, Age: found.Sub(opened)}

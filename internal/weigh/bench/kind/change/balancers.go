@@ -25,10 +25,10 @@ var balancerEvents = []changeEvent{
 	{name: "lb-start", change: ofOne(subject.Several.Begin)},
 	{name: "lb-kill", prepare: renew, change: ofLost(subject.Several.Kill)},
 	{name: "lb-revive", change: ofOne(subject.Several.Begin)},
-	{name: "lb-cut", prepare: renew, change: ofLost(subject.Several.Cut)},
-	{name: "lb-mend", change: ofOne(subject.Several.Mend)},
-	{name: "lb-hang", prepare: renew, change: ofOne(subject.Several.Hang)},
-	{name: "lb-wake", change: ofOne(subject.Several.Wake)},
+	{name: "lb-cut", prepare: renew, change: ofLost(subject.Several.CutLink)},
+	{name: "lb-mend", change: ofOne(subject.Several.RestoreLink)},
+	{name: "lb-hang", prepare: renew, change: ofOne(subject.Several.SuspendSpeaker)},
+	{name: "lb-wake", change: ofOne(subject.Several.ResumeSpeaker)},
 	{name: "lb-change", prepare: renew, leaves: []int{serverRemoved}, change: changeWithoutOne},
 	{name: "lb-transition", prepare: renew, leaves: []int{serverReweighed}, change: killInTransition},
 	{name: "lb-return", leaves: []int{serverReweighed}, change: func(ctx context.Context, c *changeTrial) error {
@@ -39,7 +39,7 @@ var balancerEvents = []changeEvent{
 	}},
 }
 
-// ofOne is a change of the balancer that leaves. Its time is that until the router sends elsewhere, or there again.
+// ofOne is a change of the balancer that leaves. Its duration ends when the router sends elsewhere, or there again.
 func ofOne(change func(subject.Several, context.Context, int) (time.Duration, error)) func(context.Context,
 	*changeTrial) error {
 	return func(ctx context.Context, c *changeTrial) error {
@@ -55,8 +55,8 @@ func ofOne(change func(subject.Several, context.Context, int) (time.Duration, er
 	}
 }
 
-// ofLost is a change after which the balancer that leaves tells others nothing more: its flows at the beginning count,
-// not when the router sends elsewhere.
+// ofLost is a change after which the balancer that leaves sends others no flows: the ages of its flows count at the
+// beginning, not when the router sends elsewhere.
 func ofLost(change func(subject.Several, context.Context, int) (time.Duration, error)) func(context.Context,
 	*changeTrial) error {
 	return func(ctx context.Context, c *changeTrial) error {
@@ -69,38 +69,38 @@ func ofLost(change func(subject.Several, context.Context, int) (time.Duration, e
 	}
 }
 
-// renew closes all connections and opens others: those that have lived through one event are those that nothing
-// moves, or that two balancers know, and would say little of the next.
+// renew closes all connections and opens others: those that have survived one event are those that nothing moves, or
+// that two balancers know, which would bias the next event.
 func renew(ctx context.Context, c *changeTrial) error {
-	if !c.worn {
-		c.worn = true
-		return clock.Sleep(ctx, c.ripe())
+	if !c.used {
+		c.used = true
+		return clock.Sleep(ctx, c.handoverAge())
 	}
-	if err := c.crew.Close(ctx); err != nil {
+	if err := c.group.Close(ctx); err != nil {
 		return err
 	}
-	crew, err := live.NewCrew(ctx, c.runner.Lab, c.runner.Options.Executable)
+	group, err := live.NewClientGroup(ctx, c.runner.Lab, c.runner.Options.Executable)
 	if err != nil {
 		return err
 	}
-	c.crew, c.notes = crew, nil
+	c.group, c.notes = group, nil
 	if err := c.open(ctx); err != nil {
 		return err
 	}
-	return clock.Sleep(ctx, c.ripe())
+	return clock.Sleep(ctx, c.handoverAge())
 }
 
-// ripe is how old connections are at least when a balancer leaves.
-func (c *changeTrial) ripe() time.Duration {
-	if slower, ok := c.changing.(subject.Ripening); ok {
-		return max(ripe, slower.Ripe())
+// handoverAge returns the least age of connections when a balancer leaves.
+func (c *changeTrial) handoverAge() time.Duration {
+	if slower, ok := c.changing.(subject.HandoverDelayed); ok {
+		return max(handoverAge, slower.HandoverAge())
 	}
-	return ripe
+	return handoverAge
 }
 
-// ripe is how old connections are at least when a balancer leaves, and flows of a transition: balancers hand over flows
-// that are older than a second.
-const ripe = 1500 * time.Millisecond
+// handoverAge is the least age of connections, and of flows of a transition, when a balancer leaves: balancers hand
+// over flows that are older than a second.
+const handoverAge = 1500 * time.Millisecond
 
 // inTurn makes one change after the other.
 func inTurn(ctx context.Context, c *changeTrial, changes ...func(context.Context, *changeTrial) error) error {
@@ -112,12 +112,11 @@ func inTurn(ctx context.Context, c *changeTrial, changes ...func(context.Context
 	return nil
 }
 
-// changeWithoutOne has a backend go while a balancer is away, and come after that is back: the one that was
-// away hears of both.
+// changeWithoutOne removes a backend while a balancer is disconnected, and adds it after that is back.
 func changeWithoutOne(ctx context.Context, c *changeTrial) error {
-	return inTurn(ctx, c, ofLost(subject.Several.Cut),
+	return inTurn(ctx, c, ofLost(subject.Several.CutLink),
 		func(ctx context.Context, c *changeTrial) error { return c.apply(ctx, c.without(serverRemoved)) },
-		ofOne(subject.Several.Mend),
+		ofOne(subject.Several.RestoreLink),
 		func(ctx context.Context, c *changeTrial) error {
 			return c.apply(ctx, func(s *subject.Service) { s.Servers = slices.Clone(c.backends()) })
 		})
@@ -127,7 +126,7 @@ func changeWithoutOne(ctx context.Context, c *changeTrial) error {
 func killInTransition(ctx context.Context, c *changeTrial) error {
 	return inTurn(ctx, c,
 		func(ctx context.Context, c *changeTrial) error { return c.apply(ctx, c.without(serverReweighed)) },
-		func(ctx context.Context, _ *changeTrial) error { return clock.Sleep(ctx, ripe) },
+		func(ctx context.Context, _ *changeTrial) error { return clock.Sleep(ctx, handoverAge) },
 		ofLost(subject.Several.Kill))
 }
 

@@ -212,11 +212,11 @@ func (kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running
 	if !ok {
 		return nil, fmt.Errorf("%s cannot be changed while it runs", t.Subject.Name())
 	}
-	crew, err := live.NewCrew(ctx, r.Lab, r.Options.Executable)
+	group, err := live.NewClientGroup(ctx, r.Lab, r.Options.Executable)
 	if err != nil {
 		return nil, err
 	}
-	c := &changeTrial{runner: r, trial: t, changing: changing, crew: crew, blank: blank,
+	c := &changeTrial{runner: r, trial: t, changing: changing, group: group, blank: blank,
 		service: kind{}.Services(r.Lab, t.Point)[0], left: map[string]bool{}, away: map[string]time.Time{}}
 	defer func() { err = errors.Join(err, c.close(context.WithoutCancel(ctx))) }()
 	if err := c.open(ctx); err != nil {

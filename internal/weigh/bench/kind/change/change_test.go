@@ -182,7 +182,7 @@ func TestSilenceIsSplitAtItsNotice(t *testing.T) {
 			results.ReusedFailedAfter:   0,
 			results.UDPUnansweredBefore: 2, results.UDPUnansweredAfter: 0}},
 	} {
-		s := silence{cut: at(10), noticed: tc.noticed, heard: at(18)}
+		s := silence{cut: at(10), noticed: tc.noticed, restored: at(18)}
 		if !tc.noticed.IsZero() {
 			s.back = at(19)
 		}

@@ -33,7 +33,7 @@ func (c *changeTrial) event(ctx context.Context, e changeEvent) (results.Trial, 
 	got.Notes, got.Metrics = slices.Clone(c.notes), map[string]float64{}
 	if e.prepare != nil {
 		if err := e.prepare(ctx, c); err != nil {
-			return c.judged(got, err)
+			return c.invalidOnError(got, err)
 		}
 	}
 	c.began, c.took, c.moved, c.silence, c.fault, c.came = nil, nil, nil, nil, nil, nil
@@ -41,12 +41,12 @@ func (c *changeTrial) event(ctx context.Context, e changeEvent) (results.Trial, 
 	if err == nil && e.after != nil {
 		err = e.after(ctx, c, got.Metrics)
 	}
-	return c.judged(got, err)
+	return c.invalidOnError(got, err)
 }
 
-// judged makes the result of an event that failed invalid. That a subject cannot
+// invalidOnError makes the result of an event that failed invalid. That a subject cannot
 // do something is no reason to go on no further.
-func (c *changeTrial) judged(got results.Trial, err error) (results.Trial, error) {
+func (c *changeTrial) invalidOnError(got results.Trial, err error) (results.Trial, error) {
 	if err == nil {
 		return got, nil
 	}
@@ -60,7 +60,7 @@ func (c *changeTrial) judged(got results.Trial, err error) (results.Trial, error
 
 // count runs an event between two looks at everything.
 func (c *changeTrial) count(ctx context.Context, e changeEvent, got *results.Trial) error {
-	if err := c.crew.Begin(ctx); err != nil {
+	if err := c.group.Begin(ctx); err != nil {
 		return err
 	}
 	watched, err := c.watch(ctx)
@@ -75,7 +75,7 @@ func (c *changeTrial) count(ctx context.Context, e changeEvent, got *results.Tri
 	if changed != nil {
 		return errors.Join(changed, watched.end(ctx))
 	}
-	counts, settled := c.crew.Settle(ctx, c.showBound())
+	counts, settled := c.group.Settle(ctx, c.showBound())
 	if err := errors.Join(probing.End(), watched.end(ctx)); err != nil {
 		return err
 	}
@@ -343,8 +343,8 @@ func (c *changeTrial) resets() (uint64, error) {
 // A balancer tells others of a flow within half a second after its proof. So a connection that is younger when packets
 // move to another balancer may break; one that is older may not.
 
-// young is how old a connection is at most that balancers need not have told each other of.
-const young = time.Second
+// knownAge is the age from which balancers know each other's connections.
+const knownAge = time.Second
 
 // ageWhenMoved says how old a broken connection was when packets moved between balancers the last time before it was
 // found broken, and how long after that it was; negative where it was opened later. Without such a change ok is false.
@@ -365,7 +365,7 @@ func (c *changeTrial) writeAges(e changeEvent, counts live.Counts, m map[string]
 	}
 	m[results.BrokenYoung], m[results.BrokenOlder] = 0, 0
 	for _, b := range c.samples(e, counts) {
-		if age, _, _, moved := c.ageWhenMoved(b); moved && age < young {
+		if age, _, _, moved := c.ageWhenMoved(b); moved && age < knownAge {
 			m[results.BrokenYoung]++
 		} else {
 			m[results.BrokenOlder]++

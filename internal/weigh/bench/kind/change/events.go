@@ -96,14 +96,14 @@ func choosesByHash(t bench.Trial) bool {
 
 // tryFlows opens connections from known ports.
 func tryFlows(ctx context.Context, c *changeTrial) (err error) {
-	c.flows, err = c.crew.Flows(ctx, firstPort, own(c.trial.By).Ports)
+	c.flows, err = c.group.Flows(ctx, firstPort, own(c.trial.By).Ports)
 	return err
 }
 
 // compareFlows opens connections from the same ports, and counts those that go to
 // another server.
 func compareFlows(ctx context.Context, c *changeTrial, metrics map[string]float64) error {
-	now, err := c.crew.Flows(ctx, firstPort, own(c.trial.By).Ports)
+	now, err := c.group.Flows(ctx, firstPort, own(c.trial.By).Ports)
 	if err != nil {
 		return err
 	}

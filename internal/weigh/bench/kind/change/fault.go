@@ -103,15 +103,15 @@ func hang(ctx context.Context, c *changeTrial) error {
 
 // fail has a backend's service fail for the time of the suite, and waits until a subject that has
 // noticed knows that it is back.
-func (c *changeTrial) fail(ctx context.Context, host *lab.Host, hurt, heal func() error) error {
+func (c *changeTrial) fail(ctx context.Context, host *lab.Host, inject, repair func() error) error {
 	f := &fault{began: time.Now()}
 	c.fault = f
-	if err := hurt(); err != nil {
+	if err := inject(); err != nil {
 		return err
 	}
 	lasted := c.lasts(ctx, host)
 	// Also when the run is ended: later events must find the server.
-	if err := errors.Join(lasted, heal()); err != nil {
+	if err := errors.Join(lasted, repair()); err != nil {
 		return err
 	}
 	if err := awaitLive(ctx, c.runner, host); err != nil {
@@ -146,14 +146,14 @@ func (c *changeTrial) lasts(ctx context.Context, host *lab.Host) error {
 	return clock.Sleep(ctx, time.Until(ends))
 }
 
-// lookEvery is how often a subject that has noticed a fault is asked again: seldom enough that the questions do not
+// pollInterval is how often a subject that has noticed a fault is asked again: seldom enough that the questions do not
 // show in its CPU use.
-const lookEvery = 200 * time.Millisecond
+const pollInterval = 200 * time.Millisecond
 
 // watch notes when a subject that has noticed the fault is seen to have the backend serve all the same.
 func (f *fault) watch(ctx context.Context, checking subject.Checking, host *lab.Host) {
 	served := false
-	for !f.noticed.IsZero() && clock.Sleep(ctx, lookEvery) == nil {
+	for !f.noticed.IsZero() && clock.Sleep(ctx, pollInterval) == nil {
 		if serves, err := checking.Serves(ctx, host); err == nil && serves != served {
 			served = serves
 			f.turns = append(f.turns, time.Now())

@@ -47,7 +47,7 @@ func fallSilent(ctx context.Context, c *changeTrial) error {
 	if err := errors.Join(stayed, c.bringBack(server)); err != nil {
 		return err
 	}
-	s.heard = time.Now()
+	s.restored = time.Now()
 	if noticing, ok := c.changing.(subject.Noticing); ok {
 		back, err := c.waitFor(ctx, noticing.Reaches, server, true)
 		s.back = back
@@ -106,14 +106,14 @@ func (c *changeTrial) waitFor(ctx context.Context, shows func(context.Context, *
 
 // write counts the losses until the silence was noticed, and those after it.
 func (s *silence) write(counts live.Counts, udp bool, m map[string]float64) {
-	m[results.SilentSeconds] = s.heard.Sub(s.cut).Seconds()
-	until := s.heard.Add(noticeBound) // beyond the event
+	m[results.SilentSeconds] = s.restored.Sub(s.cut).Seconds()
+	until := s.restored.Add(noticeBound) // beyond the event
 	if !s.noticed.IsZero() {
 		until = s.noticed
 		m[results.NoticedSeconds] = s.noticed.Sub(s.cut).Seconds()
 	}
 	if !s.back.IsZero() {
-		m[results.BackSeconds] = s.back.Sub(s.heard).Seconds()
+		m[results.BackSeconds] = s.back.Sub(s.restored).Seconds()
 	}
 	split := func(all live.Moments, before, after string) {
 		n := all.Before(until)
@@ -134,18 +134,18 @@ func drainAndReset(ctx context.Context, c *changeTrial) error {
 	if errors.Is(err, subject.ErrCannot) {
 		err = errors.Join(err, undrain(ctx, c, nil))
 	}
-	return errors.Join(err, c.crew.Go(ctx))
+	return errors.Join(err, c.group.Go(ctx))
 }
 
 func (c *changeTrial) resetDrained(ctx context.Context) error {
 	server := c.backends()[serverDrained]
-	if _, err := c.crew.Stay(ctx, stayBound); err != nil {
+	if _, err := c.group.Stay(ctx, stayBound); err != nil {
 		return err
 	}
 	if err := c.apply(ctx, c.weighed(serverDrained, 0)); err != nil {
 		return err
 	}
-	by, err := c.crew.Stay(ctx, stayBound)
+	by, err := c.group.Stay(ctx, stayBound)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (c *changeTrial) awaitAgain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stayBound)
 	defer cancel()
 	for {
-		counts, err := c.crew.Counts(ctx)
+		counts, err := c.group.Counts(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil // how many came is in the counts

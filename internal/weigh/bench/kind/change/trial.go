@@ -40,11 +40,11 @@ type changeTrial struct {
 	runner   *bench.Runner
 	trial    bench.Trial
 	changing subject.Changing
-	crew     *live.Crew
+	group    *live.ClientGroup
 	blank    results.Trial
 	notes    []string
-	// worn says that the connections have lived through an event of balancers.
-	worn bool
+	// used: the connections have survived an event of balancers.
+	used bool
 	// service is the service that the subject balances now.
 	service subject.Service
 	// left are the servers that have left, by name.
@@ -133,7 +133,7 @@ type silence struct {
 	// noticed is when the subject was first seen to know; zero: it never was.
 	noticed time.Time
 	// heard is when the host was back, and back when the subject was seen to know.
-	heard, back time.Time
+	restored, back time.Time
 }
 
 // cameAgain counts the connections that a drained server reset.
@@ -218,7 +218,7 @@ func (c *changeTrial) open(ctx context.Context) error {
 	}
 	opening, cancel := context.WithTimeout(ctx, openBound)
 	defer cancel()
-	if err := c.crew.Open(opening, load); err != nil {
+	if err := c.group.Open(opening, load); err != nil {
 		return errors.Join(fmt.Errorf("opening %d connections: %w", n, err), ctx.Err())
 	}
 	return nil
@@ -229,7 +229,7 @@ const closeBound = 2 * time.Second
 
 // close ends the connections. Those whose servers have left cannot end in order, so their sockets are destroyed.
 func (c *changeTrial) close(ctx context.Context) error {
-	errs := []error{c.numbered.close(), c.crew.Close(ctx)}
+	errs := []error{c.numbered.close(), c.group.Close(ctx)}
 	ended := bench.Poll(ctx, closeBound, func() error {
 		left, err := bench.OpenSockets(c.runner.Lab.Clients)
 		if err != nil {

@@ -209,13 +209,13 @@ func (c *steadyClient) alive() error {
 	select {
 	case <-c.process.Done():
 		return fmt.Errorf("the client ended early: %w%s", cmp.Or(c.process.Wait(), errors.New("by itself")),
-			c.lastWords())
+			c.lastOutput())
 	default:
 		return nil
 	}
 }
 
-func (c *steadyClient) lastWords() string {
+func (c *steadyClient) lastOutput() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	words := strings.Join(strings.Fields(c.stderr.String()), " ")
@@ -249,7 +249,7 @@ func (c *steadyClient) wait(ctx context.Context, timeout time.Duration) error {
 		return fmt.Errorf("waiting for the client's report: %w", ctx.Err())
 	}
 	if err := c.process.Wait(); err != nil {
-		return fmt.Errorf("the client failed: %w%s", err, c.lastWords())
+		return fmt.Errorf("the client failed: %w%s", err, c.lastOutput())
 	}
 	return nil
 }

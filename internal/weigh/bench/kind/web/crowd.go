@@ -41,19 +41,19 @@ func crowdObstacle(p bench.Point, limits probe.Limits) string {
 	return ""
 }
 
-// patientDir is where the web servers have the file a second time: from there, they
+// lingerDir is where the web servers have the file a second time: from there, they
 // wait for the client's end of a connection before they close theirs.
-const patientDir = "patient/"
+const lingerDir = "patient/"
 
-// patient reports whether the web servers must wait for clients before they close. A server that closes first leaves
+// mustLinger reports whether the web servers must wait for clients before they close. A server that closes first leaves
 // the rest of its answer to the kernel, and beyond tcp_max_orphans such connections the kernel resets them. ab takes
 // part of those resets for nothing at all, and waits for ever.
-func patient(p bench.Point, limits probe.Limits) bool {
+func mustLinger(p bench.Point, limits probe.Limits) bool {
 	return limits.Orphans > 0 && crowd(p) > limits.Orphans
 }
 
-// patientNote describes the patient servers, for the trials that have them.
-func patientNote(limits probe.Limits) string {
+// lingerNote describes the lingering servers, for the trials that have them.
+func lingerNote(limits probe.Limits) string {
 	return fmt.Sprintf(
 		"servers wait for a client's end of a connection before they close theirs (nginx: lingering_close always): of connections closed before all was acknowledged the kernel keeps %d at once (net.ipv4.tcp_max_orphans), and resets others", limits.Orphans)
 }

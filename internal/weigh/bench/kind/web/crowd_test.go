@@ -22,7 +22,7 @@ func TestOneKernelHoldsSoManyConnections(t *testing.T) {
 		Loads: []bench.Load{{Name: "ab", Kind: "ab", Concurrency: []int{131_072, 150_000, 191_934, 191_935},
 			Requests: 200_000}}}
 	tests := map[int]struct {
-		patient  bool
+		linger   bool
 		obstacle string
 	}{
 		131_072: {false, ""},
@@ -32,20 +32,20 @@ func TestOneKernelHoldsSoManyConnections(t *testing.T) {
 	}
 	for _, trial := range bench.Plan(form, limits, bench.Absent{}) {
 		want := tests[trial.Concurrency]
-		if patient(trial.Point, limits) != want.patient || !strings.HasPrefix(trial.Obstacle, want.obstacle) ||
+		if mustLinger(trial.Point, limits) != want.linger || !strings.HasPrefix(trial.Obstacle, want.obstacle) ||
 			(want.obstacle == "") != (trial.Obstacle == "") {
-			t.Errorf("%d connections: patient %v, obstacle %q; want %v, %q", trial.Concurrency, patient(trial.Point, limits),
-				trial.Obstacle, want.patient, want.obstacle)
+			t.Errorf("%d connections: linger %v, obstacle %q; want %v, %q", trial.Concurrency, mustLinger(trial.Point, limits),
+				trial.Obstacle, want.linger, want.obstacle)
 		}
-		if patient(trial.Point, roomy) || crowdObstacle(trial.Point, roomy) != "" {
+		if mustLinger(trial.Point, roomy) || crowdObstacle(trial.Point, roomy) != "" {
 			t.Errorf("%d connections: limits that are not known bound them", trial.Concurrency)
 		}
 	}
 	// On machines each server's kernel has its own connections only.
 	form.Far = true
 	for _, trial := range bench.Plan(form, limits, bench.Absent{}) {
-		if patient(trial.Point, limits) || trial.Obstacle != "" {
-			t.Errorf("%d connections to 25 machines: patient %v, obstacle %q", trial.Concurrency, patient(trial.Point, limits),
+		if mustLinger(trial.Point, limits) || trial.Obstacle != "" {
+			t.Errorf("%d connections to 25 machines: linger %v, obstacle %q", trial.Concurrency, mustLinger(trial.Point, limits),
 				trial.Obstacle)
 		}
 	}

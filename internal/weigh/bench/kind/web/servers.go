@@ -55,9 +55,9 @@ var nginxConfig = template.Must(template.New("nginx.conf").Parse(nginxTemplate))
 // nginxValues are the values of the template.
 type nginxValues struct {
 	Dir, Root string
-	// PatientDir is [patientDir].
-	PatientDir string
-	Port       int
+	// LingerDir is [lingerDir].
+	LingerDir string
+	Port      int
 	// TLSPort is a port of TLS, with the Certificate; 0 for none.
 	TLSPort                      int
 	Certificate                  string
@@ -106,7 +106,7 @@ func (s *Servers) start(ctx context.Context, fileBytes int, limits probe.Limits)
 	s.Processes = nil
 	for _, server := range s.lab.Servers {
 		process, err := startNginx(ctx, server, nginxValues{
-			Dir: server.Dir, Root: root(server), PatientDir: patientDir, Port: Port, TLSPort: tlsPort,
+			Dir: server.Dir, Root: root(server), LingerDir: lingerDir, Port: Port, TLSPort: tlsPort,
 			Certificate: s.shown.path(server),
 			OpenFiles:   int(limits.OpenFiles), WorkerConnections: workerConnections(limits),
 		})

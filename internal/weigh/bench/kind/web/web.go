@@ -120,8 +120,8 @@ func (k kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, runni
 		ready = func(ctx context.Context) error { return readyTLS(ctx, m) }
 	}
 	err := m.Measure(ctx, ready)
-	if patient(t.Point, r.Limits) {
-		blank.Notes = append(blank.Notes, patientNote(r.Limits))
+	if mustLinger(t.Point, r.Limits) {
+		blank.Notes = append(blank.Notes, lingerNote(r.Limits))
 	}
 	return []results.Trial{blank}, err
 }
@@ -148,8 +148,8 @@ func URL(p bench.Point, limits probe.Limits, target netip.AddrPort) string {
 	if overTLS(p) {
 		scheme = "https://"
 	}
-	if patient(p, limits) {
-		dir += patientDir
+	if mustLinger(p, limits) {
+		dir += lingerDir
 	}
 	return scheme + target.String() + dir + FileName
 }

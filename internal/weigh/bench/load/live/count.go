@@ -98,7 +98,7 @@ type Counts struct {
 	// Latency is of all requests over connections, in microseconds, as package
 	// hdrhistogram encodes it; nil if there were none.
 	Latency []byte `json:",omitempty"`
-	// Percentiles are those of the latencies of all clients together, as Crew makes
+	// Percentiles are those of the latencies of all clients together, as ClientGroup makes
 	// them; nil if there were none.
 	Percentiles *Percentiles `json:"-"`
 }

@@ -5,5 +5,5 @@
 // and UDP queries fared that were new.
 //
 // It has three parts: Serve is the program of each backend, Hold that of each client, both as processes of their own;
-// Crew starts them in a laboratory and speaks for all clients together.
+// ClientGroup starts them in a laboratory and speaks for all clients together.
 package live

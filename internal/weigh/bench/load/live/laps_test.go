@@ -117,7 +117,7 @@ func TestLostSYNsAreCounted(t *testing.T) {
 			began := time.Now()
 			if timeout == bound {
 				// Between the first SYN and the second.
-				time.AfterFunc(firstLook, free)
+				time.AfterFunc(firstPoll, free)
 			}
 			conn, lost, err := h.dialFrom(0)
 			if conn != nil {

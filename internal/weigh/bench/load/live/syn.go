@@ -15,8 +15,8 @@ import (
 // When a connection that is being opened is looked at. Linux sends a SYN again a second
 // after the first (TCP_TIMEOUT_INIT; RFC 6298 section 2.1), so most are never looked at.
 const (
-	firstLook = 900 * time.Millisecond
-	lookEvery = 10 * time.Millisecond
+	firstPoll    = 900 * time.Millisecond
+	pollInterval = 10 * time.Millisecond
 )
 
 // synWatch tells which SYNs of a connection were lost: those after which the kernel sent
@@ -25,7 +25,7 @@ const (
 type synWatch struct {
 	mu  sync.Mutex
 	raw syscall.RawConn
-	// sent is when the last SYN was sent, to within lookEvery before; looked when the
+	// sent is when the last SYN was sent, to within pollInterval before; looked when the
 	// socket was looked at last.
 	sent, looked time.Time
 	again        uint32
@@ -40,7 +40,7 @@ func (w *synWatch) watch(raw syscall.RawConn) {
 	defer w.mu.Unlock()
 	w.raw, w.sent = raw, time.Now()
 	w.looked = w.sent
-	w.timer = time.AfterFunc(firstLook, w.tick)
+	w.timer = time.AfterFunc(firstPoll, w.tick)
 }
 
 func (w *synWatch) tick() {
@@ -50,7 +50,7 @@ func (w *synWatch) tick() {
 		return
 	}
 	w.look()
-	w.timer.Reset(lookEvery)
+	w.timer.Reset(pollInterval)
 }
 
 // look reads how often the SYN has been sent again. The caller has the lock.

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// order is a crew's order to a client; one of them at a time.
+// order is a group's order to a client; one of them at a time.
 type order struct {
 	// Open opens the load's connections.
 	Open *Load `json:",omitempty"`
@@ -41,19 +41,19 @@ type report struct {
 	Stay map[string]uint64 `json:",omitempty"`
 }
 
-// Hold is a client's process: it connects to the crew at a unix socket, and carries out its orders until the crew ends
+// Hold is a client's process: it connects to the group at a unix socket, and executes its orders until the group ends
 // the connection or ctx is over.
 func Hold(ctx context.Context, socket string) error {
-	crew, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	group, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err != nil {
 		return fmt.Errorf("connecting to the bench: %w", err)
 	}
-	defer crew.Close()
+	defer group.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	context.AfterFunc(ctx, func() { crew.Close() })
+	context.AfterFunc(ctx, func() { group.Close() })
 	var h *holder
-	orders, reports := json.NewDecoder(crew), json.NewEncoder(crew)
+	orders, reports := json.NewDecoder(group), json.NewEncoder(group)
 	for {
 		var o order
 		if err := orders.Decode(&o); err != nil {

@@ -26,12 +26,12 @@ import (
 
 const fileBytes = 70_000 // more than a read takes
 
-// serve answers with the file, and lets trouble do something else first.
-func serve(t *testing.T, trouble func(n int64, w http.ResponseWriter) (done bool)) (netip.AddrPort, *atomic.Int64) {
+// serve answers with the file, and lets fault do something else first.
+func serve(t *testing.T, fault func(n int64, w http.ResponseWriter) (done bool)) (netip.AddrPort, *atomic.Int64) {
 	t.Helper()
 	var requests, connections atomic.Int64
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if trouble == nil || !trouble(requests.Add(1), w) {
+		if fault == nil || !fault(requests.Add(1), w) {
 			w.Header().Set("Content-Length", fmt.Sprint(fileBytes))
 			w.Write(bytes.Repeat([]byte{'x'}, fileBytes))
 		}
@@ -151,8 +151,8 @@ func TestServerEndsConnections(t *testing.T) {
 
 func TestTrouble(t *testing.T) {
 	for name, tc := range map[string]struct {
-		trouble func(n int64, w http.ResponseWriter) bool
-		says    string
+		fault func(n int64, w http.ResponseWriter) bool
+		says  string
 	}{
 		"error": {func(n int64, w http.ResponseWriter) bool {
 			if n == 3 {
@@ -177,7 +177,7 @@ func TestTrouble(t *testing.T) {
 		}, ""},
 	} {
 		for _, keep := range []bool{false, true} {
-			target, _ := serve(t, tc.trouble)
+			target, _ := serve(t, tc.fault)
 			o := optionsOf(target)
 			o.Keep = keep
 			report, outcome := o.ask(t)

@@ -167,23 +167,23 @@ func (r *severalIPVS) Begin(ctx context.Context, n int) (time.Duration, error) {
 	return r.until(ctx, n, true, func(one *ipvsBalancer) error { return r.begin(ctx, one) })
 }
 
-// Cut takes a balancer's link to the router down. Messages of connections go over the switch, as before.
-func (r *severalIPVS) Cut(ctx context.Context, n int) (time.Duration, error) {
+// CutLink takes a balancer's link to the router down. Messages of connections go over the switch, as before.
+func (r *severalIPVS) CutLink(ctx context.Context, n int) (time.Duration, error) {
 	return r.until(ctx, n, false, func(one *ipvsBalancer) error { return one.at.Cut(true) })
 }
 
-// Mend takes it up.
-func (r *severalIPVS) Mend(ctx context.Context, n int) (time.Duration, error) {
+// RestoreLink takes it up.
+func (r *severalIPVS) RestoreLink(ctx context.Context, n int) (time.Duration, error) {
 	return r.until(ctx, n, true, func(one *ipvsBalancer) error { return one.at.Cut(false) })
 }
 
-// Hang stops BIRD without ending it.
-func (r *severalIPVS) Hang(ctx context.Context, n int) (time.Duration, error) {
+// SuspendSpeaker stops BIRD without ending it.
+func (r *severalIPVS) SuspendSpeaker(ctx context.Context, n int) (time.Duration, error) {
 	return r.until(ctx, n, false, func(one *ipvsBalancer) error { return one.bird.Process.Signal(syscall.SIGSTOP) })
 }
 
-// Wake has it go on.
-func (r *severalIPVS) Wake(ctx context.Context, n int) (time.Duration, error) {
+// ResumeSpeaker has it go on.
+func (r *severalIPVS) ResumeSpeaker(ctx context.Context, n int) (time.Duration, error) {
 	return r.until(ctx, n, true, func(one *ipvsBalancer) error { return one.bird.Process.Signal(syscall.SIGCONT) })
 }
 
@@ -231,10 +231,10 @@ func (r *severalIPVS) Tracked(context.Context) (sum subject.Tracked, err error) 
 	return sum, nil
 }
 
-// Ripe is how old connections are when others know them.
-func (r *severalIPVS) Ripe() time.Duration {
+// HandoverAge is how old connections are when others know them.
+func (r *severalIPVS) HandoverAge() time.Duration {
 	if r.syncs() {
-		return syncRipe
+		return syncHandoverAge
 	}
 	return 0
 }

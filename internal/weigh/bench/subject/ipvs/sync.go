@@ -95,8 +95,8 @@ const (
 	// usualThreshold is the kernel's own.
 	usualThreshold = "3 50"
 	sloppyTCP      = "net.ipv4.vs.sloppy_tcp"
-	// syncRipe is when a connection was synchronised at the latest: the kernel's thread looks once a second for
+	// syncHandoverAge is when a connection was synchronised at the latest: the kernel's thread looks once a second for
 	// messages, and one that is not full waits for two (IPVS_SYNC_CHECK_PERIOD and IPVS_SYNC_FLUSH_TIME of its
 	// ip_vs_sync.c).
-	syncRipe = 4 * time.Second
+	syncHandoverAge = 4 * time.Second
 )

@@ -162,7 +162,7 @@ func (s jeoul) start(ctx context.Context, running *runningJeoul) error {
 // begin starts the daemon, and returns when it is ready.
 func (s jeoul) begin(ctx context.Context, running *runningJeoul) (err error) {
 	balancer := running.setup.Balancer()
-	running.process, err = subject.StartHeard(ctx, balancer, running.reloads.line, running.executable(), "run", "-c",
+	running.process, err = subject.StartWithLog(ctx, balancer, running.reloads.line, running.executable(), "run", "-c",
 		running.path(),
 		"--state-dir", filepath.Join(balancer.Dir, "state"))
 	if err != nil {

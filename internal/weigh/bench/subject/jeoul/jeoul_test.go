@@ -210,13 +210,13 @@ func TestReloadsAreHeard(t *testing.T) {
 		"refused":     {"INF reading a again\n2026-01-01 00:00:00 ERR a:3: weight: bad\n2026-01-01 00:00:00 ERR not reloaded; the balancer goes on as it was\n", "weight: bad"},
 		"after that":  {"x ERR bad\nx ERR not reloaded; so\nINF reloaded a\n", ""},
 	} {
-		var told reloads
+		var lines reloads
 		for line := range strings.Lines(tc.log) {
-			told.line(line)
+			lines.line(line)
 		}
-		err := told.done()
+		err := lines.done()
 		if err == nil {
-			err = told.refusal()
+			err = lines.refusal()
 		}
 		if (err == nil) != (tc.refusal == "") || err != nil && !strings.Contains(err.Error(), tc.refusal) {
 			t.Errorf("%s: got %v, want %q", name, err, tc.refusal)

@@ -203,19 +203,19 @@ func (r *runningSeveral) Begin(ctx context.Context, n int) (time.Duration, error
 	return r.until(ctx, n, true, func(one *runningJeoul) error { return one.Begin(ctx) })
 }
 
-func (r *runningSeveral) Cut(ctx context.Context, n int) (time.Duration, error) {
+func (r *runningSeveral) CutLink(ctx context.Context, n int) (time.Duration, error) {
 	return r.until(ctx, n, false, func(one *runningJeoul) error { return one.setup.At.Cut(true) })
 }
 
-func (r *runningSeveral) Mend(ctx context.Context, n int) (time.Duration, error) {
+func (r *runningSeveral) RestoreLink(ctx context.Context, n int) (time.Duration, error) {
 	return r.until(ctx, n, true, func(one *runningJeoul) error { return one.setup.At.Cut(false) })
 }
 
-func (r *runningSeveral) Hang(ctx context.Context, n int) (time.Duration, error) {
+func (r *runningSeveral) SuspendSpeaker(ctx context.Context, n int) (time.Duration, error) {
 	return r.until(ctx, n, false, func(one *runningJeoul) error { return one.signalSpeaker(ctx, syscall.SIGSTOP) })
 }
 
-func (r *runningSeveral) Wake(ctx context.Context, n int) (time.Duration, error) {
+func (r *runningSeveral) ResumeSpeaker(ctx context.Context, n int) (time.Duration, error) {
 	return r.until(ctx, n, true, func(one *runningJeoul) error { return one.signalSpeaker(ctx, syscall.SIGCONT) })
 }
 

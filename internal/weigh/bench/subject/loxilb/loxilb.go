@@ -158,11 +158,10 @@ const (
 	loxilbNeighboursPath = "/netlox/v1/config/neighbor/all"
 )
 
-// configure waits for LoxiLB and sets its rules. It serves its API some seconds before
-// it is on the link, where until then the kernel refuses the clients; each of the two
-// takes it up to half of what waitUntil allows. The rules come last: LoxiLB hands what
-// it knows to its programs once a second, and from 0.9.8.5 on setting a rule returns
-// when that is done.
+// configure waits for LoxiLB and sets its rules. It serves its API some seconds before it is on the link, where until
+// then the kernel refuses the clients; each of the two takes it up to half of what WaitUntil allows. The rules come
+// last: LoxiLB hands what it knows to its programs once a second, and from 0.9.8.5 on setting a rule returns when that
+// is done.
 func (r *runningLoxiLB) configure(ctx context.Context) error {
 	err := r.process.WaitUntil(ctx, func() error {
 		return r.ask(ctx, http.MethodGet, loxilbRulesPath+"/all", nil, nil)
@@ -175,7 +174,7 @@ func (r *runningLoxiLB) configure(ctx context.Context) error {
 	}
 	for _, rule := range loxilbRules(r.setup) {
 		if err := r.ask(ctx, http.MethodPost, loxilbRulesPath, rule, nil); err != nil {
-			return fmt.Errorf("setting the rules of LoxiLB: %w%s", err, r.process.LastWords())
+			return fmt.Errorf("setting the rules of LoxiLB: %w%s", err, r.process.LastOutput())
 		}
 	}
 	return nil

@@ -39,7 +39,7 @@ func applyRules(ctx context.Context, host *lab.Host, name string, rules []byte, 
 		return err
 	}
 	if err := p.Process.Wait(); err != nil {
-		return fmt.Errorf("setting rules with %s: %w%s", program, err, p.LastWords())
+		return fmt.Errorf("setting rules with %s: %w%s", program, err, p.LastOutput())
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func changeSheets(s *model.Section) []model.Sheet {
 		byEvent(s, model.Sheet{Title: "Connections that broke",
 			Lead: "Of the connections that were held open to backends that stayed; of several repeats the worst.",
 		}, countCell(results.Broken)),
-		howTheyBroke(s),
+		breakCauses(s),
 		agesOfBroken(s),
 		byEvent(s, model.Sheet{Title: "Connections of the backend that left, ended",
 			Lead:  "Expected, and not among the broken.",
@@ -87,7 +87,9 @@ func tookLead(s *model.Section) string {
 	return "Milliseconds until the balancer said, or showed, that it was done: the mean of the event's, and the longest."
 }
 
-func took(p *model.Point) model.Duel { return model.Level([]*model.Point{p}, results.AppliedMsMean) }
+func took(p *model.Point) model.Comparison {
+	return model.Level([]*model.Point{p}, results.AppliedMsMean)
+}
 
 func tookCell(p *model.Point) string {
 	if !p.Has(results.AppliedMsMean) {
@@ -141,8 +143,8 @@ func latencyCell(p *model.Point) string {
 		wording.Decimal(p.Stats[results.LatencyMsMax].Max, 1)
 }
 
-// howTheyBroke lists the events in which connections broke, by cause.
-func howTheyBroke(s *model.Section) []model.Sheet {
+// breakCauses lists the events in which connections broke, by cause.
+func breakCauses(s *model.Section) []model.Sheet {
 	sh := model.Sheet{Title: "How they broke", Columns: []model.Column{{Title: "Subject"}, {Title: "Event"}}}
 	causes := []struct{ title, metric string }{
 		{"Reset", results.BrokenReset}, {"Closed", results.BrokenClosed}, {"Silent", results.BrokenSilent},
@@ -231,26 +233,26 @@ func changeVerdict(s *model.Section) []string {
 		{results.UDPMoved, "No UDP flow moved whose backend stayed through", "moved UDP flows whose backend stayed",
 			nil},
 	} {
-		sentences = append(sentences, whoHas(rows, what.metric, what.none, what.some, what.but)...)
+		sentences = append(sentences, countedRows(rows, what.metric, what.none, what.some, what.but)...)
 	}
 	return slices.Concat(sentences, silenceVerdict(rows), faultVerdict(rows), againVerdict(rows), shareVerdict(s))
 }
 
 // shareVerdict holds the flows that moved against the target.
 func shareVerdict(s *model.Section) []string {
-	var all []model.Judged
+	var all []model.TargetResult
 	for _, p := range s.Points() {
 		if !p.Has(results.FlowsMovedBeyondPercent) {
 			continue
 		}
-		j := model.Judged{What: wording.Clean(p.Label) + ", flows that moved beyond those of the backend that left",
+		j := model.TargetResult{What: wording.Clean(p.Label) + ", flows that moved beyond those of the backend that left",
 			Bound:  fmt.Sprintf("%d %%", movedTarget),
 			Format: func(v float64) string { return wording.Decimal(v, 2) + " %" }}
 		j.Figures.Add(p.Stats[results.FlowsMovedBeyondPercent].Max, true)
 		j.Holds = j.Figures.High <= movedTarget
 		all = append(all, j)
 	}
-	return model.Judgement(all, "")
+	return model.TargetSentences(all, "")
 }
 
 // changeFigures show the figure that can be compared at a glance: how long a reload takes.

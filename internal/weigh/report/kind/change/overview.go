@@ -92,11 +92,11 @@ func changeAnswer(s *model.Section) []string {
 	switch {
 	case len(totals) == 0:
 		return model.Brief(changeVerdict(s), "")
-	case len(lossy) == 0 && len(whole) > model.MaxRivals+1:
+	case len(lossy) == 0 && len(whole) > model.MaxListed+1:
 		return []string{fmt.Sprintf("Nothing breaks, fails or moves in any event through all %d.", len(whole))}
 	case len(whole) > 0:
 		out = append(out, fmt.Sprintf("Nothing breaks, fails or moves in any event through %s.",
-			wording.List(model.AtMost(whole, model.MaxRivals))))
+			wording.List(model.AtMost(whole, model.MaxListed))))
 	default:
 		out = append(out, fmt.Sprintf("Least is lost through %s.", lossy[0].text()))
 	}

@@ -118,9 +118,9 @@ func countCell(metric string) func(*model.Point) string {
 	}
 }
 
-// whoHas names the rows whose metric counts nothing, and gives the counts of the others; but for some events, which are
-// left out.
-func whoHas(rows []*changeRow, metric, none, some string, but []string) []string {
+// countedRows names the rows whose metric is 0, and gives the counts of the others; but for some events, which are left
+// out.
+func countedRows(rows []*changeRow, metric, none, some string, but []string) []string {
 	var clear, sentences []string
 	for _, r := range rows {
 		total, counted := 0.0, false

@@ -99,6 +99,6 @@ func silenceVerdict(rows []*changeRow) []string {
 
 // againVerdict says who sent clients that came again to the backend that was drained.
 func againVerdict(rows []*changeRow) []string {
-	return whoHas(rows, results.AgainToDrained, "No connection that came again went to the drained backend through",
+	return countedRows(rows, results.AgainToDrained, "No connection that came again went to the drained backend through",
 		"sent connections that came again to the drained backend", nil)
 }

@@ -230,7 +230,7 @@ var dnsShown = []string{
 
 // dnsVerdict holds ours against the document's rules and against a relay.
 func dnsVerdict(s *model.Section) []string {
-	var all []model.Judged
+	var all []model.TargetResult
 	var own []string
 	relay := relaySubjects[0]
 	if !s.Measured(relay) {
@@ -252,7 +252,7 @@ func dnsVerdict(s *model.Section) []string {
 	}
 	all = append(all, dnsEvenness(s, own)...)
 	var sentences []string
-	for _, sentence := range slices.Concat(model.Judgement(all, ""), dnsLeftOut(s, own),
+	for _, sentence := range slices.Concat(model.TargetSentences(all, ""), dnsLeftOut(s, own),
 		[]string{model.SaturationVerdict(s)}) {
 		if sentence != "" {
 			sentences = append(sentences, s.Title()+": "+sentence)
@@ -317,7 +317,7 @@ func dnsLeftOut(s *model.Section, subjects []string) (sentences []string) {
 
 // dnsOver holds a subject's queries a second against another's at every point where
 // the load bounded neither of them.
-func dnsOver(s *model.Section, subject, against string, least float64) []model.Judged {
+func dnsOver(s *model.Section, subject, against string, least float64) []model.TargetResult {
 	var over model.Span
 	for _, g := range s.Groups {
 		if dnsBoundedAt(g, subject) || dnsIdleAt(g, subject) || dnsIdleAt(g, against) {
@@ -329,7 +329,7 @@ func dnsOver(s *model.Section, subject, against string, least float64) []model.J
 	if over.N == 0 {
 		return nil
 	}
-	return []model.Judged{{What: wording.Clean(subject), Bound: wording.Times(least) + " " + against, Figures: over,
+	return []model.TargetResult{{What: wording.Clean(subject), Bound: wording.Times(least) + " " + against, Figures: over,
 		Format: wording.Times,
 		Holds:  over.Low >= least, Least: true}}
 }
@@ -337,14 +337,14 @@ func dnsOver(s *model.Section, subject, against string, least float64) []model.J
 // dnsEvenness judges round robin where the sockets can be dealt out evenly, and ask
 // alike: those of several generators, or of one's several threads, do not. Those subjects
 // that are even are judged together.
-func dnsEvenness(s *model.Section, subjects []string) []model.Judged {
+func dnsEvenness(s *model.Section, subjects []string) []model.TargetResult {
 	if s.HasParam(model.ParamGeneratorThreads) {
 		return nil
 	}
 	percent := func(v float64) string { return wording.Decimal(v, 2) + " %" }
-	even := model.Judged{What: "round robin, the busiest name server over the idlest,", Bound: fmt.Sprintf("%d %%", dnsEven),
+	even := model.TargetResult{What: "round robin, the busiest name server over the idlest,", Bound: fmt.Sprintf("%d %%", dnsEven),
 		Format: percent, Holds: true}
-	var all []model.Judged
+	var all []model.TargetResult
 	for _, subject := range subjects {
 		uneven := dnsUneven(s, subject)
 		switch {

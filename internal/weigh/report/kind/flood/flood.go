@@ -133,7 +133,7 @@ var floodShown = []string{
 func floodVerdict(s *model.Section) []string {
 	var held, missed, others []string
 	for _, p := range s.Points() {
-		j := judgeFlood(p)
+		j := checkFlood(p)
 		switch {
 		case p.Subject == model.BaselineSubject:
 		case !strings.HasPrefix(p.Subject, model.OwnPrefix):
@@ -162,14 +162,14 @@ func floodVerdict(s *model.Section) []string {
 	return sentences
 }
 
-// floodJudged is a point held against the targets.
-type floodJudged struct {
+// floodResult is a point held against the targets.
+type floodResult struct {
 	text  string
 	holds bool
 }
 
-// judgeFlood looks at every repeat for lost and kept connections, and at the median of the latencies.
-func judgeFlood(p *model.Point) floodJudged {
+// checkFlood looks at every repeat for lost and kept connections, and at the median of the latencies.
+func checkFlood(p *model.Point) floodResult {
 	lost, ratio := p.Stats[results.EstablishedLost], p.Stats[results.FloodRatioP99]
 	words := []string{fmt.Sprintf("%s lost", wording.Decimal(lost.Max, 0))}
 	if ratio.N > 0 {
@@ -185,7 +185,7 @@ func judgeFlood(p *model.Point) floodJudged {
 		bounded = kept.Max <= limit.Max
 		words = append(words, fmt.Sprintf("%s of %s kept", wording.Decimal(kept.Max, 0), wording.Decimal(limit.Max, 0)))
 	}
-	return floodJudged{
+	return floodResult{
 		text:  wording.Clean(p.Label) + " (" + strings.Join(words, ", ") + ")",
 		holds: lost.Max == 0 && ratio.N > 0 && ratio.Median <= floodTargetRatio && bounded,
 	}

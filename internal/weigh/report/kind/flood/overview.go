@@ -29,7 +29,7 @@ func floodAnswer(s *model.Section) []string {
 	}
 	out := []string{fmt.Sprintf("No connection is lost in the flood through any of the %d.", len(points))}
 	if len(lost) > 0 {
-		out = []string{fmt.Sprintf("Connections are lost in the flood through %s.", wording.List(model.AtMost(lost, model.MaxRivals)))}
+		out = []string{fmt.Sprintf("Connections are lost in the flood through %s.", wording.List(model.AtMost(lost, model.MaxListed)))}
 	}
 	with := slices.DeleteFunc(points, func(p *model.Point) bool { return !p.Has(results.FloodRatioP99) })
 	if len(with) == 0 {
@@ -52,7 +52,7 @@ func floodAnswer(s *model.Section) []string {
 // slowdown is how many times the quiet p99 that in the flood is: of the two phases of each trial, and so not the
 // quotient
 // of their medians.
-func slowdown(p *model.Point) model.Duel {
+func slowdown(p *model.Point) model.Comparison {
 	return model.Level([]*model.Point{p}, results.FloodRatioP99)
 }
 

@@ -22,8 +22,8 @@ var instructionTargets = []struct {
 	{"jeoul-nat-tc", "ipvs-nat", 0.60},
 }
 
-// instructionRivals are the subjects that added instructions are held against, each in a column.
-var instructionRivals = []string{"bare-tc", "ipvs-dr", "ipvs-nat"}
+// instructionReferences are the subjects that added instructions are held against, each in a column.
+var instructionReferences = []string{"bare-tc", "ipvs-dr", "ipvs-nat"}
 
 // Kind is of trials in a machine whose clock counts instructions.
 var Kind = model.Registration{Of: func(s *model.Section) *model.Kind {
@@ -66,7 +66,7 @@ func instructionSheets(s *model.Section) []model.Sheet {
 		model.NumberField("Added to "+s.Baseline, "per request", func(v float64) string { return wording.Decimal(v, 0) },
 			func(g *model.Group, p *model.Point) (float64, bool) { return added(s, g, p) }),
 	)
-	for _, against := range instructionRivals {
+	for _, against := range instructionReferences {
 		fields = append(fields, model.NumberField("Added × "+against, "", wording.RatioText,
 			func(g *model.Group, p *model.Point) (float64, bool) { return addedRatio(s, g, p, against) }))
 	}
@@ -101,14 +101,14 @@ func instructionVerdict(s *model.Section) []string {
 				extra.Text(func(v float64) string { return wording.Decimal(v, 0) }), model.OverPoints(extra.N)))
 		}
 	}
-	return append(sentences, model.Judgement(judgeTargets(s), "")...)
+	return append(sentences, model.TargetSentences(targetResults(s), "")...)
 }
 
-// judgeTargets holds the instructions that ours add against the targets, all points together.
-func judgeTargets(s *model.Section) []model.Judged {
-	var all []model.Judged
+// targetResults holds the instructions that ours add against the targets, all points together.
+func targetResults(s *model.Section) []model.TargetResult {
+	var all []model.TargetResult
 	for _, target := range instructionTargets {
-		j := model.Judged{What: target.ours, Bound: wording.RatioText(target.most) + " × what " + target.against + " adds",
+		j := model.TargetResult{What: target.ours, Bound: wording.RatioText(target.most) + " × what " + target.against + " adds",
 			Format: wording.Times}
 		for _, g := range s.Groups {
 			// The highest of a subject's variants is its least favourable.

@@ -42,7 +42,7 @@ func memorySheets(s *model.Section) []model.Sheet {
 // memoryVerdict holds the figures against the targets, by the number of flows: both
 // families and stages together.
 func memoryVerdict(s *model.Section) []string {
-	var all []model.Judged
+	var all []model.TargetResult
 	for _, p := range s.Points() {
 		if !p.Has(results.BytesPerFlow) {
 			continue
@@ -51,17 +51,17 @@ func memoryVerdict(s *model.Section) []string {
 		if !model.Remembers(p) {
 			bound, what = 0, model.Describe(model.ParamScheduler, p.Params[model.ParamScheduler])+", "+what
 		}
-		i := slices.IndexFunc(all, func(j model.Judged) bool { return j.What == what })
+		i := slices.IndexFunc(all, func(j model.TargetResult) bool { return j.What == what })
 		if i < 0 {
 			i = len(all)
-			all = append(all, model.Judged{What: what, Bound: fmt.Sprintf("%.0f bytes a flow", bound), Holds: true,
+			all = append(all, model.TargetResult{What: what, Bound: fmt.Sprintf("%.0f bytes a flow", bound), Holds: true,
 				Format: func(v float64) string { return wording.Decimal(v, 1) }})
 		}
 		all[i].Figures.Add(p.Stats[results.BytesPerFlow].Median, true)
 		all[i].Holds = all[i].Holds && all[i].Figures.High <= bound &&
 			(model.Remembers(p) || p.Stats[results.FlowsRemembered].Max == 0)
 	}
-	return append(model.Judgement(all, ""), roomVerdict(s)...)
+	return append(model.TargetSentences(all, ""), roomVerdict(s)...)
 }
 
 // roomVerdict says how many flows found no room.

@@ -37,7 +37,7 @@ func packetAnswer(s *model.Section) []string {
 }
 
 // mean is the mean cost of a packet over its kinds, by the repeats.
-func mean(points []*model.Point) model.Duel { return model.Level(points, results.NsNetOfEmpty) }
+func mean(points []*model.Point) model.Comparison { return model.Level(points, results.NsNetOfEmpty) }
 
 func meanText(points []*model.Point) string { return mean(points).LevelText(nanoseconds) }
 

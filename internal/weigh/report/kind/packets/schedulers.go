@@ -187,14 +187,14 @@ func schedulerFigure(s *model.Section, g *model.Group) chart.Figure {
 }
 
 // schedulerTargets holds a hook's schedulers against their targets.
-func schedulerTargets(s *model.Section, g *model.Group) []model.Judged {
-	var all []model.Judged
+func schedulerTargets(s *model.Section, g *model.Group) []model.TargetResult {
+	var all []model.TargetResult
 	flows := model.Distinct(s.Trials, model.ParamFlows)
 	few, many := withFlows(flows[0]), withFlows(flows[len(flows)-1])
 	for _, r := range schedulerRows(s, g) {
 		scheduler := lb.Scheduler(r.scheduler)
 		if of := r.ratios(); r.change == "" && slices.Contains(statelessTargets, scheduler) && of.N > 0 {
-			all = append(all, model.Judged{What: r.name() + " new flows", Bound: wording.Decimal(newOverKnown, 1) + " × known",
+			all = append(all, model.TargetResult{What: r.name() + " new flows", Bound: wording.Decimal(newOverKnown, 1) + " × known",
 				Figures: of, Format: wording.Times, Holds: of.High <= newOverKnown})
 		}
 		if !slices.Contains(trackedTargets, scheduler) {
@@ -210,14 +210,14 @@ func schedulerTargets(s *model.Section, g *model.Group) []model.Judged {
 }
 
 // bounded judges one point of a row.
-func (r *schedulerRow) bounded(p *model.Point, what string, bound float64) []model.Judged {
+func (r *schedulerRow) bounded(p *model.Point, what string, bound float64) []model.TargetResult {
 	if p == nil {
 		return nil
 	}
-	j := model.Judged{What: r.name() + " " + what, Bound: wording.Decimal(bound, 0) + " ns", Format: nanoseconds}
+	j := model.TargetResult{What: r.name() + " " + what, Bound: wording.Decimal(bound, 0) + " ns", Format: nanoseconds}
 	j.Figures.Add(p.Stats[results.NsNetOfEmpty].Median, true)
 	j.Holds = j.Figures.High <= bound
-	return []model.Judged{j}
+	return []model.TargetResult{j}
 }
 
 // schedulerVerdict gives in a sentence a hook the cost of a new flow.

@@ -28,7 +28,7 @@ func targetVerdict(s *model.Section) []string {
 	var sentences []string
 	for _, g := range bySubject(s).Groups {
 		hook := wording.Clean(strings.ToUpper(g.Params[model.ParamHook].Word))
-		sentences = append(sentences, model.Judgement(
+		sentences = append(sentences, model.TargetSentences(
 			slices.Concat(costTargets(s, g), growthTargets(s, g), schedulerTargets(s, g)), prefixed(" in ", hook))...)
 	}
 	return sentences
@@ -53,11 +53,11 @@ func aimedAt(p *model.Point, mode string) bool {
 
 // costTargets holds a hook's figures with one flow against the targets, replies
 // apart from requests: their way out is the kernel's to find.
-func costTargets(s *model.Section, g *model.Group) []model.Judged {
-	var all []model.Judged
+func costTargets(s *model.Section, g *model.Group) []model.TargetResult {
+	var all []model.TargetResult
 	for _, target := range targets {
 		for _, replies := range []bool{false, true} {
-			j := model.Judged{What: target.Mode, Bound: wording.Decimal(target.Nanoseconds, 0) + " ns", Format: nanoseconds}
+			j := model.TargetResult{What: target.Mode, Bound: wording.Decimal(target.Nanoseconds, 0) + " ns", Format: nanoseconds}
 			if replies {
 				j.What += " replies"
 			}
@@ -84,7 +84,7 @@ func costTargets(s *model.Section, g *model.Group) []model.Judged {
 
 // growthTargets holds a hook's figures with the most flows against those with
 // one, mode by mode.
-func growthTargets(s *model.Section, g *model.Group) []model.Judged {
+func growthTargets(s *model.Section, g *model.Group) []model.TargetResult {
 	flows := model.Distinct(s.Trials, model.ParamFlows)
 	most := flows[len(flows)-1]
 	var modes []string
@@ -101,9 +101,9 @@ func growthTargets(s *model.Section, g *model.Group) []model.Judged {
 		growth[mode].Add(model.RatioOf(p, oneFlow(s, p), results.NsNetOfEmpty))
 	}
 	modes = slices.DeleteFunc(modes, func(mode string) bool { return growth[mode].N == 0 })
-	var all []model.Judged
+	var all []model.TargetResult
 	for _, mode := range modes {
-		all = append(all, model.Judged{
+		all = append(all, model.TargetResult{
 			What:    fmt.Sprintf("%s%s", wording.Clean(mode), withFlows(most)),
 			Bound:   wording.Decimal(targetGrowth, 1) + " × one flow",
 			Figures: *growth[mode], Format: wording.Times, Holds: growth[mode].High <= targetGrowth,

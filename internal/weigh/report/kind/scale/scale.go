@@ -102,9 +102,9 @@ func sizeOf(p *model.Point) string {
 
 // scaleVerdict holds the figures against the targets.
 func scaleVerdict(s *model.Section) []string {
-	var all []model.Judged
-	judge := func(what, bound string, value, most float64, format func(float64) string) {
-		j := model.Judged{What: what, Bound: bound, Format: format, Holds: value <= most}
+	var all []model.TargetResult
+	add := func(what, bound string, value, most float64, format func(float64) string) {
+		j := model.TargetResult{What: what, Bound: bound, Format: format, Holds: value <= most}
 		j.Figures.Add(value, true)
 		all = append(all, j)
 	}
@@ -112,19 +112,19 @@ func scaleVerdict(s *model.Section) []string {
 	for _, p := range s.Points() {
 		size := sizeText(p)
 		if p.Has(results.LoadSeconds) {
-			judge(size+" read and loaded", fmt.Sprintf("%d s", loadBound),
+			add(size+" read and loaded", fmt.Sprintf("%d s", loadBound),
 				p.Stats[results.ParseSeconds].Median+p.Stats[results.LoadSeconds].Median, loadBound, two)
 		}
 		if p.Has(results.UpdateMsP99) {
-			judge(size+" "+model.Describe(model.ParamOf, p.Params[model.ParamOf])+", p99", fmt.Sprintf("%d ms", updateBound),
+			add(size+" "+model.Describe(model.ParamOf, p.Params[model.ParamOf])+", p99", fmt.Sprintf("%d ms", updateBound),
 				p.Stats[results.UpdateMsP99].Median, updateBound, two)
 		}
 		if r, ok := model.RatioOf(p, small(s, p), results.NsNetOfEmpty); ok {
-			judge(size+" "+model.Describe(model.ParamOf, p.Params[model.ParamOf]), wording.Decimal(sizeBound, 1)+" × one service", r,
+			add(size+" "+model.Describe(model.ParamOf, p.Params[model.ParamOf]), wording.Decimal(sizeBound, 1)+" × one service", r,
 				sizeBound, two)
 		}
 	}
-	return model.Judgement(all, "")
+	return model.TargetSentences(all, "")
 }
 
 var scaleReading = []model.Paragraph{

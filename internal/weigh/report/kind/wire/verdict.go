@@ -21,9 +21,9 @@ var wireTargets = []struct {
 // wireTargetPrefix begins the names of the subjects that they are about.
 const wireTargetPrefix = model.OwnPrefix + "l2dsr-xdp"
 
-// wireJudgement says which targets hold and which are missed.
-func wireJudgement(s *model.Section, all []model.Judged) []string {
-	sentences := model.Judgement(all, "")
+// wireTargetSentences says which targets hold and which are missed.
+func wireTargetSentences(s *model.Section, all []model.TargetResult) []string {
+	sentences := model.TargetSentences(all, "")
 	for i, words := range sentences {
 		sentences[i] = s.Title() + ": t" + strings.TrimPrefix(words, "T")
 	}
@@ -45,12 +45,12 @@ func wirePeakVerdict(s *model.Section) []string {
 	if noun != "connection" {
 		return sentences
 	}
-	return append(sentences, wireJudgement(s, peakTargets(s, metric))...)
+	return append(sentences, wireTargetSentences(s, peakTargets(s, metric))...)
 }
 
 // peakTargets holds our best with the least hops against the others' best.
-func peakTargets(s *model.Section, metric string) []model.Judged {
-	var all []model.Judged
+func peakTargets(s *model.Section, metric string) []model.TargetResult {
+	var all []model.TargetResult
 	for _, g := range s.Groups {
 		ours := g.Best(wireTargetPrefix, metric)
 		for _, target := range wireTargets {
@@ -58,7 +58,7 @@ func peakTargets(s *model.Section, metric string) []model.Judged {
 			if !ok {
 				continue
 			}
-			all = append(all, model.Judged{
+			all = append(all, model.TargetResult{
 				Words: fmt.Sprintf("%s at least %s × %s (%s)", wording.Clean(ours.Label), wording.RatioText(target.times),
 					target.subject, wording.Times(r)),
 				Holds: r >= target.times,
@@ -72,7 +72,7 @@ func peakTargets(s *model.Section, metric string) []model.Judged {
 // the target of evenness.
 func ladderVerdict(s *model.Section) []string {
 	var words []string
-	var all []model.Judged
+	var all []model.TargetResult
 	for _, label := range labels(s) {
 		c := climb(s, label)
 		switch {
@@ -86,7 +86,7 @@ func ladderVerdict(s *model.Section) []string {
 				wording.Decimal(c.peak, 0)))
 		}
 		if c.robin && strings.HasPrefix(c.subject, model.OwnPrefix) {
-			all = append(all, model.Judged{
+			all = append(all, model.TargetResult{
 				Words: fmt.Sprintf("%s evenly, within %d %% at every step (at worst %s %%)", wording.Clean(label), evenBound,
 					wording.Decimal(c.uneven, 2)),
 				Holds: c.uneven <= evenBound,
@@ -94,14 +94,14 @@ func ladderVerdict(s *model.Section) []string {
 		}
 	}
 	return append([]string{fmt.Sprintf("%s: rates that each carried without loss: %s.", s.Title(),
-		strings.Join(words, "; "))}, wireJudgement(s, all)...)
+		strings.Join(words, "; "))}, wireTargetSentences(s, all)...)
 }
 
 // capacityVerdict says how many connections each held. Ours must hold all that they are asked for, and those that
 // choose by a hash remember none of them.
 func capacityVerdict(s *model.Section) []string {
 	var words []string
-	var all []model.Judged
+	var all []model.TargetResult
 	for _, p := range s.Points() {
 		asked, alive := p.Stats[results.WireBegun], p.Stats[results.WireCompleted]
 		text := fmt.Sprintf("%s %s of %s", wording.Clean(p.Label), wording.Decimal(alive.Min, 0), wording.Decimal(asked.Max, 0))
@@ -116,20 +116,20 @@ func capacityVerdict(s *model.Section) []string {
 		if p.Params[model.ParamScheduler].Word == "maglev" {
 			holds = holds && p.Stats[results.RememberedMax].Max == 0
 		}
-		all = append(all, model.Judged{Words: "held and proven by " + text, Holds: holds})
+		all = append(all, model.TargetResult{Words: "held and proven by " + text, Holds: holds})
 	}
 	var sentences []string
 	if len(words) > 0 {
 		sentences = append(sentences, fmt.Sprintf("%s: connections alive in the end: %s.", s.Title(),
 			strings.Join(words, "; ")))
 	}
-	return append(sentences, wireJudgement(s, all)...)
+	return append(sentences, wireTargetSentences(s, all)...)
 }
 
 // besideVerdict: the traffic beside a flood must lose nothing through ours.
 func besideVerdict(s *model.Section) []string {
 	var words []string
-	var all []model.Judged
+	var all []model.TargetResult
 	for _, p := range s.Points() {
 		lost := p.Stats[results.Failed]
 		text := fmt.Sprintf("%s lost %s of %s", wording.Clean(p.Label), wording.Decimal(lost.Max, 0),
@@ -138,12 +138,12 @@ func besideVerdict(s *model.Section) []string {
 			text += fmt.Sprintf(" beside %s SYNs/s", wording.Decimal(p.Stats[results.FloodSentPerSecond].Median, 0))
 		}
 		if strings.HasPrefix(p.Subject, model.OwnPrefix) {
-			all = append(all, model.Judged{Words: text, Holds: lost.N > 0 && lost.Max == 0})
+			all = append(all, model.TargetResult{Words: text, Holds: lost.N > 0 && lost.Max == 0})
 		} else {
 			words = append(words, text)
 		}
 	}
-	sentences := wireJudgement(s, all)
+	sentences := wireTargetSentences(s, all)
 	if len(words) > 0 {
 		sentences = append(sentences, fmt.Sprintf("%s, the others: %s.", s.Title(), strings.Join(words, "; ")))
 	}

@@ -45,9 +45,9 @@ func (y Yardstick) Pick(g *Group, subject string) *Point {
 	return best
 }
 
-// Duel pairs the repeats of two subjects by a metric, of their best points by the yardstick.
-func (s *Section) Duel(y Yardstick, of, to, metric string) Duel {
-	d := Duel{Of: of, To: to}
+// Compare pairs the repeats of two subjects by a metric, of their best points by the yardstick.
+func (s *Section) Compare(y Yardstick, of, to, metric string) Comparison {
+	d := Comparison{Of: of, To: to}
 	var pairs []certainty.Pair
 	for _, g := range s.Groups {
 		a, b := y.Pick(g, of), y.Pick(g, to)
@@ -78,7 +78,7 @@ func pairsOf(a, b *Point, metric string) (pairs []certainty.Pair) {
 }
 
 // Level estimates the mean of a metric over points from the repeats that all of them have.
-func Level(points []*Point, metric string) Duel {
+func Level(points []*Point, metric string) Comparison {
 	sums, counts := map[int]float64{}, map[int]int{}
 	for _, p := range points {
 		for _, t := range p.valid {
@@ -94,11 +94,11 @@ func Level(points []*Point, metric string) Duel {
 			pairs = append(pairs, certainty.Pair{Of: sums[repeat] / float64(len(points)), To: 1})
 		}
 	}
-	return Duel{Estimate: certainty.Ratio(pairs), Points: 1, Repeats: len(pairs)}
+	return Comparison{Estimate: certainty.Ratio(pairs), Points: 1, Repeats: len(pairs)}
 }
 
 // LevelText formats an estimate of a level, with its interval where there is one: "15.8 (15.1–16.5)".
-func (d Duel) LevelText(format func(float64) string) string {
+func (d Comparison) LevelText(format func(float64) string) string {
 	switch {
 	case d.Pairs == 0:
 		return wording.Missing
@@ -111,20 +111,20 @@ func (d Duel) LevelText(format func(float64) string) string {
 // Tied reports whether two points cannot be told apart.
 func Tied(a, b *Point, metric string) bool {
 	pairs := pairsOf(a, b, metric)
-	return !Duel{Estimate: certainty.Ratio(pairs), Repeats: len(pairs)}.Told()
+	return !Comparison{Estimate: certainty.Ratio(pairs), Repeats: len(pairs)}.Significant()
 }
 
 // Sure reports whether there is an interval. Points of a single repeat make none, however many they are: nothing says
 // by how much another repeat would differ.
-func (d Duel) Sure() bool { return d.Bounded() && d.Repeats > 1 }
+func (d Comparison) Sure() bool { return d.Bounded() && d.Repeats > 1 }
 
-// Told reports whether the two are told apart. A ratio that rounds to 1.00 is no difference, however sure.
-func (d Duel) Told() bool {
+// Significant reports whether the two are told apart. A ratio that rounds to 1.00 is no difference, however sure.
+func (d Comparison) Significant() bool {
 	return d.Sure() && d.Differs() && wording.RatioText(d.Ratio) != wording.RatioText(1)
 }
 
 // Interval formats the ratio with its interval: "1.92 (1.74–2.10)".
-func (d Duel) Interval() string {
+func (d Comparison) Interval() string {
 	if d.Pairs == 0 {
 		return wording.Missing
 	}
@@ -132,7 +132,7 @@ func (d Duel) Interval() string {
 }
 
 // Brackets formats the interval, to stand behind a ratio: " (1.74–2.10)", or nothing without one.
-func (d Duel) Brackets() string {
+func (d Comparison) Brackets() string {
 	if !d.Sure() {
 		return ""
 	}
@@ -140,7 +140,7 @@ func (d Duel) Brackets() string {
 }
 
 // RepeatsNeeded estimates how many repeats would tell the two apart.
-func (d Duel) RepeatsNeeded() int {
+func (d Comparison) RepeatsNeeded() int {
 	return max(2, int(math.Ceil(float64(d.PairsNeeded())/float64(max(d.Points, 1)))))
 }
 
@@ -171,7 +171,7 @@ func (s *Section) rank() (r Ranking, ok bool) {
 	}
 	r.leader = balancers[0]
 	for _, name := range balancers[1:] {
-		if d := s.Duel(r.Yardstick, name, r.leader, r.Metric); d.Pairs > 0 && (d.Ratio > 1) == r.More {
+		if d := s.Compare(r.Yardstick, name, r.leader, r.Metric); d.Pairs > 0 && (d.Ratio > 1) == r.More {
 			r.leader = name
 		}
 	}
@@ -179,17 +179,17 @@ func (s *Section) rank() (r Ranking, ok bool) {
 		if name == r.leader {
 			continue
 		}
-		if d := s.Duel(r.Yardstick, name, r.leader, r.Metric); d.Told() {
-			r.Beaten = append(r.Beaten, d)
+		if d := s.Compare(r.Yardstick, name, r.leader, r.Metric); d.Significant() {
+			r.Worse = append(r.Worse, d)
 		} else if d.Pairs > 0 {
-			r.Rivals = append(r.Rivals, d)
+			r.Tied = append(r.Tied, d)
 		}
 	}
 	r.Reference = s.referenceOf(r)
 	if r.Reference == "" {
 		return r, false
 	}
-	r.ToReference = s.Duel(r.Yardstick, r.leader, r.Reference, r.Metric)
+	r.ToReference = s.Compare(r.Yardstick, r.leader, r.Reference, r.Metric)
 	return r, r.ToReference.Pairs > 0
 }
 
@@ -197,20 +197,21 @@ func (s *Section) rank() (r Ranking, ok bool) {
 // the leader's makers, or else the baseline, or else the next best.
 func (s *Section) referenceOf(r Ranking) string {
 	meets := func(name string) bool {
-		return name != r.leader && s.Measured(name) && s.Duel(r.Yardstick, r.leader, name, r.Metric).Pairs > 0
+		return name != r.leader && s.Measured(name) && s.Compare(r.Yardstick, r.leader, name, r.Metric).Pairs > 0
 	}
 	if meets(ProxySubject) {
 		return ProxySubject
 	}
-	others := slices.Concat(r.Rivals, r.Beaten)
-	slices.SortStableFunc(others, func(a, b Duel) int {
+	others := slices.Concat(r.Tied, r.Worse)
+	slices.SortStableFunc(others, func(a, b Comparison) int {
 		if r.More {
 			return cmp.Compare(b.Ratio, a.Ratio)
 		}
 		return cmp.Compare(a.Ratio, b.Ratio)
 	})
 	own := strings.HasPrefix(r.leader, OwnPrefix)
-	if i := slices.IndexFunc(others, func(d Duel) bool { return strings.HasPrefix(d.Of, OwnPrefix) != own }); i >= 0 {
+	otherKind := func(d Comparison) bool { return strings.HasPrefix(d.Of, OwnPrefix) != own }
+	if i := slices.IndexFunc(others, otherKind); i >= 0 {
 		return others[i].Of
 	}
 	if meets(s.Baseline) {

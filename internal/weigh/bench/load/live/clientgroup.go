@@ -96,8 +96,8 @@ func (s *Servers) Ended(host *lab.Host) error {
 // Of returns the process of a host's server.
 func (s *Servers) Of(host *lab.Host) *lab.Process { return s.servers[host.Name].process }
 
-// Crew are the clients of a laboratory.
-type Crew struct{ clients []*client }
+// ClientGroup are the clients of a laboratory.
+type ClientGroup struct{ clients []*client }
 
 // client is a client's process.
 type client struct {
@@ -109,18 +109,18 @@ type client struct {
 	reports *json.Decoder
 }
 
-// NewCrew starts a client on every client of a laboratory. Close ends them.
-func NewCrew(ctx context.Context, l *lab.Lab, executable string) (*Crew, error) {
-	crew := &Crew{}
+// NewClientGroup starts a client on every client of a laboratory. Close ends them.
+func NewClientGroup(ctx context.Context, l *lab.Lab, executable string) (*ClientGroup, error) {
+	group := &ClientGroup{}
 	for _, host := range l.Clients {
 		c := &client{name: host.Name}
-		crew.clients = append(crew.clients, c)
+		group.clients = append(group.clients, c)
 		if err := c.start(ctx, host, executable); err != nil {
 			return nil, errors.Join(fmt.Errorf("starting a client on %s: %w", host.Name, err),
-				crew.Close(context.WithoutCancel(ctx)))
+				group.Close(context.WithoutCancel(ctx)))
 		}
 	}
-	return crew, nil
+	return group, nil
 }
 
 // start starts the process and waits until it has connected.
@@ -174,7 +174,7 @@ func (c *client) do(ctx context.Context, o order) (report, error) {
 }
 
 // all gives every client an order at once, and hands the report of each to each, one at a time.
-func (c *Crew) all(ctx context.Context, of func(i int) order, each func(i int, r report)) error {
+func (c *ClientGroup) all(ctx context.Context, of func(i int) order, each func(i int, r report)) error {
 	var mu sync.Mutex
 	var group errgroup.Group
 	var errs []error
@@ -195,7 +195,7 @@ func (c *Crew) all(ctx context.Context, of func(i int) order, each func(i int, r
 
 // Open has the clients put a load on together, and returns when every connection
 // has been answered once.
-func (c *Crew) Open(ctx context.Context, load Load) error {
+func (c *ClientGroup) Open(ctx context.Context, load Load) error {
 	n := len(c.clients)
 	return c.all(ctx, func(i int) order {
 		share := load
@@ -217,12 +217,12 @@ func part(total, n, i int) int {
 }
 
 // Begin has all clients begin their counts again.
-func (c *Crew) Begin(ctx context.Context) error {
+func (c *ClientGroup) Begin(ctx context.Context) error {
 	return c.all(ctx, func(int) order { return order{Begin: true} }, nil)
 }
 
 // Counts returns the sum of all counts since Begin, until now. Percentiles are left out.
-func (c *Crew) Counts(ctx context.Context) (Counts, error) {
+func (c *ClientGroup) Counts(ctx context.Context) (Counts, error) {
 	var sum Counts
 	err := c.all(ctx, func(int) order { return order{Count: true} }, func(_ int, r report) {
 		if r.Counts != nil {
@@ -237,7 +237,7 @@ func (c *Crew) Counts(ctx context.Context) (Counts, error) {
 // was under way is done. It returns the sum of all counts since Begin, even if
 // within bound some connections could be neither held nor opened again, which is
 // an error.
-func (c *Crew) Settle(ctx context.Context, bound time.Duration) (Counts, error) {
+func (c *ClientGroup) Settle(ctx context.Context, bound time.Duration) (Counts, error) {
 	var sum Counts
 	latency := hdrhistogram.New(1, maxLatency, 3)
 	var broken []error
@@ -271,14 +271,14 @@ func percentiles(h *hdrhistogram.Histogram) *Percentiles {
 
 // Stay has the connections from ports that are used again stay open, waits within bound
 // until every port has one, and returns how many each server has.
-func (c *Crew) Stay(ctx context.Context, bound time.Duration) (map[string]uint64, error) {
+func (c *ClientGroup) Stay(ctx context.Context, bound time.Duration) (map[string]uint64, error) {
 	by := map[string]uint64{}
 	err := c.all(ctx, func(int) order { return order{Stay: bound} }, func(_ int, r report) { by = sum(by, r.Stay) })
 	return by, err
 }
 
 // Go has the clients go on: each port goes on with its laps.
-func (c *Crew) Go(ctx context.Context) error {
+func (c *ClientGroup) Go(ctx context.Context) error {
 	return c.all(ctx, func(int) order { return order{Go: true} }, nil)
 }
 
@@ -291,7 +291,7 @@ type Flow struct {
 // Flows opens a connection from each of a number of local ports of every client,
 // and returns which server each was answered by. Ports that are taken are left
 // out.
-func (c *Crew) Flows(ctx context.Context, first, count int) (map[Flow]string, error) {
+func (c *ClientGroup) Flows(ctx context.Context, first, count int) (map[Flow]string, error) {
 	at := map[Flow]string{}
 	err := c.all(ctx, func(int) order { return order{Flows: &portRange{first, count}} }, func(i int, r report) {
 		for port, server := range r.Flows {
@@ -302,7 +302,7 @@ func (c *Crew) Flows(ctx context.Context, first, count int) (map[Flow]string, er
 }
 
 // Close ends the clients, and with them their connections.
-func (c *Crew) Close(ctx context.Context) error {
+func (c *ClientGroup) Close(ctx context.Context) error {
 	var errs []error
 	for _, client := range c.clients {
 		if client.conn != nil {
