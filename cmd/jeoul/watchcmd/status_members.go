@@ -18,7 +18,7 @@ func handoverText(f *ops.MemberFlows) string {
 	case f == nil:
 		return ""
 	case !f.Sending:
-		return "is told of no flows: " + cmp.Or(f.Reason, "it is being connected to")
+		return "is sent no flows: " + cmp.Or(f.Reason, "it is being connected to")
 	case f.Behind > 0:
 		return fmt.Sprintf("%d flows behind", f.Behind)
 	}

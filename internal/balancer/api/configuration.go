@@ -129,7 +129,7 @@ func (c Conditions) checkPrecondition(part sources.Part) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: its ETag is %s; read it again, and decide anew", sources.ErrChanged, tag)
+	return fmt.Errorf("%w: its ETag is %s; read it again, and decide again", sources.ErrChanged, tag)
 }
 
 // content is a part of the configuration.

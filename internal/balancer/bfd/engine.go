@@ -219,9 +219,9 @@ func (e *Engine) Status(peer netip.Addr) (Status, bool) {
 	status := r.currentStatus()
 	if status.State != Up && status.Problem == "" && r.session.lastReceived.IsZero() &&
 		time.Since(status.Since) > silenceTimeout {
-		status.Problem = "nothing is heard of it: does it have BFD with this host?"
+		status.Problem = "no packet of it has come: does it have BFD with this host?"
 		if e.dropped > 0 {
-			status.Problem = "nothing is heard of it; packets to the port of BFD were dropped, for they were of no peer's address, or a router had forwarded them"
+			status.Problem = "no packet of it has come; packets to the port of BFD were dropped, because they were from no peer's address, or a router had forwarded them"
 		}
 	}
 	return status, true

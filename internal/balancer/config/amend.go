@@ -119,7 +119,7 @@ func (a *amender) indexNames(f *yamlfile.File) {
 		case put:
 			f.Fail(field, "%s is one of the services, too; keep it in one of the two lists", name)
 		case !there[name]:
-			f.Fail(field, "there is no service %s in the source; read it again, and decide anew", name)
+			f.Fail(field, "there is no service %s in the source; read it again, and decide again", name)
 		}
 		a.gone[name] = true
 	}

@@ -201,7 +201,7 @@ var bgpKeys = keytable.Table[lb.BGP]{
 		Value: keytable.Field(func(b *lb.BGP) *time.Duration {
 			return &b.DrainPause
 		}, keytable.Duration(0, maxDrainPause), lb.DefaultDrainPause)},
-	{Name: "peers", Required: true, Unless: "speaker", Beside: true, What: "The routers that are told of the VIPs.",
+	{Name: "peers", Required: true, Unless: "speaker", Beside: true, What: "The routers to which the VIPs are announced.",
 		Refused: "Two with the same address, and interface.",
 		Value: keytable.Mappings(func(b *lb.BGP) *[]lb.BGPPeer { return &b.Peers }, peerKeys,
 			keytable.Length{Max: maxPeers, Empty: "name a router",
@@ -236,7 +236,7 @@ var peerKeys = keytable.Table[lb.BGPPeer]{
 			maxMultihop),
 			"it is a neighbour")},
 	{Name: "hold_time",
-		What: "After how long a silence the session ends, in whole seconds; the smaller one of both sides holds. A third of it is how often each side is heard.",
+		What: "The hold time, in whole seconds; the smaller one of both sides holds. Keepalives are sent at a third of it.",
 		Value: keytable.Field(func(p *lb.BGPPeer) *time.Duration {
 			return &p.HoldTime
 		}, keytable.Duration(lb.MinHoldTime, maxHoldTime), lb.DefaultHoldTime)},

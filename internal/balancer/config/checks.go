@@ -144,7 +144,7 @@ func (p *parser) checkOnDown(i int) {
 	case !s.Checks.On() && (s.Protocol == lb.TCP || !s.Outliers.On()):
 		if !p.Bad(ServiceField(i, "checks")) && !p.Bad(ServiceField(i, "check")) {
 			p.Fail(field,
-				"says what becomes of the flows of a backend whose checks fail, and there is no check; add check, or remove the line")
+				"is the policy for flows of a backend whose checks fail, and there is no check; add check, or remove the line")
 		}
 	case s.Protocol == lb.TCP && s.Checks.OnDown == lb.MoveFlows:
 		p.Fail(field,

@@ -84,7 +84,7 @@ func TestCheckRefused(t *testing.T) {
 		"slow_start: 10ms":                                                    "not from 1s to 1h",
 		"on_empty: drop":                                                      `f:6: services[0].on_empty: unknown fate of a VIP "drop": use keep or withdraw`,
 		"check: tcp\n    on_empty: withdraw\n    panic: 50%":                  "f:8: services[0].panic: uses all backends where none is healthy",
-		"on_down: keep":                                                       "f:6: services[0].on_down: says what becomes of the flows",
+		"on_down: keep":                                                       "f:6: services[0].on_down: is the policy for flows",
 		"check: tcp\n    on_down: move":                                       "f:7: services[0].on_down: a connection cannot be moved",
 		"check: tcp\n    on_down: drop":                                       `f:7: services[0].on_down: unknown fate of flows "drop": use keep, reset or move`,
 		"protocol: udp\n    check: icmp\n    on_down: reset":                  "f:8: services[0].on_down: UDP has no connections to reset",

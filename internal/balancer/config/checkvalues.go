@@ -343,7 +343,7 @@ var checkKeys = keytable.Table[lb.Check]{
 
 var checkTLSKeys = keytable.Table[lb.TLSCheck]{
 	{Name: "verify", Required: true,
-		What: "Whether the certificate must be one that an authority vouches for, and of this server.",
+		What: "Whether the certificate must be signed by a trusted authority and be valid for this server.",
 		Value: keytable.Computed(func(t *lb.TLSCheck) (bool, bool) { return t.Verify, true },
 			func(t *lb.TLSCheck, on bool) { t.Verify = on }, keytable.Bool, false, "")},
 	{Name: "server_name", What: "The server's name, which is sent (SNI) and verified.",

@@ -228,7 +228,7 @@ func (g *discoveryMerge) refusalReason(s *lb.Service, b lb.Backend) string {
 			s.Port, lb.NAT, lb.FullNAT)
 	case s.Mode.RepliesByEndpoint() && claimed:
 		return fmt.Sprintf(
-			"is at %s, as %s is, and with %s their replies could not be told apart; use %s for one of the services",
+			"is at %s, as %s is, and with %s their replies would be ambiguous; use %s for one of the services",
 			netip.AddrPortFrom(b.Address, b.Port), of, s.Mode, lb.FullNAT)
 	case b.Backup && s.Scheduler.InOrder():
 		return fmt.Sprintf("is a backup, and the scheduler %s has each backend wait for those before it", s.Scheduler)

@@ -98,7 +98,7 @@ func TestWithDiscovered(t *testing.T) {
 		"web dns port has port 8080, and l2dsr leaves the service's port 80 as it is; use nat or fullnat",
 		"web dns pool is at 192.0.2.5, an address of the balancer (fullnat.addresses)",
 		"web dns far is too far",
-		"shop file s1 is at 192.0.2.9:8080, as fixed/f1 is, and with nat their replies could not be told apart; use fullnat for one of the services",
+		"shop file s1 is at 192.0.2.9:8080, as fixed/f1 is, and with nat their replies would be ambiguous; use fullnat for one of the services",
 		"full file g2 has the address of g1 (file), which keeps it",
 		"full file own is a loopback address, which never leaves its host; use another",
 	}

@@ -76,7 +76,7 @@ var rootKeys = keytable.Table[Config]{
 			return &c.Survive
 		}, keytable.Word(SurviveAuto, SurviveAlways, SurviveNever), SurviveAuto)},
 	{Name: "orphan",
-		What: "How long a data plane that has outlived its process forwards while no other goes on with it. After that, packets for the VIPs are left to the kernel, until there is one.",
+		What: "How long a data plane that has outlived its process forwards until another process takes it over. After that, packets for the VIPs are left to the kernel until one does.",
 		Value: keytable.Field(func(c *Config) *time.Duration {
 			return &c.Orphan
 		}, keytable.OrNever(keytable.Duration(minOrphan, maxEstablishedTimeout)), DefaultOrphan)},
@@ -104,7 +104,7 @@ var rootKeys = keytable.Table[Config]{
 		What:  "The proxy engine, HAProxy, which all services of mode `proxy` share: [the proxy](../guides/proxy.md#the-engine).",
 		Value: keytable.Mapping(func(c *Config) *lb.ProxyEngine { return &c.Proxy }, engineKeys)},
 	{Name: "bgp",
-		What: "The routers that are told of the VIPs, by BGP: [several balancers](../guides/bgp.md).",
+		What: "The routers to which VIPs are announced, by BGP: [several balancers](../guides/bgp.md).",
 		Value: keytable.Where(func(c *Config) bool { return c.BGP.On() }, keytable.Mapping(func(c *Config) *lb.BGP {
 			return &c.BGP
 		}, bgpKeys))},
@@ -301,7 +301,7 @@ var serviceKeys = keytable.Table[lb.Service]{
 	{Name: "limits", What: "Bounds of the service's packets and connections: [limits](../guides/limits.md).",
 		Value: keytable.Mapping(func(s *lb.Service) *lb.Limits { return &s.Limits }, limitKeys)},
 	{Name: "check",
-		What:    "How the service finds which of its backends serve; one that fails takes no new flow: [health checks](../guides/health.md).",
+		What:    "How the service finds which of its backends serve; a backend that fails takes no new flows: [health checks](../guides/health.md).",
 		Refused: "`checks` beside it.",
 		Value:   keytable.Short(checksOf, checkKeys, "type", "checks")},
 	{Name: "checks", What: "Several checks of each backend.",
@@ -322,7 +322,7 @@ var serviceKeys = keytable.Table[lb.Service]{
 			fmt.Sprintf("`%d%%`: with up to 100 backends, when none is healthy; `%d%%` beside `on_empty: withdraw`",
 				lb.DefaultPanic, lb.DefaultPanicFor(lb.WithdrawVIP)))},
 	{Name: "on_down",
-		What:    "What becomes of the flows of a backend whose checks fail: it goes on with them (`keep`), they end (`reset`), or other backends get them (`move`): [flows of a failing backend](../guides/health.md#flows-of-a-failing-backend).",
+		What:    "The policy for flows of a backend whose checks fail: they stay (`keep`), they end (`reset`), or other backends get them (`move`): [flows of a failing backend](../guides/health.md#flows-of-a-failing-backend).",
 		Refused: "No check, or for `udp` no `outliers` either; `move` where the protocol is `tcp`, for another backend does not know the connection, and `reset` where it is `udp`, which has none.",
 		Value: keytable.Computed(func(s *lb.Service) (lb.OnDown, bool) {
 			does := cmp.Or(s.Checks.OnDown, lb.KeepFlows)
@@ -613,7 +613,7 @@ var fileOriginKeys = append(keytable.Table[lb.FileOrigin]{
 
 var dnsOriginKeys = append(keytable.Table[lb.DNSOrigin]{
 	{Name: "name", Required: true,
-		What:  "The name that is asked for. One that ends with a dot is asked for as it is; others also with the domains of `/etc/resolv.conf`.",
+		What:  "The name to query. A name that ends with a dot is queried literally; others also with the search domains of `/etc/resolv.conf`.",
 		Value: keytable.Optional(func(d *lb.DNSOrigin) *string { return &d.Name }, domainName, "")},
 	{Name: "type",
 		What: "The records: addresses (`A`, `AAAA`, or `both`), or `SRV`, which have ports and weights. Where the type says no family, it is the VIP's, and in the modes `ipip` and `gue` either.",
@@ -642,7 +642,7 @@ var dockerOriginKeys = append(keytable.Table[lb.DockerOrigin]{
 func keepingKeys[T any](at func(*T) *lb.OriginLimits) keytable.Table[T] {
 	return keytable.Table[T]{
 		{Name: "stale",
-			What: "How long the last set is used after the origin has failed, or says that there is no backend. A set that ends so goes on where the service had no backend otherwise, unless it is the origin that says so.",
+			What: "How long the last set is used after the origin has failed, or returns no backend. After that it is still used if the service would have no backend otherwise, unless the origin itself returns none.",
 			Value: unlessEmpty(func(t *T) *time.Duration {
 				return &at(t).Stale
 			}, keytable.Duration(minFlowTimeout, maxStale), lb.DefaultStale)},

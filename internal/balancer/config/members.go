@@ -38,7 +38,7 @@ var memberName = keytable.Scalar[string]{
 
 var membersKeys = keytable.Table[lb.MembersConfig]{
 	{Name: "listen", Required: true,
-		What:    "Where this balancer hears the others, by UDP and TCP: an address of its own on the network that they share. All members use one port, 7946 by custom.",
+		What:    "The address on which this balancer receives from the others, by UDP and TCP: one of its own on the network that they share. All members use one port, 7946 by custom.",
 		Refused: "The address of every interface (`0.0.0.0`, `::`); a VIP.",
 		Value:   keytable.Optional(func(m *lb.MembersConfig) *netip.AddrPort { return &m.Listen }, listenAddress, "")},
 	{Name: "peers", Required: true,

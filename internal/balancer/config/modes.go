@@ -181,7 +181,7 @@ func (p *parser) checkEndpoints() {
 			if first, duplicate := claim(seen, e, place{i, j}); duplicate && first.service != i &&
 				!p.hasProblem(i, j, "address") {
 				p.Fail(BackendField(i, j, "address"),
-					"%s %s is already %s, and with %s its replies could not be told apart; use %s for one of the services, or another port",
+					"%s %s is already %s, and with %s its replies would be ambiguous; use %s for one of the services, or another port",
 					s.Protocol, e.address, p.Place(BackendField(first.service, first.backend, "address")), s.Mode,
 					lb.FullNAT)
 			}

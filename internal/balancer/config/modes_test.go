@@ -172,7 +172,7 @@ func TestModeProblems(t *testing.T) {
 		// NAT.
 		"nat endpoint twice": {services(line("a", "192.0.2.100", 80, "mode: nat"),
 			line("b", "192.0.2.101", 80, "mode: nat")), []string{
-			"f:4: services[1].backends[0].address: tcp 192.0.2.1:80 is already services[0].backends[0].address (line 3), and with nat its replies could not be told apart; use fullnat for one of the services, or another port"}},
+			"f:4: services[1].backends[0].address: tcp 192.0.2.1:80 is already services[0].backends[0].address (line 3), and with nat its replies would be ambiguous; use fullnat for one of the services, or another port"}},
 		"nat backend twice": {services(
 			"  - {name: a, vip: 192.0.2.100, port: 80, mode: nat, backends: [{name: a, address: 192.0.2.1, port: 8}, {name: b, address: 192.0.2.1, port: 8}]}"), []string{
 			"f:3: services[0].backends[1].address: 192.0.2.1 is already services[0].backends[0].address (line 3); a backend stands once in a service, give it a weight instead"}},

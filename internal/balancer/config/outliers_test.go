@@ -62,7 +62,7 @@ func TestOutliersRefused(t *testing.T) {
 		"mode: nat\n    outliers: {failures: 50%, interval: 11m}":                         "not from 1s to 10m",
 		"mode: nat\n    outliers: {failures: 50%, connections: 0}":                        "f:7: services[0].outliers.connections:",
 		"mode: nat\n    outliers: {failures: 50%, ejected: 101%}":                         "f:7: services[0].outliers.ejected:",
-		"mode: nat\n    outliers: {failures: 50%}\n    on_down: reset":                    "f:8: services[0].on_down: says what becomes of the flows",
+		"mode: nat\n    outliers: {failures: 50%}\n    on_down: reset":                    "f:8: services[0].on_down: is the policy for flows",
 		"mode: nat\n    outliers: {failures: 50%}\n    on_empty: withdraw\n    panic: 9%": "f:9: services[0].panic: uses all backends",
 	} {
 		_, err := Parse("f", []byte(checked(lines)))

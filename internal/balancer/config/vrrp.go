@@ -29,21 +29,21 @@ var vrrpKeys = keytable.Table[lb.VRRP]{
 		What:  "The number of the virtual router (VRID). Balancers that share the VIPs have the same; others of the segment have another.",
 		Value: keytable.Optional(func(v *lb.VRRP) *uint8 { return &v.ID }, keytable.Number[uint8](1, maxVRID), "")},
 	{Name: "priority",
-		What: "Of the balancers that are there, the one with the greatest holds the VIPs; of two with the same, the one that has them.",
+		What: "The running balancer with the highest priority holds the VIPs; of two with the same, the one that has them.",
 		Value: keytable.Field(func(v *lb.VRRP) *uint8 {
 			return &v.Priority
 		}, keytable.Number[uint8](1, maxVRRPPriority), lb.DefaultVRRPPriority)},
-	{Name: "interface", What: "The interface that balancers hear each other on.",
+	{Name: "interface", What: "The interface of the advertisements.",
 		Value: keytable.Optional(func(v *lb.VRRP) *string { return &v.Interface }, interfaceName, "the first one")},
 	{Name: "interval",
-		What: "How often the balancer that holds the VIPs is heard, in whole hundredths of a second. After a silence of three and up to one more, another one takes over.",
+		What: "The interval of the active balancer's advertisements, in whole hundredths of a second. After three to four intervals without one, another balancer takes over.",
 		Value: keytable.Field(func(v *lb.VRRP) *time.Duration {
 			return &v.Interval
 		}, keytable.Duration(vrrpTick, maxAdvertInterval), lb.DefaultVRRPInterval)},
 	{Name: "preempt", What: "Whether this balancer takes the VIPs from one of a lower priority.",
 		Value: keytable.Field(func(v *lb.VRRP) *bool { return &v.Preempt }, keytable.Bool, true)},
 	{Name: "preempt_delay",
-		What:    "How long one of a lower priority keeps the VIPs after this balancer has heard it first.",
+		What:    "How long a balancer of a lower priority keeps the VIPs after its first advertisement to this one.",
 		Refused: "`preempt: false` beside it.",
 		Value: keytable.Field(func(v *lb.VRRP) *time.Duration { return &v.PreemptDelay },
 			keytable.Duration(0, maxPreemptDelay), 0)},

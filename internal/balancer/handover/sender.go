@@ -75,7 +75,7 @@ func (s *sender) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.exchange.options.Log.Debug("a member cannot be told of flows", "member", s.peer.Name, "address",
+		s.exchange.options.Log.Debug("cannot send flows to a member", "member", s.peer.Name, "address",
 			s.peer.Address, "error", err)
 		if pause = min(2*pause, max(maxBackoff, first)); time.Since(begun) > maxBackoff {
 			pause = first

@@ -271,7 +271,7 @@ func (m *Membership) memberJoined(of *memberlist.Node) {
 	case err != nil:
 		n.problem = err.Error()
 	case g.Format != messageFormat:
-		n.problem = fmt.Sprintf("it has version %s, which tells of itself in another form: tables are not compared",
+		n.problem = fmt.Sprintf("it has version %s, whose messages have another format: tables are not compared",
 			g.Version)
 	}
 	if n.state != ops.MemberAlive || n.address != addressOf(of) {

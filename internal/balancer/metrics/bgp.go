@@ -30,7 +30,7 @@ var (
 			always(func(p *ops.BGPPeer) float64 { return float64(p.Received) })},
 	}
 	bfdFamilies = []metric[*ops.BGPPeer]{
-		{family{"jeoul_bgp_peer_bfd_up", "1 where BFD hears the router.", gauge, []string{"peer"}},
+		{family{"jeoul_bgp_peer_bfd_up", "1 where the BFD session with the router is up.", gauge, []string{"peer"}},
 			always(func(p *ops.BGPPeer) float64 { return boolValue(p.BFD.Up()) })},
 		{family{"jeoul_bgp_peer_bfd_failures_total", "How often BFD has lost the router since the speaker was started.",
 			counter, []string{"peer"}},
@@ -42,10 +42,10 @@ var (
 			"Packets of BFD from the router's address that were not taken.", counter, []string{"peer"}},
 			always(func(p *ops.BGPPeer) float64 { return float64(p.BFD.Refused) })},
 		{family{"jeoul_bgp_peer_bfd_late_packets_total",
-			"Packets of BFD that this host sent later than the router was told.", counter, []string{"peer"}},
+			"Packets of BFD that this host sent later than the promised interval.", counter, []string{"peer"}},
 			always(func(p *ops.BGPPeer) float64 { return float64(p.BFD.Late) })},
 	}
-	vipAnnounced = metric[ops.AnnouncedVIP]{family{"jeoul_bgp_vip_announced", "1 where routers are told of the VIP.", gauge,
+	vipAnnounced = metric[ops.AnnouncedVIP]{family{"jeoul_bgp_vip_announced", "1 where the VIP is announced to routers.", gauge,
 		[]string{"vip"}},
 		always(func(v ops.AnnouncedVIP) float64 { return boolValue(v.Announced) })}
 )

@@ -26,11 +26,11 @@ var (
 
 // memberFlowFamilies are the families of the handover, of members that flows are handed over with.
 var memberFlowFamilies = []metric[*ops.Member]{
-	{family{"jeoul_member_flows_told_total", "Flows that the other balancer was told of over the present connection.",
+	{family{"jeoul_member_flows_told_total", "Flows that were sent to the other balancer over the present connection.",
 		counter, []string{"member"}},
 		always(func(m *ops.Member) float64 { return float64(m.Flows.Sent) })},
 	{family{"jeoul_member_flows_behind",
-		"Flows that the other balancer has not looked at yet, of those it was told of or is to be.", gauge,
+		"Flows that wait for the other balancer, or that it has not acknowledged.", gauge,
 		[]string{"member"}},
 		always(func(m *ops.Member) float64 { return float64(m.Flows.Behind) })},
 	{family{"jeoul_member_flows_taken_total",
@@ -41,10 +41,10 @@ var memberFlowFamilies = []metric[*ops.Member]{
 		counter, []string{"member"}},
 		always(func(m *ops.Member) float64 { return float64(sumOf(m.Flows.Refused)) })},
 	{family{"jeoul_member_flows_overflows_total",
-		"How often more flows waited for the other balancer than may, and it was told all anew.", counter,
+		"How often the queue of flows to the other balancer was full, and all were sent again.", counter,
 		[]string{"member"}},
 		always(func(m *ops.Member) float64 { return float64(m.Flows.Overflows) })},
-	{family{"jeoul_member_flows_connected", "1 where the other balancer is told of flows and tells its own.", gauge,
+	{family{"jeoul_member_flows_connected", "1 where flows are sent to the other balancer and received from it.", gauge,
 		[]string{"member"}},
 		always(func(m *ops.Member) float64 { return boolValue(m.Flows.Sending && m.Flows.Receiving) })},
 }

@@ -14,7 +14,7 @@ var vrrpFamilies = []metric[*ops.VRRP]{
 		[]string{"vrid"}},
 		always(func(v *ops.VRRP) float64 { return boolValue(v.State == "active") })},
 	{family{"jeoul_vrrp_backup",
-		"1 while another balancer may hold the VIPs, and this one waits for its silence; 0 beside an active one that is 0 says that this balancer takes no part.", gauge, []string{"vrid"}},
+		"1 while another balancer holds the VIPs; 0 beside an active one that is 0 means that this balancer takes no part.", gauge, []string{"vrid"}},
 		always(func(v *ops.VRRP) float64 { return boolValue(v.State == "backup") })},
 	{family{"jeoul_vrrp_since_timestamp_seconds", "When the state began, in seconds since 1970.", gauge,
 		[]string{"vrid"}},

@@ -100,7 +100,7 @@ func openListener(family int) (int, error) {
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, icmpBuffer)
 	}
 	if err != nil {
-		return -1, errors.Join(fmt.Errorf("hear ICMP errors only: %w", err), unix.Close(fd))
+		return -1, errors.Join(fmt.Errorf("filter the ICMP errors: %w", err), unix.Close(fd))
 	}
 	return fd, nil
 }

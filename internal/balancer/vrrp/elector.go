@@ -532,7 +532,7 @@ func (e *Elector) recordConflict(src netip.Addr, a Advert) {
 		e.conflict.first = now
 		e.incCounter(func(s *Status) { s.Conflicts++ })
 		e.opt.Log.Warn(fmt.Sprintf(
-			"VRRP: %s is active beside this balancer, with the priority %d: the one with less yields; they have not heard each other before", src, a.Priority), logAttrs)
+			"VRRP: %s is active beside this balancer, with the priority %d: the one with less yields; they had received no advertisement of each other before", src, a.Priority), logAttrs)
 	}
 	e.conflict.last = now
 }

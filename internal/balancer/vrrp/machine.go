@@ -143,7 +143,7 @@ func (m Machine) HandleTimer(now time.Time) (Machine, Actions) {
 	case m.State == Backup && late > m.stallTolerance():
 		return m.ExtendAfterStall(now), Actions{}
 	case m.State == Backup:
-		why := "no balancer was heard that is active"
+		why := "no active balancer advertises"
 		if !m.lowerSince.IsZero() {
 			why = "the active balancer has a lower priority"
 		}

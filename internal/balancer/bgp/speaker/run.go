@@ -99,7 +99,7 @@ func (s *Speaker) startServer(desired lb.BGP) error {
 func (s *Speaker) WithdrawAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.log.Warn("no balancer was heard for too long: all routes are withdrawn")
+	s.log.Warn("no balancer has made a request for too long: all routes are withdrawn")
 	if err := s.withdraw(); err != nil {
 		s.log.Error(err.Error())
 	}

@@ -55,7 +55,7 @@ func (s *Speaker) handlePeerEvent(event *apiutil.WatchEventMessage_PeerEvent, at
 func downReason(state apiutil.PeerState) string {
 	switch state.DisconnectReason {
 	case api.PeerState_DISCONNECT_REASON_HOLD_TIMER_EXPIRED:
-		return "nothing was heard of it for the hold time"
+		return "its hold time has expired"
 	case api.PeerState_DISCONNECT_REASON_READ_FAILED, api.PeerState_DISCONNECT_REASON_WRITE_FAILED,
 		api.PeerState_DISCONNECT_REASON_GRACEFUL_RESTART:
 		return "the connection broke"

@@ -86,9 +86,9 @@ func (c *Controller) reportWatches() {
 	for kind, state := range c.opt.Watcher.States() {
 		if state.Expired > c.expired[kind] {
 			c.expired[kind] = state.Expired
-			c.opt.Log.Info("a watch expired, and all objects are listed anew", "kind", string(kind))
+			c.opt.Log.Info("a watch expired, and all objects are listed again", "kind", string(kind))
 			c.recordEvent(corev1.EventTypeNormal, "WatchExpired", fmt.Sprintf(
-				"the watch of %s expired (410), and all of them are listed anew", kind))
+				"the watch of %s expired (410), and all of them are listed again", kind))
 		}
 		if state.Problem == "" {
 			if was, stale := before[kind]; stale {
@@ -99,7 +99,7 @@ func (c *Controller) reportWatches() {
 		}
 		now[kind] = Problem{state.Since, state.Problem}
 		if _, known := before[kind]; !known {
-			c.opt.Log.Warn("the API server does not say what there is: what was known last goes on", "kind",
+			c.opt.Log.Warn("the API server does not list its objects: the last known ones stay", "kind",
 				string(kind), "err", state.Problem)
 		}
 	}

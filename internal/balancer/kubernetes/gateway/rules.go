@@ -15,7 +15,7 @@ func checkRule(rule *v1.HTTPRouteRule, i int) verdict {
 	at := fmt.Sprintf("spec.rules[%d]", i)
 	refuse := func(what string) verdict {
 		return refused(v1.RouteReasonUnsupportedValue,
-			"%s.%s is not served; requests are told apart by hostname and by PathPrefix only", at, what)
+			"%s.%s is not served; only hostname and PathPrefix are supported", at, what)
 	}
 	switch {
 	case len(rule.Filters) > 0:

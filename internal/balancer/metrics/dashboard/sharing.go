@@ -41,7 +41,7 @@ func bgp() row {
 			{expression: maxOf("jeoul_bgp_peer_established", peer), legend: legend}}},
 		{
 			title: "VIPs announced",
-			about: "1 where routers are told of the VIP; it is withdrawn where no backend serves, and by a drain.",
+			about: "1 where the VIP is announced to routers; it is withdrawn where no backend serves, and by a drain.",
 			unit:  "short",
 			queries: []query{{expression: maxOf("jeoul_bgp_vip_announced", "instance, vip"),
 				legend: "{{instance}} {{vip}}"}},
@@ -75,7 +75,7 @@ func bfd(peer, legend string) []figure {
 	return []figure{
 		{
 			title: "BFD",
-			about: "1 where the router is heard, and how often it was lost in an hour.",
+			about: "1 where the BFD session is up, and how often it failed in an hour.",
 			needs: needsBFD,
 			unit:  "short",
 			queries: []query{
@@ -119,7 +119,7 @@ func vrrp() row {
 		},
 		{
 			title: "Two are active",
-			about: "1 while this balancer hears another active one, and how often that was found.",
+			about: "1 while another balancer is active beside this one, and how often that was found.",
 			unit:  "short",
 			queries: []query{
 				{expression: maxOf("jeoul_vrrp_two_active", router), legend: legend},
@@ -173,7 +173,7 @@ func members() row {
 			unit:    "short",
 			queries: []query{{expression: maxOf("jeoul_member_services_differing", member), legend: legend}},
 		},
-		{title: "Refused at the members' port", about: "Of strangers, or by another key.", unit: "pps",
+		{title: "Refused at the members' port", about: "From unknown hosts, or with another key.", unit: "pps",
 			queries: []query{
 				{expression: sumRate("jeoul_members_refused_total", "instance"), legend: perInstance}}},
 	}, handOver(member, legend), []figure{
@@ -197,14 +197,14 @@ func handOver(member, legend string) []figure {
 	return []figure{
 		{
 			title:   "Hand-over: connected",
-			about:   "1 where the other balancer is told of flows and tells its own.",
+			about:   "1 where flows are sent to the other balancer and received from it.",
 			needs:   needsHandOver,
 			unit:    "short",
 			queries: []query{{expression: maxOf("jeoul_member_flows_connected", member), legend: legend}},
 		},
 		{
 			title:   "Hand-over: behind",
-			about:   "Flows that the other balancer has not looked at yet: they break if this one dies now.",
+			about:   "Flows that the other balancer has not acknowledged: they break if this one fails now.",
 			needs:   needsHandOver,
 			unit:    "short",
 			queries: []query{{expression: maxOf("jeoul_member_flows_behind", member), legend: legend}},
@@ -220,7 +220,7 @@ func handOver(member, legend string) []figure {
 				{expression: sumRate("jeoul_member_flows_refused_total", member), legend: legend + " refused"}},
 		},
 		{
-			title: "Hand-over: told all anew",
+			title: "Hand-over: all flows sent again",
 			about: "More waited for the other balancer than may.",
 			needs: needsHandOver,
 			unit:  "short",

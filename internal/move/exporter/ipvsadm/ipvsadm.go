@@ -28,7 +28,7 @@ var methods = map[lb.Mode]string{lb.L2DSR: "-g", lb.IPIP: "-i", lb.GUE: "-i --tu
 	lb.NAT: "-m"}
 
 // noChecks is the reason for which checks, and keys that depend on them, are left out.
-const noChecks = "ipvsadm asks no backend, so one that fails goes on to get connections; `jeoul export keepalived` writes checks"
+const noChecks = "ipvsadm has no health checks, so a failed backend still gets connections; `jeoul export keepalived` writes checks"
 
 // Reasons say why ipvsadm has nothing like a key.
 var Reasons = With(map[string]ledger.Reason{
@@ -48,11 +48,11 @@ func With(more map[string]ledger.Reason) map[string]ledger.Reason {
 		"fullnat": left("IPVS has no full NAT"),
 		"vrrp": left(
 			"IPVS shares no address; keepalived's vrrp_instance does, with virtual_router_id, priority and advert_int as here"),
-		"bgp": left("IPVS tells no router; BIRD or FRR on the host announces addresses"),
+		"bgp": left("IPVS announces nothing to routers; BIRD or FRR on the host announces addresses"),
 		"members": left(
-			"IPVS tells another balancer of its connections by its sync daemon (ipvsadm --start-daemon master, and backup there); start it by hand"),
-		"services[].announce":         left("IPVS tells no router of its VIPs"),
-		"services[].announce_minimum": left("IPVS tells no router of its VIPs"),
+			"IPVS synchronises connections with another balancer by its sync daemon (ipvsadm --start-daemon master, and backup there); start it by hand"),
+		"services[].announce":         left("IPVS does not announce its VIPs"),
+		"services[].announce_minimum": left("IPVS does not announce its VIPs"),
 		"services[].mss":              left("IPVS lowers no MSS; a rule of the firewall does (TCPMSS)"),
 		"services[].allow": left(
 			"IPVS serves every client; until the firewall's chain INPUT refuses the others, so does this service"),

@@ -23,7 +23,7 @@ var Reasons = ipvsadm.With(map[string]ledger.Reason{
 	"flows.timeouts": {Kind: remark.Left,
 		Why: "keepalived does not set IPVS's timeouts; `ipvsadm --set` does, once for the host"},
 	"members": {Kind: remark.Left,
-		Why: "keepalived starts IPVS's sync daemon, which tells a backup of connections (lvs_sync_daemon in global_defs); write it by hand"},
+		Why: "keepalived starts IPVS's sync daemon, which synchronises connections to a backup (lvs_sync_daemon in global_defs); write it by hand"},
 	"services[].announce_minimum": {Kind: remark.Left,
 		Why: "keepalived's quorum runs a program that can tell a routing daemon (quorum_up, quorum_down); write it by hand"},
 	"services[].require": {Kind: remark.Left, Why: "keepalived has a real server pass all of its checks"},

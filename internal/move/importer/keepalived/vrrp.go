@@ -68,7 +68,7 @@ func (r *reader) whyNotVRRP(holders []*node) string {
 			}
 		}
 		if n.child("unicast_peer") != nil || n.child("unicast_src_ip") != nil {
-			return "balancers hear each other by unicast, and Jeoul by the multicast of RFC 9568; " + keepInstance
+			return "the balancers use unicast, and Jeoul the multicast of RFC 9568; " + keepInstance
 		}
 		if id, err := strconv.Atoi(setting([]*node{n}, "virtual_router_id")); n.child("virtual_router_id") != nil &&
 			(err != nil || id < 1 || id > 255) {
@@ -115,7 +115,7 @@ func (r *reader) instance(n *node, holders []*node) {
 	}
 	if setting([]*node{n}, "version") != "3" {
 		r.Approximate(n.at,
-			"Jeoul speaks VRRP version 3, which a keepalived without `version 3` does not hear: change all balancers together, or give them that first")
+			"Jeoul speaks VRRP version 3, which a keepalived without `version 3` ignores: change all balancers together, or give them that first")
 	}
 	var held []netip.Addr
 	for _, holder := range holders {

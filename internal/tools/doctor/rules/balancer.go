@@ -72,7 +72,7 @@ func checkUnwritten(s *ops.Status) []Finding {
 	}
 	var figures []Figure
 	for _, f := range s.Unwritten {
-		note := f.Error + "; until the machine is started anew, the kernel keeps it"
+		note := f.Error + "; until the machine is rebooted, the kernel keeps it"
 		if !f.Kept {
 			note = f.Error + "; it ends with the process"
 		}

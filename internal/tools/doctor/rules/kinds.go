@@ -109,8 +109,8 @@ var kinds = []kind{
 			{"arp-ignore", "Without the agent: arp_ignore=1 and arp_announce=2 on the backend, with the VIP on lo."},
 			{"", "If two balancers answer, one of them must not have the VIP."}}},
 	{vrrpTwoActive, Outage, false,
-		"Two balancers answer for the VIPs and announce them: neighbours send to the one that they heard last, and connections " +
-			"move between the two. The other one does not hear this balancer, or does not yield to it.",
+		"Two balancers answer for the VIPs and announce them: neighbours send to the one that announced last, and connections " +
+			"move between the two. The other one does not receive this balancer's advertisements, or does not yield to them.",
 		[]Cure{
 			{"", "Let protocol 112 pass both ways (224.0.0.18, ff02::12): a filter, a switch that snoops on multicast, or a " +
 				"tunnel stops it in one direction."},
@@ -147,7 +147,7 @@ var kinds = []kind{
 				"`nft monitor trace` names the rule, once one sets `meta nftrace set 1` for the port."},
 			{"", "If it is meant for some clients only, it works: the example says whom it met."}}},
 	{mtuBlackHole, Outage, false,
-		"Connections are set up and then hang: small packets arrive, large ones vanish, and no router tells the sender.",
+		"Connections are set up and then hang: small packets arrive, large ones are lost, and no router reports that to the sender.",
 		[]Cure{
 			{"", "Let ICMP \"fragmentation needed\" (type 3, code 4) and ICMPv6 \"packet too big\" (type 2) through every filter on the way."},
 			{"", "Make the MTU the same on the whole segment; with tunnels, larger by what the mode adds."},
@@ -214,7 +214,7 @@ var kinds = []kind{
 		"Clients that are given to this backend wait longer than all others.",
 		[]Cure{{"", "Look at the backend (load, disk, a throttled core). Until then: `jeoul backend weight SERVICE/BACKEND` less, or drain it; lc and wlc give it less by themselves."}}},
 	{narrowPath, Slow, false,
-		"A router between the balancer and that backend takes smaller packets than the balancer's link. The balancer has learned so, and tells each client whose packets do not fit the tunnel; clients that never hear ICMP hang.",
+		"A router between the balancer and that backend takes smaller packets than the balancer's link. The balancer knows that MTU, and sends each client whose packets do not fit the tunnel an ICMP error; clients that get no ICMP errors hang.",
 		[]Cure{
 			{"", "Raise the MTU on the way to the backend by what the mode adds, or tell the host of it: `ip route … mtu`."},
 			{"", "Bound the segments from the start: `jeoul agent --mss` on the backend."}}},
@@ -232,12 +232,12 @@ var kinds = []kind{
 			{"syn-backlog", "Allow more half-open connections, and a longer backlog of the program."},
 			{"", "Bound floods at the balancer: `limits.rate`."}}},
 	{sourceOld, Risk, false,
-		"What is balanced goes on as it was last known. What has changed since where the source comes from (services, pods, nodes) is not in it.",
+		"The last known services stay in force. Changes since then in the followed system (services, pods, nodes) are missing.",
 		[]Cure{
 			{"", "The finding says what is not reached and why. Of a cluster: see whether its API server runs, whether this host reaches it, and whether the token of the kubeconfig still holds."},
 			{"", "If the program has said nothing: see whether it runs (`systemctl status jeoul-kubernetes`), and what its log says."}}},
 	{sourceRight, Risk, false,
-		"The program that keeps the source may not do all that it needs: addresses, conditions or Events are not written, or objects are not followed. What is balanced goes on.",
+		"The program that keeps the source lacks rights: addresses, conditions or Events are not written, or objects are not followed. The services stay in force.",
 		[]Cure{{"", "Give the account the right that the finding names: `kubectl apply -k deploy/kubernetes`, and for Gateways `kubectl apply -k deploy/kubernetes/gateway`."}}},
 	{sourceUnclaimed, Risk, false,
 		"An object waits for a load balancer, and no controller serves its class: it gets no address.",
@@ -246,10 +246,10 @@ var kinds = []kind{
 		"The state of what the source follows went back in time, as when a backup of etcd was restored. What vanished by that is still balanced.",
 		[]Cure{{"", "Make the objects again; or restart the program that keeps the source, and what is not there is balanced no longer."}}},
 	{sourceProblem, Risk, false,
-		"The program that keeps the source cannot do all that it is asked. What is balanced goes on.",
+		"The program that keeps the source reports a problem. The services stay in force.",
 		[]Cure{{"", "The finding says what to do."}}},
 	{kernelLacks, Risk, false,
-		"A balancer or an agent of jeoul cannot run on this kernel as it is, or has not been tried on it.",
+		"A balancer or an agent of jeoul cannot run on this kernel, or was not tested on it.",
 		[]Cure{{"", "The figures say what to do about each."}}},
 	{vipAtBackup, Risk, false,
 		"Some neighbours of the segment have this balancer's MAC address for a VIP that another balancer holds. For a minute " +
@@ -269,7 +269,7 @@ var kinds = []kind{
 		[]Cure{
 			{"", "Compare the two configurations, operations in force (`jeoul backend`), and what each one's health checks say (`jeoul get backends` at both)."}}},
 	{memberNames, Risk, false,
-		"Two balancers that share the VIPs have one name: one of them is not taken for a member, its table is not compared, and it is told of no flows.",
+		"Two balancers that share the VIPs have one name: one of them is not taken for a member, its table is not compared, and no flows are sent to it.",
 		[]Cure{
 			{"", "Give each a name of its own (`members.name`; the host's name where it is not written), and restart it."}}},
 	{memberUnreached, Risk, false,
@@ -282,7 +282,7 @@ var kinds = []kind{
 		[]Cure{
 			{"", "Let TCP through to `members.flows_port` (the port after that of `listen`), both ways, and give each member a name of its own."}}},
 	{memberBehind, Risk, false,
-		"Another balancer does not take flows as fast as it is told of them: where routers move those that it has not looked at, their connections break.",
+		"Another balancer handles flows more slowly than they are sent: connections break that routers move before it has handled their flows.",
 		[]Cure{
 			{"", "See whether its cores are busy (`jeoul doctor` there), and whether the network between members loses packets or is full."},
 			{"", "Let fewer services remember each flow: `maglev` and `sh` compute the backend at each balancer."}}},
@@ -310,7 +310,7 @@ var kinds = []kind{
 		"The kernel drops packets for this reason.",
 		[]Cure{{"", "The reason and the function are the kernel's own names: include/net/dropreason-core.h says what they mean."}}},
 	{connectionsHang, Loss, true,
-		"These connections were set up, and then nothing of what is sent arrives: their peers went away, or large packets are lost on the way (a black hole). The peers answer no pings, so which cannot be told from here.",
+		"These connections were set up, and then nothing of what is sent arrives: their peers went away, or large packets are lost on the way (a black hole). The peers answer no pings, so the cause cannot be determined from here.",
 		[]Cure{{"mtu-probing",
 			"If users do complain: let TCP find out by itself what passes, and look for filters that drop ICMP."}}},
 	{retransmits, Slow, true,

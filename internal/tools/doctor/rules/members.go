@@ -47,7 +47,7 @@ func checkMembers(before, s *ops.Status) (findings []Finding) {
 	for _, of := range []struct{ kind, title string }{
 		{memberNames, "Member %s has the name of another one"},
 		{memberUnreached, "Member %s is not reached"},
-		{memberUntold, "Member %s is told of no flows"},
+		{memberUntold, "Member %s is sent no flows"},
 		{memberBehind, "Member %s is behind on flows"},
 		{memberVersion, "Member %s has another version"},
 		{memberDiffers, "Member %s sends new flows to other backends"},
@@ -74,7 +74,7 @@ func checkMember(before, s *ops.Status, m *ops.Member, note func(kind string, f 
 	case was == nil:
 	case f.Overflows > was.Overflows:
 		note(memberBehind, Figure{Name: "overflows", On: m.Name, Value: float64(f.Overflows - was.Overflows),
-			Unit: "overflows", Note: "more flows waited for it than may, and it is told all anew"})
+			Unit: "overflows", Note: "its queue was full, and all flows are sent again"})
 	case was.Behind > farBehind && f.Behind >= was.Behind:
 		note(memberBehind, Figure{Name: "flows behind", On: m.Name, Value: float64(f.Behind), Unit: "flows",
 			Note: fmt.Sprintf("%d flows that it has not looked at, and %d before", f.Behind, was.Behind)})
