@@ -41,7 +41,7 @@ func (agentCmd) Help() string {
 	return `Accepts packets for VIPs without answering ARP or NDP for them, until SIGINT or SIGTERM, and takes everything back then.`
 }
 
-// Validate refuses a command line that says nothing to do.
+// Validate refuses a command line without an action.
 func (c *agentCmd) Validate() error {
 	if !c.Check && len(c.VIP)+len(c.DSCP) == 0 {
 		return errors.New("no VIP was given: say --vip ADDRESS, or --dscp N=ADDRESS")

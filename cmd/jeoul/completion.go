@@ -33,8 +33,7 @@ func (c completionCmd) Run(k *kong.Context) error {
 	return (&kongcompletion.Completion{Shell: c.Shell, Code: true}).Run(k)
 }
 
-// completeLine answers a shell that asks, by the environment, how a command line may go on; it
-// does nothing otherwise.
+// completeLine answers a shell's request for completion, which comes in the environment; without one it does nothing.
 func completeLine(parser *kong.Kong) {
 	command, err := kongcompletion.Command(parser,
 		kongcompletion.WithPredictor("backend", watchcmd.PredictBackends),

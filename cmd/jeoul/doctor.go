@@ -54,7 +54,7 @@ func (n findingsError) Error() string {
 	return fmt.Sprintf("%d findings", int(n))
 }
 
-// ExitCode tells a script that something was found from a failure to look.
+// ExitCode distinguishes findings from a failed examination.
 func (findingsError) ExitCode() int { return exitFound }
 
 // Run diagnoses the host and prints the findings.

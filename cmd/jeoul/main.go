@@ -37,7 +37,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/sizing"
 )
 
-// The tasks that help groups commands by; those of every day come first.
+// The tasks by which help groups commands, the most common first.
 const (
 	taskWatch     = "watch"
 	taskOperate   = "operate"
@@ -152,7 +152,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func runCommand(command *kong.Context, stderr io.Writer) int {
 	if err := command.Run(); err != nil {
 		code := exitError
-		// An error may know better, as that of an interrupted run does.
+		// An error may have its own exit status, as that of an interrupted run.
 		var coder kong.ExitCoder
 		if errors.As(err, &coder) {
 			code = coder.ExitCode()
@@ -201,7 +201,7 @@ func enumTag[T ~string](words []T) string {
 	return strings.Join(list, ",")
 }
 
-// replaceDeprecated returns a command line in the spelling that the parser knows, and says which of it is deprecated.
+// replaceDeprecated replaces deprecated spellings in a command line, with a warning for each.
 func replaceDeprecated(parser *kong.Kong, args []string, stderr io.Writer) []string {
 	args = cli.Help(parser.Model, args)
 	if name, old := deprecatedCommands[args[0]]; old {

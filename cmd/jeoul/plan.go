@@ -45,7 +45,7 @@ type planCmd struct {
 	cmdkit.OutputFlag
 }
 
-// handOverSeconds is how old a flow is, at most, of which other balancers do not know where they tell each other.
+// handOverSeconds is the age from which other balancers know a flow if they hand flows over.
 const handOverSeconds = 1
 
 // Help lists the figures of a plan.

@@ -20,7 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Cmd advises. An answer that no flag gives is asked for at the terminal.
+// Cmd advises. It asks at the terminal for answers that no flag gives.
 type Cmd struct {
 	Speaks        string   `enum:",http,https,tcp,udp,dns" default:"" placeholder:"PROTOCOL" help:"The protocol of clients: http, https, tcp, udp or dns."`
 	Layer7        bool     `name:"layer7" help:"The balancer must end TLS, choose by host or path, or write headers."`

@@ -90,7 +90,7 @@ func (c *Cmd) answers(from *os.File, to io.Writer) (advise.Answers, error) {
 	return c.given()
 }
 
-// ask asks each question until its answer can be read; whether it is possible is judged with the others.
+// ask asks each question until its answer can be parsed; it is validated together with the others.
 func ask(questions []question, from io.Reader, to io.Writer) error {
 	lines := bufio.NewScanner(from)
 	for _, q := range questions {

@@ -42,7 +42,7 @@ func absentOr(o *ops.Overlay, left string) string {
 	return "not found since " + o.Absent.Local().Format(time.DateTime)
 }
 
-// deadlineText says when a drained backend is taken out.
+// deadlineText returns the time at which a drained backend is taken out.
 func deadlineText(d *ops.Drained, now time.Time) string {
 	switch {
 	case d.Deadline.IsZero():

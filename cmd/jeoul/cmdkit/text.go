@@ -37,7 +37,7 @@ func CheckTime(seconds float64) string {
 	return d.Round(10 * time.Microsecond).String()
 }
 
-// SinceText says, in parentheses, since when something is so; nothing where that is not known.
+// SinceText returns "(since TIME)"; empty if the time is not known.
 func SinceText(since time.Time) string {
 	if since.IsZero() {
 		return ""

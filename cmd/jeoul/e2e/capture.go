@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// captureBytes is how much of a packet is looked at: the headers, and the packet that an ICMP error quotes.
+	// captureBytes bounds the captured part of a packet: the headers, and the packet that an ICMP error quotes.
 	captureBytes = 512
 	// captureBuffer is the size of the capture's socket buffer, in bytes of the kernel's memory: more than a test moves
 	// at a time, so that nothing is missed where the reader gets little of a busy CPU. Memory is taken only for packets
@@ -29,7 +29,7 @@ const (
 	captureBuffer = 1 << 30
 )
 
-// Capture looks at every packet that comes in on an interface.
+// Capture captures every packet that arrives on an interface.
 type Capture struct {
 	socket *os.File
 	raw    int
@@ -40,8 +40,8 @@ type Capture struct {
 	packets int
 }
 
-// StartCapture has look see every packet that comes in on an interface inside of
-// where, until Stop. It is called by one goroutine.
+// StartCapture calls look, from one goroutine, with every packet that arrives on an interface inside of where, until
+// Stop.
 func StartCapture(tb testing.TB, where Inside, name string, look func(gopacket.Packet)) *Capture {
 	tb.Helper()
 	c := &Capture{look: look, ended: make(chan struct{})}
@@ -57,7 +57,7 @@ func (c *Capture) open(name string) error {
 	if err != nil {
 		return err
 	}
-	// Of no protocol yet, so that nothing comes before the socket is bound.
+	// Without a protocol, so that nothing arrives before the socket is bound.
 	c.raw, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return fmt.Errorf("open a packet socket: %w", err)
@@ -124,8 +124,7 @@ func (c *Capture) Packets() int {
 	return c.packets
 }
 
-// Stop waits until everything that came in was looked at, and ends the capture.
-// That a packet was missed fails the test.
+// Stop waits until all packets were handled, and ends the capture. A missed packet fails the test.
 func (c *Capture) Stop(tb testing.TB) {
 	tb.Helper()
 	before := -1

@@ -43,7 +43,7 @@ type Answer string
 // maxUDPSize is the client's UDP payload size of EDNS, in bytes of a DNS message (RFC 6891).
 const maxUDPSize = 4096
 
-// A client asks again if no answer has come for a while, and in the end gives up.
+// A client repeats a query without an answer, and finally gives up.
 const (
 	retryAfter = time.Second
 	askTimeout = 6 * time.Second

@@ -67,8 +67,7 @@ var nginxText string
 
 var nginxTemplate = template.Must(template.New("nginx.conf").Parse(nginxText))
 
-// Web is nginx on a host. It serves Files, takes uploads, and tells in headers
-// who it is and whom it sees.
+// Web is nginx on a host. It serves Files, takes uploads, and tells in headers its own name and the client's address.
 type Web struct {
 	Process *lab.Process
 	host    *lab.Host
@@ -185,7 +184,7 @@ func endpoint(address, port string) (netip.AddrPort, error) {
 
 func url(to netip.AddrPort, path string) string { return "http://" + to.String() + path }
 
-// Who asks a server for its name and the connection's ends alone.
+// Who requests only a server's name and the connection's endpoints.
 func (b *Browser) Who(ctx context.Context, to netip.AddrPort) (Seen, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url(to, "/who"), nil)
 	if err != nil {
@@ -197,7 +196,7 @@ func (b *Browser) Who(ctx context.Context, to netip.AddrPort) (Seen, error) {
 	})
 }
 
-// errStalled ends a transfer of which nothing comes any more.
+// errStalled ends a transfer that has stalled.
 var errStalled = errors.New("nothing has moved for " + WaitLimit.String())
 
 // transfer bounds a transfer of many bytes by its progress, and not by their number: slow machines take their time. The
@@ -243,7 +242,7 @@ func (b *Browser) Download(ctx context.Context, to netip.AddrPort, files *Files,
 }
 
 // Upload sends the file of that size under a name, and compares its hash with that of the server's file; servers are
-// those that may have got it. It may take as long as something goes.
+// those that may have got it. It may take any time, as long as data flow.
 func (b *Browser) Upload(ctx context.Context, to netip.AddrPort, files *Files, size int64, name string,
 	servers map[string]*Web) (Seen, error) {
 	file, err := os.Open(files.path(size))

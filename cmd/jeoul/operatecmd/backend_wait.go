@@ -19,12 +19,11 @@ import (
 const (
 	// pollEvery is how often the daemon is asked for the flows left.
 	pollEvery = time.Second
-	// quietTracked and quietUntracked are for how long a backend must get no packet
-	// before nothing is left on it. Where flows are not tracked it takes longer: one
-	// is remembered from its next packet on, and counted some seconds later.
+	// quietTracked and quietUntracked are the time without a packet after which a backend has no flows left. Without
+	// tracking it is longer: a flow is remembered from its next packet on, and counted some seconds later.
 	quietTracked   = 3 * time.Second
 	quietUntracked = 15 * time.Second
-	// reportEvery is how often the flows left are printed where no person sees a line change.
+	// reportEvery is the interval of printing the flows left if the output is no terminal.
 	reportEvery = 10 * time.Second
 )
 
@@ -41,7 +40,7 @@ func (leftError) ExitCode() int   { return ExitLeft }
 // drainWait follows one backend.
 type drainWait struct {
 	target    ops.Target
-	overlay   *ops.Overlay // as it was when it was looked at last
+	overlay   *ops.Overlay // its last known state
 	updatedAt time.Time
 	rate      float64   // packets a second since then
 	quiet     time.Time // no packet since
@@ -143,8 +142,7 @@ func (d *drainWait) isDone(now time.Time) bool {
 	case d.overlay.Drain.Out:
 		return true
 	case !d.deadline.IsZero() && !now.Before(d.deadline):
-		// It is being taken out: that nothing is left then is the daemon's doing. The daemon reports the flows left
-		// when that is done.
+		// It is being taken out, which ends its flows. The daemon reports the flows left afterwards.
 		return false
 	case left.Tracked:
 		return left.Active == 0 && quiet >= quietTracked
@@ -197,7 +195,7 @@ func reportEnd(w io.Writer, waits []*drainWait, after time.Duration) error {
 	return nil
 }
 
-// outWhen says when a backend was taken out.
+// outWhen returns the time at which a backend was taken out.
 func outWhen(d *ops.Drained) string {
 	if d.Deadline.IsZero() {
 		return " as " + d.By + " disabled it"

@@ -17,7 +17,7 @@ type DashboardCmd struct {
 	Port uint16 `name:"port" placeholder:"PORT" help:"Port of 127.0.0.1 that the page is served on; without it, a free one."`
 }
 
-// Help says who may use the dashboard.
+// Help explains access to the dashboard.
 func (DashboardCmd) Help() string {
 	return `The command prints a link and serves the dashboard on the loopback address until you interrupt it. The link
 contains a random token: anyone with the link has your rights. From another machine: ssh -L PORT:127.0.0.1:PORT HOST.

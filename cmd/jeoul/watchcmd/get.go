@@ -146,7 +146,7 @@ type getColumn[T any] struct {
 	showsRemoval bool
 }
 
-// query says which things of a kind are meant.
+// query selects objects of a kind.
 type query[T any] struct {
 	names []string
 	// fits reports whether a thing is shown whose name is right.

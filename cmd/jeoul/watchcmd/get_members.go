@@ -90,7 +90,7 @@ func refusedText(m ops.Member) string {
 	return strings.Join(counts, ", ")
 }
 
-// wholeText reports whether a member has told all that it knew when it connected.
+// wholeText reports whether a member has sent all flows that it had when it connected.
 func wholeText(m ops.Member) string {
 	switch {
 	case m.Flows == nil:

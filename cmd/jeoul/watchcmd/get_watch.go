@@ -18,11 +18,10 @@ import (
 )
 
 const (
-	// watchGap is the least time from one reading to the next: events come in bursts, and a reading takes
-	// the daemon some work.
+	// watchGap is the least time between two readings: events come in bursts, and a reading costs the daemon CPU time.
 	watchGap = 250 * time.Millisecond
-	// watchRetry is the time from one attempt to reach a daemon that has gone to the next, and watchRetryLimit
-	// bounds how long it may take to come back: a restart takes seconds.
+	// watchRetry is the interval of attempts to reach a daemon that does not answer, and watchRetryLimit bounds the
+	// time until it is back: a restart takes seconds.
 	watchRetry, watchRetryLimit = time.Second, 30 * time.Second
 )
 
@@ -197,8 +196,8 @@ func (w *getWriter[T]) change(one T, gone bool) error {
 	return w.row(columns, cells)
 }
 
-// watchEvents prints the events that are kept, or those of them after that of an id, and those that come; it goes on
-// after the last one where the daemon has gone and comes back.
+// watchEvents prints the kept events, or those after the event with an id, and new ones; after a restart of the daemon
+// it continues behind the last one.
 func watchEvents(ctx context.Context, client *api.Client, out *getWriter[events.Event], q query[events.Event],
 	last string,
 	says io.Writer) error {

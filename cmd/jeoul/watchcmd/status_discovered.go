@@ -49,7 +49,7 @@ func isDiscovered(s ops.Service) bool {
 	return slices.ContainsFunc(s.Backends, func(b ops.Backend) bool { return b.Origin != "" })
 }
 
-// writeFeeds says which sources programs keep, and how old each is.
+// writeFeeds lists the sources that programs keep, with their age.
 func writeFeeds(w io.Writer, feeds []ops.Feed, now time.Time) {
 	for i := range feeds {
 		fmt.Fprintf(w, "source      %s\n", feedText(&feeds[i], now))

@@ -25,7 +25,7 @@ func handoverText(f *ops.MemberFlows) string {
 	return ""
 }
 
-// writeMembers lists the other balancers, and the services that they balance in another way.
+// writeMembers lists the other balancers, and the services that they balance differently.
 func writeMembers(w io.Writer, all *ops.Members) {
 	if all == nil {
 		return

@@ -96,8 +96,8 @@ func (c *TraceCmd) Run(ctx context.Context) error {
 	return writeProxied(ctx, os.Stdout, client, question)
 }
 
-// writeProxied says which service of mode proxy a packet that is asked about is for: the data plane knows none, and
-// leaves it to the kernel.
+// writeProxied names the service of mode proxy for a packet: the data plane has none of these, and leaves the packet to
+// the kernel.
 func writeProxied(ctx context.Context, w io.Writer, client *api.Client, question trace.Question) error {
 	services, err := client.Services(ctx)
 	if err != nil {

@@ -146,7 +146,7 @@ func (m *margin) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// maxUntilRepeats is how often --until repeats where --repeats says nothing.
+// maxUntilRepeats bounds the repeats of --until without --repeats.
 const maxUntilRepeats = 100
 
 // until returns how often every point is measured at most, and a function that ends the run before; nil without

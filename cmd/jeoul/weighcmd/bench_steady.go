@@ -20,8 +20,7 @@ type benchSteadyCmd struct {
 	Steady string `arg:"" help:"The load, as JSON."`
 }
 
-// Run asks until SIGUSR1 has told it so often that its last phase is over, prints a line for each phase that is, and
-// then its results.
+// Run sends requests until SIGUSR1 has ended each phase, prints a line at the end of each, and then its results.
 func (c *benchSteadyCmd) Run(ctx context.Context) error {
 	var steady load.Steady
 	if err := json.Unmarshal([]byte(c.Steady), &steady); err != nil {

@@ -38,7 +38,7 @@ type benchLab struct {
 // benchVM are the flags of a suite's run that may be in a virtual machine.
 type benchVM struct {
 	benchLab
-	// Guest is how the run outside tells the one inside about the machine.
+	// Guest is the description of the machine for the process inside.
 	Guest *guestFlag `hidden:"" placeholder:"JSON"`
 }
 

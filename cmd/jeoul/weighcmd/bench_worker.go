@@ -25,7 +25,7 @@ func (c *benchWorkerCmd) Run(ctx context.Context) error {
 	return remote.Serve(ctx, c.Dir, buildName(), os.Stdin, os.Stdout)
 }
 
-// buildName tells this jeoul from others.
+// buildName identifies this build of jeoul.
 func buildName() string {
 	version, commit := cmdkit.Build()
 	return version + " " + commit

@@ -37,7 +37,7 @@ type reportLanguage struct {
 	Lang string `enum:"en,ko" default:"en" placeholder:"en|ko" help:"Language of reports (${default})."`
 }
 
-// errEnding says that an output file's name does not tell the form.
+// errEnding: the name of an output file does not determine the format.
 var errEnding = errors.New("its ending is none of .html, .md and .txt; add -o text, markdown or html")
 
 // Run reads the results first: if they are unusable, nothing is written.

@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
-// wireLine tells of a step while the others are still to come.
+// wireLine describes a finished step while others are still to come.
 func wireLine(subject string, s wire.Step) string {
 	offered := "as many as can be"
 	if s.Offered > 0 {
@@ -122,7 +122,7 @@ func wireOffered(load wire.Load, s wire.Step) any {
 	return "as much as possible"
 }
 
-// wireSaturated says who was the limit, as far as the tester knows.
+// wireSaturated names the saturated part, as far as the tester knows.
 func wireSaturated(load wire.Load, subject string, s wire.Step) results.Part {
 	limited := s.Offered == 0 || load.Search != nil || s.Begun > 0 &&
 		float64(s.Failed.Total()) > wireLoss*float64(s.Begun)

@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// ErrNothing says that the other program can express no service; the remarks say why.
+// ErrNothing: the other program can express no service; the remarks give the reasons.
 var ErrNothing = errors.New("no service can be expressed")
 
 // Result is the result of an export.
@@ -57,7 +57,7 @@ func Dialects() []string {
 }
 
 // Export writes a configuration in a dialect. An error names the faults of the configuration, as config.Parse does;
-// ErrNothing comes with a result, whose remarks say why.
+// ErrNothing comes with a result, whose remarks give the reasons.
 func Export(name string, file config.Source) (*Result, error) {
 	i := slices.IndexFunc(dialects, func(d dialect) bool { return d.name == name })
 	if i < 0 {

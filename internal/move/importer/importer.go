@@ -57,8 +57,8 @@ func Dialects() []string {
 	return names
 }
 
-// Import reads a file in a dialect. An error says that the file cannot be read, with its line;
-// draft.ErrNothing comes with a result, whose remarks say why.
+// Import reads a file in a dialect. An error names the line that cannot be parsed; draft.ErrNothing comes with a
+// result, whose remarks give the reasons.
 func Import(name string, file draft.File, options draft.Options) (*Result, error) {
 	i := slices.IndexFunc(dialects, func(d dialect) bool { return d.name == name })
 	if i < 0 {

@@ -24,7 +24,7 @@ const envName = "JEOUL_TEST_DISK"
 // ones of the real program: the kernel halts it at each and asks.
 type Injector struct {
 	socket *net.UnixListener
-	// decide is asked about each, by several goroutines: 0 lets it be made.
+	// decide returns the errno for each call, 0 to let it through; several goroutines call it.
 	decide func(op Op, path string) unix.Errno
 	serves sync.WaitGroup
 }

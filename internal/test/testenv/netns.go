@@ -59,8 +59,8 @@ func Veth(tb testing.TB, a, b End) (macA, macB net.HardwareAddr) {
 	tb.Helper()
 	In(tb, a.Namespace, func() error {
 		return netlink.LinkAdd(&netlink.Veth{
-			// The kernel is in no hurry (up to a second) to notice the carrier of
-			// a link whose index is that of its peer, as in two new namespaces.
+			// The kernel takes up to a second to notice the carrier of a link with the same index as its peer, as in
+			// two new namespaces.
 			LinkAttrs:     netlink.LinkAttrs{Name: a.Name, Index: int(1000 + pairs.Add(1))},
 			PeerName:      b.Name,
 			PeerNamespace: netlink.NsFd(b.Namespace.Handle()),
@@ -92,7 +92,7 @@ func HasLinkLocal(name string) (found bool, err error) {
 	}
 	addrs, err := netlink.AddrList(link, netlink.FAMILY_V6)
 	if errors.Is(err, netlink.ErrDumpInterrupted) {
-		return false, nil // it changed meanwhile: the next look will tell
+		return false, nil // it changed meanwhile: the next poll reads it
 	}
 	for _, a := range addrs {
 		found = found || (a.IP.IsLinkLocalUnicast() && a.Flags&unix.IFA_F_TENTATIVE == 0)

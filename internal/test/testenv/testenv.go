@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// SlownessVariable holds how many times as long as elsewhere everything takes on this machine, such as one that QEMU
-// translates; scripts/test-kernels.sh sets it.
+// SlownessVariable has the factor by which this machine is slower than others, such as one that QEMU emulates;
+// scripts/test-kernels.sh sets it.
 const SlownessVariable = "JEOUL_TEST_SLOWNESS"
 
 // Slowed returns how long something may take on this machine that may take d elsewhere.

@@ -55,7 +55,7 @@ func Start(command *exec.Cmd) (*Victim, error) {
 		go func() {
 			err := v.serve()
 			if err != nil {
-				_ = v.command.Process.Kill() // nothing lets it go on
+				_ = v.command.Process.Kill() // nothing continues it
 			}
 			v.served <- err
 		}()
@@ -76,7 +76,7 @@ func (v *Victim) End(last int) (steps []string, killed bool, err error) {
 	v.last = last
 	v.counting.Store(true)
 	_, _ = v.socket.Write([]byte{0})
-	// If it never came to report, nothing else ends it.
+	// Without a report, nothing else ends it.
 	if v.listener < 0 {
 		_ = v.command.Process.Kill()
 	}

@@ -66,8 +66,8 @@ type attachedSide struct {
 	link link.Link // nil with HookClsact
 }
 
-// attach puts the programs on an interface, before those of others; on an error, none. The caller holds the lock, or
-// nobody else has the agent yet.
+// attach attaches the programs to an interface, before other programs; on an error, none. The caller holds the lock, or
+// has the only reference.
 func (a *Agent) attach(nic netlink.Link, asked string) error {
 	on := &attached{index: nic.Attrs().Index, name: nic.Attrs().Name, asked: asked}
 	for _, s := range a.program.sides(a.opt) {
@@ -97,7 +97,7 @@ func (on *attached) closeLinks() error {
 	return errors.Join(failed...)
 }
 
-// works reports whether the programs are where they were attached: something else may have taken one away.
+// works reports whether the programs are still attached: another program may have detached one.
 func (on *attached) works(changes *hostnet.Changes) (bool, error) {
 	for _, s := range on.sides {
 		if s.link == nil {

@@ -27,7 +27,7 @@ const (
 	Good State = "ok"
 	// Doable is a condition that the agent will see to when it is started.
 	Doable State = "will do"
-	// Note is for a person to know or to judge.
+	// Note is a remark for the operator.
 	Note State = "note"
 	// Missing is a condition that the operator has to see to first; the text says how.
 	Missing State = "missing"
@@ -64,7 +64,7 @@ func Check(opt Options) ([]Readiness, error) {
 	if len(opt.Marks) == 0 {
 		served = slices.DeleteFunc(served, func(m lb.Mode) bool { return m.Marks() })
 	}
-	// Without a VIP there are no options yet, but something to say about the host.
+	// Without a VIP there are no options, but the host can be checked.
 	if len(opt.VIPs)+len(opt.Marks) > 0 {
 		var err error
 		opt.Modes = served
@@ -177,8 +177,8 @@ func (h *host) undone(what, text string) Finding {
 	return Finding{what, Doable, text}
 }
 
-// programs says where the programs of an agent that runs are not attached. The programs of an interface are asked by
-// name: a check is another process than the agent.
+// programs finds interfaces to which the programs of a running agent are not attached. They are identified by name,
+// because the check is another process than the agent.
 func (h *host) programs() (found []Finding) {
 	if !h.running {
 		return nil
@@ -244,7 +244,7 @@ func holders(addr netip.Addr, addresses []netlink.Addr, links []netlink.Link) []
 
 func (h *host) has(is func(netip.Addr) bool) bool { return slices.ContainsFunc(h.opt.VIPs, is) }
 
-// silence looks at the settings that keep the host from answering ARP for a VIP.
+// silence checks the settings that keep the host from answering ARP for a VIP.
 func (h *host) silence() []Finding {
 	if !h.has(netip.Addr.Is4) {
 		return nil
@@ -269,8 +269,7 @@ func (h *host) silence() []Finding {
 	return found
 }
 
-// reversePath looks for strict filtering where the way back to clients, as far
-// as the default route tells, is another than the way they come.
+// reversePath finds strict reverse-path filtering on interfaces other than the one of the default route to clients.
 func (h *host) reversePath() []Finding {
 	if !h.has(netip.Addr.Is4) {
 		return nil

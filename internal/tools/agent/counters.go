@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/enum"
 )
 
-// Count is how many packets ended in one way.
+// Count is the number of packets with an outcome.
 type Count struct {
 	// Mode is the packets' mode: "" for packets that bear no sign of a mode that is undone here.
 	Mode lb.Mode

@@ -30,7 +30,7 @@ type follower struct {
 	problem  error // of the last look, if it failed
 }
 
-// follow tells once, and goes on in the background until close.
+// follow updates the roles once, and goes on in the background until close.
 func follow(vips []netip.Addr, roles *ebpf.Map) (*follower, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -67,7 +67,7 @@ func (f *follower) listen() {
 	}
 }
 
-// look compares the host's addresses with those of the program.
+// look updates the program's addresses from the host's.
 func (f *follower) look() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -101,8 +101,8 @@ func (f *follower) logRoles() error {
 	return nil
 }
 
-// ask returns the addresses that matter. Loopback addresses are no tunnel's
-// end: the kernel takes no packet for one from a wire.
+// ask returns the host's relevant addresses. Loopback addresses are no tunnel endpoints: the kernel accepts no packets
+// for them from a link.
 func (f *follower) ask() (map[netip.Addr]tcAgentRole, error) {
 	roles := map[netip.Addr]tcAgentRole{}
 	for _, vip := range f.vips {

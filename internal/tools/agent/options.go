@@ -45,8 +45,8 @@ func (m *Mark) UnmarshalText(text []byte) error {
 // String returns "10=198.18.0.100".
 func (m Mark) String() string { return fmt.Sprintf("%d=%s", m.Point, m.VIP) }
 
-// checked returns the options with nothing left to be concluded: VIPs in their
-// shortest form, each once and those of the marks among them, and the modes.
+// checked returns the normalised options: VIPs in their shortest form, each once and including those of the marks, and
+// the modes.
 func (opt Options) checked() (Options, error) {
 	for _, mode := range opt.Modes {
 		if slices.Contains(lb.Modes, mode) && !mode.KeepsPort() {
@@ -133,7 +133,7 @@ func checkVIPs(vips []netip.Addr) ([]netip.Addr, error) {
 	return checked, nil
 }
 
-// whyNot says why an address cannot be a VIP, or nothing.
+// whyNot returns the reason for which an address cannot be a VIP, or "".
 func whyNot(vip netip.Addr) string {
 	switch {
 	case !vip.IsValid():
@@ -179,7 +179,7 @@ type Options struct {
 	// Modes are the modes by which packets come: l2dsr, ipip, gue, dscp. None means dscp if there are Marks, and l2dsr
 	// otherwise, which needs no program.
 	Modes []lb.Mode
-	// Marks say which VIPs the code points of mode dscp stand for.
+	// Marks are the VIPs of the code points of mode dscp.
 	Marks []Mark
 	// MSS, if it is not 0, is the most that the MSS option of a SYN from a VIP
 	// may say, in bytes, 536 to 65495: so a client's segments leave room for a

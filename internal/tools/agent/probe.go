@@ -40,7 +40,7 @@ func rights() []Finding {
 	return []Finding{{"rights", Good, "may change the network's settings"}}
 }
 
-// kernel loads the program, and looks for a way to attach it.
+// kernel loads the program, and tries the ways to attach it.
 func (h *host) kernel(mode lb.Mode) []Finding {
 	var found []Finding
 	if h.choice != nil {
@@ -140,7 +140,7 @@ func hasProgram(index int, egress bool) (bool, error) {
 	return false, nil
 }
 
-// tryClsact attaches the program in a namespace that is there for nothing else.
+// tryClsact attaches the program in a temporary namespace.
 func tryClsact(p *ebpf.Program) error {
 	attrs := netlink.QdiscAttrs{LinkIndex: loopbackIndex, Handle: netlink.MakeHandle(0xffff, 0),
 		Parent: netlink.HANDLE_CLSACT}
@@ -154,8 +154,8 @@ func tryClsact(p *ebpf.Program) error {
 	})
 }
 
-// others lists who else on this host takes such packets. The program is before them all, and takes only packets for a
-// VIP.
+// others lists the other receivers of such packets on this host. The program precedes all of them, and takes only
+// packets for a VIP.
 func (h *host) others(mode lb.Mode) []Finding {
 	var found []Finding
 	for _, l := range h.links {

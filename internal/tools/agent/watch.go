@@ -19,13 +19,13 @@ import (
 	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
-// pace is how often Watch looks.
+// pace has the intervals of Watch.
 type pace struct {
-	// settle lets changes that come together be followed together.
+	// settle is the wait for further changes after the first.
 	settle time.Duration
 	// apart is the least time between two looks: another program may disagree, and must not be fought without a pause.
 	apart time.Duration
-	// every is the interval of reading sysctls: the kernel tells nobody of their changes.
+	// every is the interval of reading sysctls: the kernel does not notify their changes.
 	every time.Duration
 }
 
@@ -76,8 +76,8 @@ func (a *Agent) Watch(ctx context.Context, log *slog.Logger, report func(problem
 	}
 }
 
-// listen signals changes of interfaces, addresses and TC, until ctx is done. Where it cannot, Watch looks every few
-// seconds all the same.
+// listen signals changes of interfaces, addresses and TC, until ctx is done. If it cannot, Watch still polls every few
+// seconds.
 func (a *Agent) listen(ctx context.Context, log *slog.Logger, linksChanged chan<- struct{}) {
 	for ctx.Err() == nil {
 		var events *nl.NetlinkSocket
@@ -152,7 +152,7 @@ func (a *Agent) look(log *slog.Logger) (problems []string) {
 			for _, err := range a.keepPrograms(links, log) {
 				note(err)
 			}
-			a.changes.Events() // those of filters: keepPrograms has said it
+			a.changes.Events() // those of filters: keepPrograms has reported them
 		}
 		return nil
 	})

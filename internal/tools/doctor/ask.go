@@ -22,9 +22,8 @@ const (
 	neighborAdvertisement = 136
 )
 
-// ask asks the segment who has an address, as any host does that wants to send there
-// (ARP, RFC 826; neighbour solicitation, RFC 4861 section 4.3). from is an address of
-// this host's of the same family.
+// ask resolves an address on the segment, as any host does before it sends there (ARP, RFC 826; neighbour solicitation,
+// RFC 4861 section 4.3). from is an address of this host's of the same family.
 //
 // A probe without a sender's address (RFC 5227) would leave no trace with who answers,
 // but Linux does not answer it for an address on its loopback, which is the very mistake

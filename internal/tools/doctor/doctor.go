@@ -40,9 +40,9 @@ var (
 	ErrGone = errors.New("the interface is gone")
 )
 
-// Options say where and how long to look.
+// Options configure an examination.
 type Options struct {
-	// Interface is the interface whose counters are judged; empty for all but the loopback.
+	// Interface is the interface whose counters are evaluated; empty for all but the loopback.
 	Interface string
 	// For is how long to watch.
 	For time.Duration
@@ -85,8 +85,8 @@ type examination struct {
 	looked   []string
 }
 
-// look gathers the evidence. The calling goroutine stays on its thread, which may be
-// in a network namespace of its own.
+// look collects the evidence. The calling goroutine stays on its thread, which may be in a network namespace of its
+// own.
 func (x *examination) look(ctx context.Context) (err error) {
 	e := x.evidence
 	// Before the counters are read, so that the drops that they count are traced.
@@ -113,7 +113,7 @@ func (x *examination) look(ctx context.Context) (err error) {
 	return x.pingHanging(ctx)
 }
 
-// checkInterface reports whether the interface that was asked for can be looked at.
+// checkInterface returns an error if the requested interface cannot be examined.
 func checkInterface(name string, links []evidence.Link, missing error) error {
 	if name == "" || links == nil {
 		return nil

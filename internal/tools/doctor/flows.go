@@ -28,7 +28,7 @@ type flowState struct {
 	opened   time.Time // when the first SYN came; zero if it was not seen
 	repeats  int       // how many more SYNs came
 	answered bool
-	asked    time.Time // when a request came that is not yet answered
+	asked    time.Time // the time of a request without an answer yet
 }
 
 type tally struct {

@@ -50,7 +50,7 @@ type echoKey struct {
 	sequence uint16
 }
 
-// listen opens an ear. It needs CAP_NET_RAW.
+// listen opens a listener. It needs CAP_NET_RAW.
 func listen(name string) (*listener, error) {
 	nic, err := net.InterfaceByName(name)
 	if err != nil {
@@ -59,7 +59,7 @@ func listen(name string) (*listener, error) {
 	e := &listener{nic: *nic, id: uint16(rand.Uint32()), claims: map[netip.Addr]map[string]bool{},
 		echoes:   map[echoKey]int{},
 		answered: map[uint32]map[string]bool{}, ended: make(chan struct{})}
-	// Of no protocol yet, so that nothing comes before the filter is set.
+	// Without a protocol, so that nothing arrives before the filter is set.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open a packet socket: %w", err)

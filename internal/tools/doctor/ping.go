@@ -22,8 +22,7 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-// smallest is a size that every path takes, and ladder are sizes that links and tunnels
-// have, to tell where it ends.
+// smallest is a size that every path supports, and ladder are the usual MTUs of links and tunnels.
 const smallest = 84
 
 var ladder = []int{8972, 4000, 1492, 1480, 1476, 1472, 1460, 1452, 1440, 1420, 1400, 1380, 1360, 1320, 1280,
@@ -32,7 +31,7 @@ var ladder = []int{8972, 4000, 1492, 1480, 1476, 1472, 1460, 1452, 1440, 1420, 1
 // icmpHeader is the length of an echo's header, in bytes.
 const icmpHeader = 8
 
-// pathWait is how long an answer may take, and mostPaths how many are looked at.
+// pathWait bounds the wait for an answer, and mostPaths the number of examined paths.
 const (
 	pathWait  = 700 * time.Millisecond
 	mostPaths = 64

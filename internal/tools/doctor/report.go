@@ -28,7 +28,7 @@ type Report struct {
 	// Drops are all that the kernel dropped meanwhile, by reason, harmless ones too;
 	// the most first. Null if the kernel could not be asked.
 	Drops []drops.Drop `json:"drops"`
-	// Unread are the sources that could not be read, and so not judged.
+	// Unread are the sources that could not be read, and so not evaluated.
 	Unread []Gap `json:"unread"`
 	// Looked are the sources that were examined, by name.
 	Looked []string `json:"looked"`

@@ -24,15 +24,15 @@ const (
 	mostEchoes    = 256
 )
 
-// rounds is how often each question is asked, so that one lost frame is no finding.
+// rounds is the number of times each probe is sent, so that one lost frame is no finding.
 const rounds = 3
 
-// survey asks who has which address, on the interfaces that were watched.
+// survey resolves addresses on the watched interfaces.
 type survey struct {
 	listeners []*listener
 	questions []question
 	pings     []ping
-	// silent says that nothing may be sent.
+	// silent: nothing may be sent.
 	silent bool
 }
 
@@ -132,7 +132,7 @@ func (s *survey) planPings(e *listener, status *ops.Status, name string, from4, 
 	}
 }
 
-// run asks for as long as the context lives, and a little longer for the last answer.
+// run sends probes until the context ends, and waits a little longer for the last answer.
 func (s *survey) run(ctx context.Context, length time.Duration) error {
 	pause := time.NewTicker(max(length/(rounds+1), 20*time.Millisecond))
 	defer pause.Stop()

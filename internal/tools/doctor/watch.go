@@ -94,8 +94,8 @@ func (x *examination) watch(ctx context.Context, survey *survey, pinger *pinger)
 
 const flowsSource = "packets through the balancer"
 
-// beginTimeout bounds how long the daemon may take until it tells of packets: it loads
-// a program for that, which takes seconds on a busy machine.
+// beginTimeout bounds the time until the daemon reports packets: it loads a program for that, which takes seconds on a
+// busy machine.
 const beginTimeout = 20 * time.Second
 
 // follow begins to follow packets through a balancer; nil where there is none.

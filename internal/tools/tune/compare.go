@@ -10,8 +10,8 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/tune/setting"
 )
 
-// evaluate reports whether a value is as an item wants it, and if not, returns the value to write: the wanted value, or
-// one that takes nothing of the present one away.
+// evaluate reports whether a value meets an item, and if not, returns the value to write: the desired value, or one
+// that keeps what the present value has beyond it.
 func (it Item) evaluate(k setting.Key, now, want string) (good bool, write string) {
 	if slices.ContainsFunc(it.Accept, func(other string) bool { return k.Same(now, other) }) {
 		return true, now

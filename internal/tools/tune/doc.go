@@ -3,12 +3,10 @@
 // Package tune compares a host's settings with a profile, changes them, and takes
 // every change back.
 //
-// A profile is data: items, each with a setting, the value that it should have, and
-// why. A Tuner reads the host's facts once, turns items into settings with wanted
-// values, and compares. Apply writes each change into a journal, which is on disk
-// before the change is made, makes it, and reads it back; Revert takes changes back
-// in reverse, also after a kill. A value that was changed since by other
-// means is left, and reported.
+// A profile is data: items, each with a setting, the value that it should have, and why. A Tuner reads the host's facts
+// once, turns items into settings with wanted values, and compares. Apply writes each change into a journal, which is
+// on disk before the change is made, makes it, and reads it back; Revert takes changes back in reverse, also after a
+// kill. A value that another program has changed since is left, and reported.
 //
 // Everything happens on the calling thread: settings of the network are those of
 // its network namespace, and /sys must be mounted there.

@@ -38,7 +38,7 @@ type Facts struct {
 	machine, boot string
 }
 
-// readFacts reads the host's facts. Missing ones are noted; without CPUs there is nothing to go by.
+// readFacts reads the host's facts. Missing ones are noted; without CPUs it is an error.
 func readFacts(t setting.Tree) (*Facts, error) {
 	f := &Facts{
 		Kernel:  t.Read("proc/sys/kernel/osrelease"),

@@ -106,9 +106,8 @@ func (c *Interface) countQueues(t setting.Tree) {
 	}
 }
 
-// ask asks the kernel for the interface in the calling thread's namespace, and
-// whether /sys shows the same one: a process that entered a namespace may still
-// see the /sys of the one before, with an interface of the same name.
+// ask reads the interface in the calling thread's namespace from the kernel, and checks that /sys shows the same one: a
+// process that entered a namespace may still see the previous one's /sys, with an interface of the same name.
 func (c *Interface) ask() error {
 	link, err := netlink.LinkByName(c.Name)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/tune/untracked"
 )
 
-// The files that are ours; nothing else is written outside of settings.
+// Our files; nothing else is written outside of settings.
 const (
 	sysctlFile = "/etc/sysctl.d/90-jeoul-tune.conf"
 	unitFile   = "/etc/systemd/system/jeoul-tune.service"

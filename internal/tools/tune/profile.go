@@ -39,7 +39,7 @@ func Modes() []string {
 	return names
 }
 
-// Compare says when a value is as it should be.
+// Compare is the criterion for a value.
 type Compare string
 
 // The ways to compare. The zero value is CompareEqual.
@@ -74,10 +74,10 @@ type Item struct {
 	Unit   string   `yaml:"unit,omitempty" json:"unit,omitempty"`
 	// Matters says that a host which differs has a problem, not just less speed.
 	Matters bool `yaml:"matters,omitempty" json:"matters,omitempty"`
-	// ReadOnly says that it is looked at and never written.
+	// ReadOnly: it is read and never written.
 	ReadOnly bool `yaml:"readonly,omitempty" json:"readonly,omitempty"`
-	// OneWay says that changing it changes more than itself (addresses go, say),
-	// which writing the old value back does not mend: it is never changed.
+	// OneWay: writing it has side effects (such as the loss of addresses) that writing the old value does not undo, so
+	// it is never written.
 	OneWay   bool      `yaml:"oneway,omitempty" json:"oneway,omitempty"`
 	Needs    Needs     `yaml:"needs,omitempty" json:"needs,omitzero"`
 	Why      string    `yaml:"why" json:"why"`

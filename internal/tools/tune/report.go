@@ -64,7 +64,7 @@ type Finding struct {
 	Settings []Setting `json:"settings,omitempty"`
 }
 
-// Deviates says that something matters and is not as it should be.
+// Deviates reports whether the finding matters and the value deviates.
 func (f Finding) Deviates() bool { return f.Matters && (f.State == Differs || f.State == Failed) }
 
 // Report is a host held against a profile.

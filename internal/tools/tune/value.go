@@ -56,10 +56,10 @@ var (
 	planParts  = []string{"queues", "irq", "rps", "xps", "threaded", "isolated", "isolcpus"}
 )
 
-// IsZero says that there is no value.
+// IsZero reports whether there is no value.
 func (v Value) IsZero() bool { return len(v.parts) == 0 && v.plan == "" }
 
-// leaves says that the setting is left as it is.
+// leaves reports whether the setting is not changed.
 func (v Value) leaves() bool { return len(v.parts) == 1 && v.parts[0].text == leave }
 
 // UnmarshalYAML reads a scalar, a list, or a mapping.
@@ -158,7 +158,7 @@ func (p part) String() string {
 	return text
 }
 
-// errNoFact says that the host has nothing to compute a value from.
+// errNoFact: the host lacks the facts for a computed value.
 var errNoFact = errors.New("there is nothing to compute it from")
 
 // resolve computes the value; facts returns a fact and whether there is one.

@@ -25,8 +25,8 @@ func (p *Profile) Namespaced() []string {
 	return ids
 }
 
-// Document is the profile that the first document sets on hosts of a role: its values, where it has some, whatever they
-// do; but nothing that could not be undone.
+// Document returns the profile of the first document for hosts of a role: its values, where it has some, whatever their
+// effect, but nothing that could not be undone.
 func (p *Profile) Document(role Role) *Profile {
 	var items []Item
 	for _, it := range p.Items {

@@ -12,8 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Experiment is a kind of load: a folder below bench/kind each, which package kind registers and which nothing else of
-// the run knows. A trial of it may have several results, one a step, told apart by a parameter.
+// Experiment is a kind of load: a folder below bench/kind each, which package kind registers and which the rest of the
+// run does not depend on. A trial may have several results, one per step, which a parameter distinguishes.
 type Experiment interface {
 	// Name is the kind's name in a suite.
 	Name() string

@@ -57,8 +57,8 @@ type Size struct {
 	Balancers int `yaml:"balancers"`
 	// Members has these balancers hand flows over.
 	Members bool `yaml:"members"`
-	// Router is the program of the router before several balancers; empty: BIRD. BFD is how often it and they send
-	// packets of BFD to each other, of which three may be missing; 0: they do not.
+	// Router is the program of the router before several balancers; empty: BIRD. BFD is the interval of BFD between it
+	// and them, with a multiplier of 3; 0: none.
 	Router router.Kind   `yaml:"router"`
 	BFD    time.Duration `yaml:"bfd"`
 }

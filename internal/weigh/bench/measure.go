@@ -30,7 +30,7 @@ type Measurement struct {
 	Kind load.Kind
 	// URL is the file that a generator asks for at an address; nil where it asks for none.
 	URL func(target netip.AddrPort) string
-	// Datagrams says that no request is a connection, so that servers' connections tell nothing of them.
+	// Datagrams: requests are no connections, so that servers' connection counts do not show them.
 	Datagrams bool
 	// Figures writes the generators' measurements. Without: figures of requests.
 	Figures func(metrics map[string]float64, result *load.Result)
@@ -285,6 +285,5 @@ func DeviceDrops(l *lab.Lab) (map[string]uint64, error) {
 // LastCPU is the core that has the work which a load of one core leaves to others.
 func LastCPU() int { return runtime.NumCPU() - 1 }
 
-// FirstNice is the nice value of those who have the CPU first: other programs of the machine wait, as it would if the
-// core were their own.
+// FirstNice is the nice value with precedence over the machine's other programs, as on a core of their own.
 const FirstNice = -20

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package certainty says how sure a ratio is that was measured by interleaved repeats.
+// Package certainty computes confidence intervals of ratios that were measured by interleaved repeats.
 //
 // A repeat measures both sides one after the other, so the machine's speed at that hour is in both, and the repeat's
 // ratio is free of it. From the logarithms of these paired ratios come the Hodges–Lehmann estimate and the interval
@@ -144,7 +144,7 @@ func (e Estimate) PairsFor(margin float64) int {
 	return max(signsFrom, int(math.Ceil(min(n, most))))
 }
 
-// PairsNeeded estimates how many pairs would tell the two sides apart if the ratio is as it looks.
+// PairsNeeded estimates the number of pairs for a significant difference if the ratio is as estimated.
 func (e Estimate) PairsNeeded() int { return e.PairsFor(math.Exp(math.Abs(math.Log(e.Ratio))) - 1) }
 
 // critical returns which Walsh average, from the lowest, is the interval's lower end.

@@ -16,11 +16,10 @@ import (
 // which are the machine's own to set). Where it is full, a packet to a new host is lost.
 const neighbourRoom = 512
 
-// presetNeighbours tells clients and servers each other's MAC addresses, where there would
-// be no room to learn them: behind no balancer every client asks for every server, and each
-// server for every client. Entries that are permanent take no room. The balancer
-// learns its neighbours, and they learn it, as on a real network. Containers are neighbours of the
-// balancer alone.
+// presetNeighbours adds permanent neighbour entries between clients and servers if their tables would overflow: without
+// a balancer, every client resolves every server, and every server every client. Permanent entries do not count. The
+// balancer learns its neighbours, and they learn it, as on a real network. Containers are neighbours of the balancer
+// alone.
 func (l *Lab) presetNeighbours() error {
 	if l.spec.Containers || 2*len(l.Clients)*len(l.Servers) <= neighbourRoom {
 		return nil

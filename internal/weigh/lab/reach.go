@@ -65,10 +65,9 @@ func (h *Host) Set(name, value string) error {
 	return nil
 }
 
-// Silence takes the host off the segment, as if its cable were pulled or its power gone,
-// and back onto it: the switch's end of its link goes down, so nothing of the host's
-// arrives anywhere, ARP and NDP included, and nothing reaches it. Its processes, addresses
-// and sockets stay. It returns ErrFar where the host is a machine.
+// Silence disconnects the host from the segment, as if its cable were pulled or its power off, and connects it again:
+// the switch's end of its link goes down, so nothing passes, ARP and NDP included. Its processes, addresses and sockets
+// stay. It returns ErrFar where the host is a machine.
 func (h *Host) Silence(on bool) error {
 	if h.machine != nil {
 		return fmt.Errorf("take host %s off the segment: %w", h.Name, ErrFar)
@@ -92,9 +91,8 @@ func (h *Host) Silence(on bool) error {
 // discardPort is that of the discard protocol (RFC 863).
 const discardPort = 9
 
-// Greet sends another host a datagram that nothing answers. The ARP request before it
-// tells that host, and the switch, where this one is: what a machine that has just booted
-// does by the first packet that it sends.
+// Greet sends another host a datagram without an answer. The ARP request before it updates that host's neighbour table
+// and the switch's, as the first packet of a booted machine does.
 func (h *Host) Greet(other *Host) error {
 	err := h.Do(func() error {
 		conn, err := net.Dial("udp4", netip.AddrPortFrom(other.IPv4, discardPort).String())
@@ -159,7 +157,7 @@ func (l *Lab) Ways(vip netip.Addr) (ways []*Host, err error) {
 // gone are the flags of a next hop that gets no packet: RTNH_F_DEAD, and RTNH_F_LINKDOWN.
 const gone = 1 | 16
 
-// leadsTo reports whether a route has a living next hop.
+// leadsTo reports whether a route has a next hop that is up.
 func leadsTo(route netlink.Route, gateway netip.Addr) bool {
 	if len(route.MultiPath) == 0 {
 		return route.Gw.Equal(gateway.AsSlice()) && route.Flags&gone == 0

@@ -50,8 +50,8 @@ func (s *Stream) Twice() (uint64, error) {
 	return n, nil
 }
 
-// settled is how long nothing more may come until missing datagrams count as lost, and pollInterval how often it is
-// looked.
+// settled is the time without a datagram after which missing ones count as lost, and pollInterval the interval of
+// checks.
 const (
 	settled      = time.Second
 	pollInterval = 20 * time.Millisecond

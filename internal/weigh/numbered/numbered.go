@@ -26,7 +26,7 @@ var (
 	ErrKernel = errors.New("this kernel has no TCX (Linux 6.6)")
 	// ErrUsedUp says that every number was sent.
 	ErrUsedUp = errors.New("the numbered stream has no numbers left")
-	// ErrUncut says that a device on the way takes several datagrams for one packet.
+	// ErrUncut: a device on the path takes several datagrams for one packet.
 	ErrUncut = errors.New("numbered datagrams were not sent one by one")
 	// ErrUnseen says that numbers came past the device that is watched.
 	ErrUnseen = errors.New("numbered datagrams came that were not seen at the balancer")

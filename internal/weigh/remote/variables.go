@@ -56,8 +56,7 @@ var acceptedValues = map[string][]string{
 	"ansible_become_user":   {"root"},
 }
 
-// checkVars reports variables that cannot be meant as they are. Those of other roles are no concern of ours, unless
-// they look like one of ours.
+// checkVars reports invalid variables. Those of other roles are ignored, unless they resemble one of ours.
 func (p *parser) checkVars() {
 	for _, name := range sortedKeys(p.groups) {
 		p.checkVarsOf(name, p.groups[name].vars)

@@ -19,8 +19,8 @@ const (
 	dirPrefix = "jeoul-worker-"
 	// lockName is the file that a worker has locked as long as it lives.
 	lockName = "lock"
-	// newborn is how long a directory may be without a worker: it is being copied to.
-	// One whose worker has lived is let be no longer than it takes that to lock it.
+	// newborn is how long a directory may be without a worker while it is being copied to. After its worker has run, it
+	// is kept only as long as a worker takes to lock it.
 	newborn = time.Hour
 	locking = time.Minute
 )

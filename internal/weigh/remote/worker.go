@@ -18,8 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// Worker is a machine of a lab at work: it carries out the calls of a bench elsewhere. Its exported methods are those
-// of net/rpc.
+// Worker executes the calls of a bench on another machine of its lab. Its exported methods are those of net/rpc.
 type Worker struct {
 	dir, build string
 	ctx        context.Context
@@ -37,9 +36,8 @@ type process struct {
 	out, err unread
 }
 
-// Serve is a worker's life: it answers on a connection until that is closed, ctx ends, or the run was silent for a
-// minute. Then it ends its processes, undoes its changes, and removes dir, which is its own. build is that of this
-// jeoul.
+// Serve serves on a connection until that is closed, ctx ends, or no call has come for a minute. Then it ends its
+// processes, undoes its changes, and removes dir, which is its own. build is that of this jeoul.
 func Serve(ctx context.Context, dir, build string, in io.Reader, out io.WriteCloser) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -76,7 +74,7 @@ func (h *hangUp) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// wait returns when the worker has nothing more to wait for.
+// wait returns when the connection, the context or the timeout ends.
 func (w *Worker) wait(ctx context.Context, ended <-chan struct{}) {
 	timer := time.NewTimer(silence)
 	defer timer.Stop()

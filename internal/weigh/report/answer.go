@@ -29,7 +29,7 @@ func sayAnswer(s *model.Section, pace time.Duration) []string {
 	return model.Brief(model.Verdict(s), s.Title()+": ")
 }
 
-// sentences says who leads and by how much, or that there is no winner.
+// sentences name the leader and its margin, or say that there is no winner.
 func sentences(r model.Ranking, s *model.Section, pace time.Duration) []string {
 	d := r.ToReference
 	looks := fmt.Sprintf("%s looks like %s × %s's %s%s",
@@ -56,7 +56,7 @@ func sentences(r model.Ranking, s *model.Section, pace time.Duration) []string {
 	return []string{margin(r, s) + ".", others(r)}
 }
 
-// margin says how the leader stands to the reference.
+// margin describes the leader's ratio to the reference.
 func margin(r model.Ranking, s *model.Section) string {
 	d := r.ToReference
 	text := fmt.Sprintf("%s serves %s × %s's %s%s", wording.Clean(d.Of), wording.RatioText(d.Ratio), wording.Clean(d.To), r.Noun, d.Brackets())

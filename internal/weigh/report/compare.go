@@ -97,8 +97,8 @@ func comparison(first, second *results.Run) (*document, error) {
 	return d, nil
 }
 
-// changedBeyond says which subjects stand otherwise to the baseline than in the run before: their intervals have
-// nothing in common. It is empty where a run has no intervals.
+// changedBeyond names the subjects whose ratio to the baseline has changed since the previous run: the intervals do not
+// overlap. It is empty if a run has no intervals.
 func changedBeyond(before, after *model.Section) string {
 	y, ok := after.Yardstick()
 	if !ok {

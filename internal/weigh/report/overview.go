@@ -42,8 +42,8 @@ func newOverview(sections []*model.Section, colours *chart.Palette, each time.Du
 	return o
 }
 
-// telling says how much a load tells: 2 that one balancer is better than another, 0 that none could be, 1 something
-// else.
+// telling ranks the information of a load: 2 if one balancer is significantly better than another, 0 if none can be,
+// otherwise 1.
 func telling(s *model.Section) int {
 	switch r, ok := s.Ranking(); {
 	case ok && r.ToReference.Significant():

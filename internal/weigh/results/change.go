@@ -8,8 +8,8 @@ const (
 	// Connections is how many connections were held when the event began.
 	Connections = "connections"
 	// Broken is how many connections to backends that stayed broke, in whatever way; the others count them by cause: by
-	// a TCP reset, by an orderly end, without any answer for the client's patience, or because another server answered,
-	// or wrongly.
+	// a TCP reset, by an orderly end, without an answer within the client's timeout, or because another server
+	// answered, or wrongly.
 	Broken       = "broken"
 	BrokenReset  = "broken_reset"
 	BrokenClosed = "broken_closed"

@@ -10,8 +10,7 @@ type Flows struct {
 	Scheduler lb.Scheduler
 	// Backends is the number of backends, with equal weights.
 	Backends int
-	// HandOver says that balancers tell each other the flows that they remember, and HandOverSeconds how old a flow
-	// is then at most of which another does not know.
+	// HandOver: balancers hand their flows over; HandOverSeconds is the age from which the others know a flow.
 	HandOver        bool
 	HandOverSeconds float64
 	// Flows are those that are open, NewPerSecond those that begin each second.

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Why a connection may break, and nothing else may break one. All times are those of one clock.
+// The only reasons for which a connection may break. All times are of one clock.
 
 // Reason is why a connection broke.
 type Reason string
 
 const (
-	// OwnBackend: between its last answer and its end, a fault had taken its backend, and it had begun before that
-	// backend was back. (A drained backend and one of another weight keep their connections.)
+	// OwnBackend: between its last answer and its end its backend had a fault, and it was opened before the backend was
+	// back. (A drained or reweighted backend keeps its connections.)
 	OwnBackend Reason = "its backend was taken"
 	// TooYoung: it had been proven for less than [HandoverAge] when the router's routes changed, between its last
 	// answer and its end. Flows are handed over some half a second after they are proven.
@@ -75,11 +75,11 @@ type Connection struct {
 	Client   netip.AddrPort
 	Computes bool // its scheduler computes the backend
 	Backend  int
-	// Opened is when its first SYN was sent, and Proven when its first answer came. Balancers tell each other of a flow
-	// once the client has acknowledged its backend's SYN, which is up to then, and may be seconds after Opened: a SYN
-	// to a backend that is gone is sent again, and the one that is answered comes by the table of its own time.
+	// Opened is when its first SYN was sent, and Proven when its first answer came. Balancers hand a flow over once the
+	// client has acknowledged its backend's SYN, at the latest at Proven. That may be seconds after Opened: a SYN to a
+	// removed backend is retransmitted, and the table at that time decides.
 	Opened, Proven time.Time
-	// Answered is when the last answer came, and Broke when it was seen to be broken.
+	// Answered is when the last answer came, and Broke when the break was noticed.
 	Answered, Broke time.Time
 	Error           string
 }

@@ -42,8 +42,7 @@ func (w *writer) clients() {
 	}
 }
 
-// overlap reports whether a network that is allowed is within one that is denied: else all that is denied can come
-// first.
+// overlap reports whether an allowed network is within a denied one: otherwise the denied networks can come first.
 func overlap(s lb.Service) bool {
 	denied := make(map[netip.Prefix]bool, len(s.Deny))
 	lengths := map[int]bool{}

@@ -220,8 +220,8 @@ type timeout struct {
 	length time.Duration
 }
 
-// timeouts writes those of a service of mode proxy: where requests are understood also those that it does not say,
-// because the section defaults has others.
+// timeouts writes the timeouts of a service of mode proxy: with HTTP also unset ones, because the section defaults has
+// other values.
 func (w *writer) timeouts(all []timeout) {
 	usual := lb.ProxyTimeouts{}.WithDefaults(w.proxy.Speaks)
 	standard := map[string]time.Duration{"connect": usual.Connect, "client": usual.Client, "server": usual.Server,

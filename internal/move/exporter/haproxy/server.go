@@ -63,8 +63,8 @@ func (w *writer) servers(chosen []int, names []string) {
 	}
 }
 
-// weights returns those of the servers: as they stand, or in the same proportions up to HAProxy's maximum. Schedulers
-// without weights tell 0 from others alone.
+// weights returns the servers' weights, scaled down to HAProxy's maximum if needed. Schedulers without weights only
+// distinguish 0 from others.
 func (w *writer) weights() []int {
 	s := w.service
 	weights := make([]int, len(s.Backends))

@@ -232,12 +232,11 @@ func (w *writer) exec(field string, c lb.Check, _ lb.Backend) error {
 	return nil
 }
 
-// plainMarks are the characters beside letters and digits that keepalived takes as they stand within
-// quotation marks.
+// plainMarks are the characters besides letters and digits that keepalived takes literally within quotation marks.
 const plainMarks = " -_./:?=&%+,;()[]|^*"
 
-// plain reports whether keepalived takes a text as it stands within quotation marks: it has variables, sequences,
-// comments and braces of its own.
+// plain reports whether keepalived takes a text literally within quotation marks: it has variables, sequences, comments
+// and braces of its own.
 func plain(text string) bool {
 	return text != "" && !strings.ContainsFunc(text, func(r rune) bool {
 		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'

@@ -90,8 +90,7 @@ func (l *Ledger) note(field string, kind remark.Kind, format string, args ...any
 	l.remark(l.At(field), kind, format, args...)
 }
 
-// ApproximateService is Approximate for a service's key, or for its default where it has none; it says nothing of the
-// service's other keys.
+// ApproximateService is Approximate for a service's key or its default; it does not concern the service's other keys.
 func (l *Ledger) ApproximateService(i int, key, format string, args ...any) {
 	l.Approximate(config.ServiceField(i, key), key+": "+format, args...)
 }

@@ -29,10 +29,10 @@ func (r Rule) matches(node netip.Prefix) bool {
 	return in != r.Others
 }
 
-// Access returns the lists by which Jeoul serves the clients of addr's family that rules serve. Each list of rules is
-// tried in its order, and a client that none of its rules matches is served; one that is served by all lists is
-// served. Jeoul goes by the smallest network that a client is in, so each network that a rule names gets the decision
-// of the first rule that matches it. noClients says that no client is served, which lists cannot say.
+// Access returns the lists with which Jeoul serves the same clients of addr's family as the rules. Each list of rules
+// is tried in its order; a client that matches no rule of it is served, and a client must be served by all lists. In
+// Jeoul the longest matching prefix decides, so each network of a rule gets the decision of the first rule that matches
+// it. noClients: no client is served, which lists cannot express.
 func Access(addr netip.Addr, lists ...[]Rule) (allow, deny []netip.Prefix, noClients bool) {
 	root := netip.PrefixFrom(addr, 0).Masked()
 	nodes := []netip.Prefix{root}

@@ -28,8 +28,7 @@ type Options struct {
 	Sources []netip.Addr
 	// Mode, unless it is empty, is the mode of all services.
 	Mode lb.Mode
-	// HTTPAsTCP takes services that speak HTTP, and ask nothing of a proxy but to balance, for TCP, in place of mode
-	// proxy.
+	// HTTPAsTCP converts HTTP services that only balance to TCP services instead of mode proxy.
 	HTTPAsTCP bool
 	// Resolve looks up the addresses of a host; nil: names of hosts are left out.
 	Resolve func(name string) ([]netip.Addr, error)

@@ -259,7 +259,7 @@ var problemAt = regexp.MustCompile(`^services\[(\d+)\](?:\.backends\[(\d+)\])?`)
 // is of none.
 func (d *Draft) drop(problems yamlfile.Problems) bool {
 	if d.dropRoutes(problems) {
-		return true // the next look says what other problems there are
+		return true // the next round reports further problems
 	}
 	services, backends := map[int]string{}, map[[2]int]string{}
 	for _, problem := range problems {

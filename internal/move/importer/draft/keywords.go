@@ -9,7 +9,7 @@ type Keyword struct {
 	Where, Name string
 	// Example is a line that has the word, without indentation.
 	Example string
-	// Why says why the word changes nothing. A person is told so.
+	// Why is the reason for which the word has no effect, for a remark.
 	Why string
 }
 

@@ -311,7 +311,7 @@ func (r *reader) times(c *lb.Check, set settings, of server) {
 	draft.SetTimes(c, interval, timeout)
 }
 
-// compare remarks on servers that are asked in another way than the one whose check the service has.
+// compare remarks on servers with another check than the service's.
 func (r *reader) compare(of server, servers []server) {
 	for _, other := range servers {
 		switch {

@@ -173,7 +173,7 @@ func (r *reader) routes(service *draft.Service, s *section, main []string) {
 	service.AddRoute(rest, lb.Route{Backends: main})
 }
 
-// more gives a service the servers of another section, which are balanced and asked as the others are.
+// more adds the servers of another section to a service, with the same balancing and checks.
 func (r *reader) more(service *draft.Service, s, to *section) []string {
 	back := to.effective()
 	list := r.serversOf(to, back)

@@ -298,8 +298,8 @@ const (
 // mostLines bounds lines that stand as they are, in bytes.
 const mostLines = 16 << 10
 
-// rule reads a rule of connections, requests or responses: as a key, or as it stands. A key's rule comes before those
-// that stand as they are, so a rule behind one of those stands as it is, too.
+// rule converts a rule of connections, requests or responses to a key, or keeps it verbatim. A key's rule precedes
+// verbatim ones, so a rule behind a verbatim one is kept verbatim, too.
 func (r *reader) rule(s *section, q *requests, l line) {
 	if s.kind == "backend" && s.among {
 		r.Left(l.at, "is of the requests to this section alone, and a service's rules are of all its requests")

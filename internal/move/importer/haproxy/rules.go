@@ -80,7 +80,7 @@ func (l line) essential() bool {
 	return true
 }
 
-// stands reports whether a line may stand as it is among those of a service.
+// stands reports whether a line can be kept verbatim in a service.
 func (l line) stands() bool {
 	return l.isRule() || l.is("option", "checkcache") || l.is("option", "http-restrict-req-hdr-names")
 }
@@ -179,8 +179,8 @@ func (s *section) standsRaw(l line) bool {
 	return true
 }
 
-// raw reports whether a rule that stands as it is comes before a line in a section, so that a key, whose rule comes
-// first, would have another order. Rules of one word are tried in their order, and redirect after http-request.
+// raw reports whether a verbatim rule precedes a line in a section, so that a key, whose rule comes first, would change
+// the order. Rules of one word are tried in their order, and redirect after http-request.
 func (s *section) raw(l line) bool {
 	first := s.index().raw
 	before := first[l.words[0]] > 0 && first[l.words[0]] < l.at.Line
@@ -206,8 +206,8 @@ var foreignActions = []string{"auth", "use-service", "cache-use", "cache-store",
 var predefined = regexp.MustCompile(
 	`^(FALSE|TRUE|HTTP|HTTP_1\.[01]|HTTP_2\.0|HTTP_CONTENT|HTTP_URL_(ABS|SLASH|STAR)|LOCALHOST|METH_[A-Z]+|RDP_COOKIE|REQ_CONTENT|WAIT_END)$`)
 
-// asLines returns a rule as lines of HAProxy's language that stand by themselves: the conditions that it names, and
-// the rule. A reason says why there are none.
+// asLines returns a rule as self-contained lines of HAProxy's language: the conditions that it names, and the rule; or
+// the reason for which it cannot.
 func (r *reader) asLines(s *section, l line) (lines []string, why string) {
 	if l.unread != "" {
 		return nil, "it cannot be read"
@@ -335,8 +335,8 @@ func (s *section) forwards(l line) bool {
 	return option != nil
 }
 
-// stand has a rule stand as it is, in the lines of clients or, of a section with servers alone, in those of backends.
-// It returns why it cannot.
+// stand keeps a rule verbatim in the lines of clients or, for a section with only servers, in those of backends. It
+// returns the reason if it cannot.
 func (r *reader) stand(s *section, q *requests, l line) string {
 	lines, why := r.asLines(s, l)
 	into := &q.front

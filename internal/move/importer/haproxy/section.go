@@ -223,7 +223,7 @@ type test struct {
 type ruleIndex struct {
 	// defined are the lines of conditions by their names.
 	defined map[string][]line
-	// raw has the first line of a rule that stands as it is, by its word, and ends that of one that ends the rules for
+	// raw has the first line of a verbatim rule, by its keyword, and ends that of a rule that ends the processing of
 	// some requests; 0: there is none.
 	raw  map[string]int
 	ends int

@@ -111,7 +111,7 @@ func (r *reader) takenBack(s *section, l line) {
 	r.Needless(l.at, "takes back what is not on here")
 }
 
-// timeout reads those of checks, and those of connections, which say how long a silent one is remembered.
+// timeout reads the timeouts of checks, and those of connections, which become the timeouts of idle flows.
 func (r *reader) timeout(s *section, l line) {
 	if len(l.words) < 3 {
 		r.Left(l.at, "a length of time is missing")

@@ -36,8 +36,8 @@ var schedulers = map[string]struct {
 		"lblcr is for caches, by the destination, which is the VIP for all clients of a service; here clients are spread by their address"},
 }
 
-// Schedule gives a service the scheduler that comes closest to IPVS's of a name, with flags that report whether ports
-// are hashed, and puts its backends into the order that fo and ovf take. The line is where that stands.
+// Schedule sets the closest equivalent of an IPVS scheduler, with flags for the hashing of ports, and sorts the
+// backends in the order of fo and ovf. at is the scheduler's line.
 func Schedule(d *draft.Draft, s *draft.Service, at remark.At, name, flags string) {
 	own, known := schedulers[name]
 	if !known {

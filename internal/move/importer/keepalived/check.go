@@ -42,7 +42,7 @@ func isCheck(word string) bool {
 	return known || word == "FILE_CHECK" || word == "BFD_CHECK"
 }
 
-// checks gives a service those of its first real server that has some, and remarks on others.
+// checks gives a service the checks of its first real server that has some, and remarks on different ones.
 func (r *reader) checks(s *draft.Service, n *node) {
 	var first []lb.Check
 	var from *node

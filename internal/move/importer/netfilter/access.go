@@ -10,8 +10,8 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// access says which clients the service of a group's port serves: rules before it keep packets of some clients from
-// being translated. unsafe is why no service must be made: such a rule goes by more than addresses.
+// access returns the access rules of a group's service: earlier rules keep packets of some clients from being
+// translated. unsafe is the reason for which no service may be made: such a rule matches more than addresses.
 func (r *reader) access(g *group, vip netip.Addr, port uint16) (rules []draft.Rule, unsafe string) {
 	if g.unsafe != "" {
 		return nil, g.unsafe

@@ -81,8 +81,8 @@ func (t tally) decided() (list []remark.At) {
 	return slices.Compact(list)
 }
 
-// guarded says which clients rules of other tables let through to the backends of a service. unsafe is why no service
-// must be made of it.
+// guarded returns the access rules of other tables in front of a service's backends. unsafe is the reason for which no
+// service may be made.
 func (r *reader) guarded(g *group, s *draft.Service) (rules []draft.Rule, unsafe string) {
 	var all [][]draft.Rule
 	t := tally{}

@@ -174,8 +174,8 @@ func (r *reader) policy(at remark.At, table, chain, target string) bool {
 	return is && target == "DROP"
 }
 
-// unread is a rule that cannot be read, but for a part of its match: one that may keep packets from those behind it,
-// unless its target lets them go on.
+// unread returns a rule of which only a part of the match is understood: it may keep packets from later rules, unless
+// its target continues.
 func unread(known match, at remark.At, words []string) rule {
 	known.unknown = cannotRead
 	one := rule{at: at, target: unreadable, match: known}

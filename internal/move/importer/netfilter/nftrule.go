@@ -442,7 +442,7 @@ type element struct {
 	value []string
 }
 
-// elements takes those of a map that stands there, or that is named.
+// elements returns the elements of an anonymous or named map.
 func (n *nftRule) elements() ([]element, error) {
 	open := n.take()
 	words := n.words

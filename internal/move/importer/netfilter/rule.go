@@ -43,8 +43,7 @@ func (m match) key() string { return fmt.Sprint(m) }
 type rule struct {
 	at remark.At
 	match
-	// share of the packets that match is taken, where partly says so, else all of them; turns says that
-	// they are taken in turns.
+	// share of the matching packets is taken, if partly, otherwise all; turns: they are taken in turns.
 	share         float64
 	partly, turns bool
 	target        string
@@ -56,7 +55,7 @@ type rule struct {
 	bySource bool
 	// noTrack is of the target CT.
 	noTrack bool
-	// goes says that packets do not come back from the chain that is the target.
+	// goes: packets do not return from the target chain.
 	goes bool
 }
 

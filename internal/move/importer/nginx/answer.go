@@ -113,8 +113,8 @@ func redirectRule(code int, to string, server *node) (string, bool) {
 // chosen is where HAProxy notes which server a request is of.
 const chosen = "txn.server"
 
-// answers has the servers of an address that pass nothing on answer the requests of their names. Each name notes its
-// server, the last that is looked at first, so that the note of the one that nginx takes stays.
+// answers adds rules for the servers of an address that answer requests themselves. Each name sets its server, the last
+// in nginx's order first, so that nginx's choice remains.
 func (r *reader) answers(s *draft.Service, p *place, list []name) {
 	if s.Proxy.RedirectTLS || !slices.ContainsFunc(p.webs, func(w *web) bool { return w.answer != "" }) {
 		return

@@ -414,8 +414,8 @@ func (r *reader) serve(p *place, all []*place) {
 	evenly(s)
 }
 
-// names are those of the servers at an address, in the order in which nginx looks at them: whole names, then those of
-// all below one, the longest first, and then the server that gets the rest.
+// names returns the server names of an address in nginx's order of precedence: exact names, then wildcards, the longest
+// first, and then the default server.
 func (p *place) names() (list []name) {
 	taken := map[string]bool{}
 	for _, w := range p.webs {
@@ -499,7 +499,7 @@ func (r *reader) routesOf(s *draft.Service, w *web, hosts []string, first *locat
 // mostHosts is how many hosts a route takes.
 const mostHosts = 100
 
-// alike remarks on the settings of a location that differ from those of the one that a service goes by.
+// alike remarks on settings of a location that differ from those of the service's main one.
 func (r *reader) alike(first *location, one location) {
 	if one.to.scheduler != first.to.scheduler {
 		r.Approximate(one.to.node.at, "all backends of a service are balanced alike, and here as those of %s", first.at)
@@ -511,8 +511,8 @@ func (r *reader) alike(first *location, one location) {
 	}
 }
 
-// main is the location whose upstream says how a service balances: the first that has some, or where a place does no
-// more than to send clients to TLS, that of another.
+// main returns the location whose upstream determines a service's balancing: the first with an upstream or, at an
+// address that only redirects to TLS, that of another address.
 func (r *reader) main(p *place, all []*place) *location {
 	for _, w := range p.webs {
 		if len(w.locations) > 0 {

@@ -22,8 +22,8 @@ func (r *Reading) own(a netip.Addr) bool {
 	return false
 }
 
-// Rightful is how many others may claim a VIP: none where this host has it on an
-// interface of its own, else the balancer.
+// Rightful is the number of other hosts that may claim a VIP: none if this host has it on an interface, otherwise one,
+// the balancer.
 func (e *Evidence) Rightful(vip netip.Addr) int {
 	if e.After.own(vip) && !e.OnLoopback(vip) {
 		return 0
@@ -98,8 +98,7 @@ func (r *Reading) LoopbackVIPs() (vips []netip.Addr) {
 	return vips
 }
 
-// Sender is an address of the interface to ask from: not a host route, which is how
-// VIPs are put on interfaces.
+// Sender is an address of the interface for probes: not one with a host prefix, as VIPs have.
 func (l *Link) Sender(six bool) netip.Addr {
 	for _, p := range l.Addresses {
 		if p.Addr().Is6() == six && !p.Addr().IsLinkLocalUnicast() && p.Bits() < p.Addr().BitLen() {

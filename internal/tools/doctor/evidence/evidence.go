@@ -21,8 +21,7 @@ type Evidence struct {
 	// Drops are the drops in this host's network namespace; Traced says that the kernel's tracepoints were read.
 	Drops  []drops.Drop `json:"drops,omitempty"`
 	Traced bool         `json:"traced"`
-	// Machine says that this is the machine's own namespace, so that counters which
-	// the kernel keeps for the whole machine are this host's.
+	// Machine: this is the machine's initial namespace, so that the kernel's machine-wide counters are this host's.
 	Machine bool   `json:"machine"`
 	Wire    Wire   `json:"wire"`
 	Flows   Flows  `json:"flows"`
@@ -57,7 +56,7 @@ type Wire struct {
 	Provoked uint64 `json:"provoked,omitempty"`
 }
 
-// Claim is an address that was asked for, and who claimed it.
+// Claim is a resolved address, and the hosts that claimed it.
 type Claim struct {
 	Address   netip.Addr `json:"address"`
 	Interface string     `json:"interface"`
@@ -65,7 +64,7 @@ type Claim struct {
 	VIP bool `json:"vip,omitempty"`
 	// Known is the neighbour table's MAC address; empty if it has none that is used.
 	Known string `json:"known,omitempty"`
-	// MACs are the MAC addresses of others that claimed it, and Ours says that this host did.
+	// MACs are the MAC addresses of other hosts that claimed it; Ours: this host did.
 	MACs []string `json:"macs,omitempty"`
 	Ours bool     `json:"ours,omitempty"`
 }
@@ -119,7 +118,7 @@ type Link struct {
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 	// XDP says that a program is attached.
 	XDP bool `json:"xdp,omitempty"`
-	// Watched says that its counters were asked for; the rest is there where it is.
+	// Watched: its counters were requested.
 	Watched    bool   `json:"watched,omitempty"`
 	RxPackets  uint64 `json:"rx_packets,omitempty"`
 	RxDropped  uint64 `json:"rx_dropped,omitempty"`
@@ -174,7 +173,7 @@ type PortRange struct {
 	Last  uint16 `json:"last"`
 	// Reserved is how many ports in it the kernel may not choose.
 	Reserved int `json:"reserved,omitempty"`
-	// Reuse says that ports in TIME-WAIT may be chosen.
+	// Reuse: ports in TIME-WAIT may be reused.
 	Reuse bool `json:"reuse,omitempty"`
 }
 
@@ -215,12 +214,12 @@ type BackendTiming struct {
 	Name    string     `json:"name"`
 	Service string     `json:"service"`
 	Address netip.Addr `json:"address"`
-	// Opened are connections whose first SYN was seen, Answered those of them whose
-	// client went on, and Silent those whose client asked again or waited for long.
+	// Opened are connections whose first SYN was seen, Answered those of them whose client continued, and Silent those
+	// whose client retransmitted or waited for long.
 	Opened   int `json:"opened"`
 	Answered int `json:"answered"`
 	Silent   int `json:"silent"`
-	// Repeats is how often the SYN came again that came most often.
+	// Repeats is the largest number of retransmissions of a SYN.
 	Repeats int `json:"repeats,omitempty"`
 	// Responses are from a client's request to its acknowledgement of the answer, in milliseconds: their number and
 	// median. The client's way there and back is part of them, the same for all backends.

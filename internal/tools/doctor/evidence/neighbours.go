@@ -67,8 +67,8 @@ func (r *Reading) Known(a netip.Addr, index int) string {
 	return ""
 }
 
-// WorthAsking are neighbours whose MAC address matters and that may be wrong: those
-// that are configured by hand, those of backends, and routers.
+// WorthAsking reports whether a neighbour is to be probed, because its MAC address matters and may be stale: permanent
+// entries, backends, and routers.
 func (r *Reading) WorthAsking(n Neighbour) bool {
 	if n.MAC == "" || n.Address.IsLinkLocalUnicast() || n.State == "FAILED" || n.State == "INCOMPLETE" {
 		return false

@@ -10,8 +10,8 @@ import (
 // manyTimeouts is after how many a connection hangs.
 const manyTimeouts = 2
 
-// Stuck says that a connection hangs as one does whose large packets are lost: it was
-// set up, and not one full segment was ever acknowledged.
+// Stuck reports whether a connection hangs as if its large packets were lost: it is established, and no full segment
+// was ever acknowledged.
 func (h Hanging) Stuck() bool {
 	return h.Timeouts >= manyTimeouts && h.MSS > 536 && h.Acknowledged < uint64(h.MSS)
 }
@@ -29,7 +29,7 @@ func (e *Evidence) HangingTo(a netip.Addr) (n int) {
 	return n
 }
 
-// Size is how many ports there are to choose from.
+// Size is the number of ports in the range.
 func (r PortRange) Size() int { return int(r.Last) - int(r.First) + 1 - r.Reserved }
 
 // FullListeners are the listening sockets that were full in either reading.

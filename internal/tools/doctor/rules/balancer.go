@@ -46,7 +46,7 @@ func checkBalancer(e *evidence.Evidence) (findings []Finding) {
 		checkMembers(before, after), checkVRRP(before, after), checkFeeds(after, time.Now()))...)
 }
 
-// checkNarrow tells of paths that routers have reported to be narrower than they look. It goes by the balancer's path
+// checkNarrow finds paths whose MTU routers have reported to be smaller than the link's. It goes by the balancer's path
 // MTUs: a ping of the doctor's own would teach the kernel, and change the evidence.
 func checkNarrow(s *ops.Status) []Finding {
 	var figures []Figure
@@ -120,11 +120,11 @@ func checkStates(s *ops.Status) []Finding {
 		"%d backends get no packets, such as %s")
 }
 
-// problemKinds say the kind of finding for a problem of a source; others are sourceProblem.
+// problemKinds are the kinds of findings for problems of a source; others are sourceProblem.
 var problemKinds = map[ops.ProblemKind]string{ops.ProblemUnreached: sourceOld, ops.ProblemRight: sourceRight,
 	ops.ProblemUnclaimed: sourceUnclaimed, ops.ProblemKept: sourceKept}
 
-// checkFeeds tells of sources of configuration that are old, or that a program cannot keep as it should.
+// checkFeeds finds sources of configuration that are stale, or whose program reports a problem.
 func checkFeeds(s *ops.Status, now time.Time) (findings []Finding) {
 	for i := range s.Feeds {
 		f := &s.Feeds[i]

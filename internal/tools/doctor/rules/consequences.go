@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// aboutBackends tells of the backends that figures are on, each with its reason as the note: one is
-// the title's beginning for one, and several for more, which counts them and names the first.
+// aboutBackends returns a finding about the backends of figures, each with its reason as the note: one begins the title
+// for a single backend, and several for more, with their number and the first name.
 func aboutBackends(kind string, figures []Figure, means consequences, one, several string) []Finding {
 	if len(figures) == 0 {
 		return nil

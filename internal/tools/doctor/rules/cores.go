@@ -13,8 +13,8 @@ import (
 // squeezesPerSecond is how often a core may stop early without a word.
 const squeezesPerSecond = 100
 
-// checkSoftnet takes the queues of the cores. Their counters are the machine's: a
-// container's doctor counts them only where the kernel has told of a drop of its own.
+// checkSoftnet takes the queues of the cores. Their counters are the machine's: a container's doctor counts them only
+// if the kernel has reported a drop of its own.
 func checkSoftnet(e *evidence.Evidence) (findings []Finding) {
 	own, _ := e.Dropped("CPU_BACKLOG")
 	var dropped, squeezed []Figure

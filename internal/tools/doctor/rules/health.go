@@ -26,10 +26,10 @@ const (
 	flowsMove  = "Those that it has move to the others."
 )
 
-// checkHealth tells of backends whose health checks fail, and of those that fail clients.
+// checkHealth finds backends whose health checks fail, and backends that fail clients.
 func checkHealth(s *ops.Status) []Finding { return append(checkChecks(s), checkOutliers(s)...) }
 
-// checkOutliers tells of backends that are ejected, and of those that are not for lack of others.
+// checkOutliers finds ejected backends, and failing ones that are not ejected for lack of others.
 func checkOutliers(s *ops.Status) []Finding {
 	var figures []Figure
 	var means consequences
@@ -55,7 +55,7 @@ func checkOutliers(s *ops.Status) []Finding {
 // sparedServes is the consequence for a service where one that fails is not ejected.
 const sparedServes = "New flows still go to it, and fail."
 
-// checkChecks tells of backends whose health checks fail.
+// checkChecks finds backends whose health checks fail.
 func checkChecks(s *ops.Status) []Finding {
 	var figures []Figure
 	var means consequences

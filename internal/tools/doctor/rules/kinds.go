@@ -6,7 +6,7 @@ package rules
 type kind struct {
 	id   string
 	harm Harm
-	// sign says that it is usually a consequence of another fault, and is reported after all others.
+	// sign: it is usually a consequence of another fault, and is reported last.
 	sign  bool
 	means string
 	cures []Cure
@@ -78,8 +78,7 @@ func Kinds() []string {
 	return ids
 }
 
-// kinds are in the order of how much they explain: where several are found, the first is the one whose cure is most
-// likely to end the others.
+// kinds are ordered by how much they explain: the remedy of the first finding is the most likely to end the others.
 var kinds = []kind{
 	{portsExhausted, Outage, false,
 		"New connections from this host to that destination fail with EADDRNOTAVAIL (\"cannot assign requested address\").",
@@ -162,7 +161,7 @@ var kinds = []kind{
 		"Packets for destinations without a route are dropped.",
 		[]Cure{{"", "Add the route (`ip route get ADDRESS` says what the kernel would do), or stop what sends there."}}},
 	{backendDown, Outage, false,
-		"The balancer gives this backend no packets.", // checkStates says what becomes of its share
+		"The balancer gives this backend no packets.", // checkStates adds the consequence for its share
 		[]Cure{{"", "`jeoul status` says why; bring the backend back, or take it out of the configuration."}}},
 	{backendUnhealthy, Outage, false,
 		// checkHealth describes the consequences for its flows

@@ -9,8 +9,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// farBehind is how many flows a member may have yet to look at: as many as begin within a tenth of a second where very
-// many do.
+// farBehind bounds the flows that a member has not acknowledged: as many as begin in a tenth of a second at a very high
+// rate.
 const farBehind = 10_000
 
 // checkMembers reports other balancers that are not reached, receive no flows, or not as fast as they begin,

@@ -22,8 +22,8 @@ func checkReversePath(e *evidence.Evidence) []Finding {
 		seen(counted(e, "TcpExtIPReversePathFilter", "packets"), dropFigure(e, "IP_RPFILTER"))...)}
 }
 
-// checkMissingVIP looks for packets for addresses that this host does not have; where
-// [Wire] has told of a backend, that comes from the balancer's side.
+// checkMissingVIP looks for packets for addresses that this host does not have; checkWire reports the same for
+// backends, from the balancer's side.
 func checkMissingVIP(e *evidence.Evidence) []Finding {
 	n := e.Grew("IpInAddrErrors") + e.Grew("Ip6InAddrErrors")
 	dropped, example := e.Dropped("IP_INADDRERRORS")

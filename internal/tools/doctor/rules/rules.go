@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rules concludes from the evidence of a look at a host which faults it has, with the consequences for users
-// and the remedies. Rules are pure, a file for each source; [Kinds] are the faults that they know.
+// Package rules derives findings from the evidence of a host, with the consequences for users and the remedies. Rules
+// are pure functions, a file for each source; [Kinds] are the kinds of findings.
 package rules
 
 import "github.com/jeoul/jeoul/internal/tools/doctor/evidence"

@@ -9,8 +9,8 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-// checkVRRP tells of two balancers that are active at once, of other groups with the same VRID, and of neighbours that
-// have the MAC address of the backup for a VIP, by our own balancer's status.
+// checkVRRP finds two balancers that are active at once, other groups with the same VRID, and neighbours that have the
+// MAC address of the backup for a VIP, by our own balancer's status.
 func checkVRRP(before, after *ops.Status) (findings []Finding) {
 	was, is := before.VRRP, after.VRRP
 	if was == nil || is == nil {
@@ -33,7 +33,7 @@ func checkVRRP(before, after *ops.Status) (findings []Finding) {
 	return append(findings, checkStrays(before, after)...)
 }
 
-// checkStrays tells of VIPs whose packets come to a backup: neighbours have its MAC address for them.
+// checkStrays finds VIPs whose packets come to a backup, because neighbours have its MAC address for them.
 func checkStrays(before, after *ops.Status) []Finding {
 	if is := after.VRRP; is.State != "backup" || !is.Since.Equal(before.VRRP.Since) {
 		return nil

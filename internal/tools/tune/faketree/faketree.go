@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package faketree makes a file system that stands for a machine's /proc, /sys and
-// /etc, as far as jeoul tune looks at them: for tests of machines that are not at
-// hand.
+// Package faketree makes a file system that stands for a machine's /proc, /sys and /etc, as far as jeoul tune reads
+// them: for tests of other machines.
 package faketree
 
 import (

@@ -27,7 +27,7 @@ type Cards interface {
 var (
 	// ErrUnsupported says that the interface's driver has no such setting.
 	ErrUnsupported = errors.New("the driver does not have it")
-	// ErrNoCard says that there is no such interface.
+	// ErrNoCard: there is no such interface.
 	ErrNoCard = errors.New("there is no such interface")
 	// ErrValue says that a text is no value of the setting.
 	ErrValue = errors.New("not a possible value")

@@ -97,8 +97,7 @@ type Plan struct {
 	Programs, System cpuset.CPUSet
 	// Idle are the other threads of packet cores: processes there would take time from the core's packets.
 	Idle cpuset.CPUSet
-	// Shared says that there are too few cores to part them: each takes packets
-	// and runs programs.
+	// Shared: there are too few cores to divide them: each takes packets and runs programs.
 	Shared bool
 	// Notes say why, for a person.
 	Notes []string

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package setting reads and writes single settings of a host, each by its [Key]: sysctls, files of /proc and /sys, what
-// ethtool sets, services, limits, and services whose connections are not tracked. It knows neither profiles nor
+// ethtool sets, services, limits, and services whose connections are not tracked. It depends neither on profiles nor on
 // journals.
 package setting
 

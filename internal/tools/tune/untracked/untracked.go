@@ -57,8 +57,8 @@ func Name(s lb.ServiceKey) string {
 	return s.Protocol.String() + "/" + netip.AddrPortFrom(s.VIP, s.Port).String()
 }
 
-// Bypassed reports whether the rules for a service are there. Errors: ErrUnsupported; one that is fs.ErrPermission
-// without the right to look.
+// Bypassed reports whether the rules for a service exist. Errors: ErrUnsupported; fs.ErrPermission without the right to
+// read them.
 func Bypassed(s lb.ServiceKey) (bool, error) {
 	c, err := nftables.New()
 	if err != nil {
@@ -68,8 +68,8 @@ func Bypassed(s lb.ServiceKey) (bool, error) {
 	return len(rulesOf(all, s)) == len(chains()), err
 }
 
-// Set makes the rules for a service, or removes them, and the table with the last
-// of them. It is one transaction of the kernel: all of it comes about, or nothing.
+// Set makes the rules for a service, or removes them, and the table with the last of them. It is one transaction of the
+// kernel.
 func Set(s lb.ServiceKey, bypass bool) error {
 	c, err := nftables.New()
 	if err != nil {

@@ -31,7 +31,7 @@ const stride = 0x9e3779b1
 type Harness struct {
 	collection *ebpf.Collection
 	suffix     string
-	// recorded is how many recorded flows there are, room how many there may be.
+	// recorded is the number of recorded flows, and room their largest number.
 	recorded, room uint32
 }
 
@@ -168,7 +168,7 @@ func (h *Harness) Next() (uint32, error) {
 	return settings.Next, nil
 }
 
-// ErrInterrupted says that a signal came, and the kernel ran more packets than asked.
+// ErrInterrupted: a signal came, and the kernel ran more packets than requested.
 var ErrInterrupted = errors.New("interrupted by a signal")
 
 // The programs of the harness, by their use of the flows.

@@ -63,8 +63,7 @@ type farGo struct {
 
 // farEnd is the end of a generator on a machine.
 type farEnd struct {
-	// Ended is when it did, on its machine's clock. Late is how much later than told it
-	// was released.
+	// Ended is when it did, on its machine's clock. Late is the delay of its release.
 	Ended   int64
 	Late    time.Duration
 	Outcome *Outcome

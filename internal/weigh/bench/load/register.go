@@ -11,9 +11,8 @@ import (
 // of the settings that it was sent.
 var far = map[string]func(settings []byte) (Kind, error){}
 
-// Register makes kinds such that workers on other machines can put them on, told their
-// names. Their exported fields are their settings, which go there as JSON. It is
-// called from a package's init, and panics if a name is taken.
+// Register registers kinds by name, so that workers on other machines can run them. Their exported fields are their
+// settings, which go there as JSON. It is called from a package's init, and panics if a name is taken.
 func Register[K Kind](kinds ...K) {
 	for _, kind := range kinds {
 		if far[kind.Name()] != nil {

@@ -60,10 +60,9 @@ type steadyConn struct {
 // never is longer than any client runs.
 const never = 24 * time.Hour
 
-// Run asks until the phases are over, on the calling thread. It writes a line to
-// out when all connections are open, and the first phase begins. Where next is not
-// nil a phase ends when there is something in it, and a line says that it has; otherwise
-// it ends after its time.
+// Run sends requests until the phases are over, on the calling thread. It writes a line to out when all connections are
+// open and the first phase begins. If next is not nil, a value in it ends a phase, which a line confirms; otherwise a
+// phase ends after its time.
 func (s Steady) Run(ctx context.Context, out io.Writer, next <-chan os.Signal) (*SteadyReport, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
@@ -474,6 +473,6 @@ const (
 // open.
 func SteadyOpened(text []byte) bool { return bytes.HasPrefix(text, []byte(steadyOpen+"\n")) }
 
-// SteadyEnded returns how many phases a steady client has written to have ended as it was told. It is to be told of one
-// end after the other: two signals to a process that has not run in between are one (signal(7)).
+// SteadyEnded returns the number of phases whose end a steady client has confirmed. Signal one end after the other: two
+// signals to a process that has not run in between are one (signal(7)).
 func SteadyEnded(text []byte) int { return bytes.Count(text, []byte(steadyEnded+"\n")) }

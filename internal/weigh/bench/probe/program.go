@@ -15,7 +15,7 @@ import (
 // ErrNotInstalled says that a program is not on this machine.
 var ErrNotInstalled = errors.New("not installed")
 
-// versionLine is where some (dnsperf) tell it among numbers that look like one.
+// versionLine matches the version of programs such as dnsperf that print other numbers, too.
 var versionLine = regexp.MustCompile(`(?m)^Version (\S+)`)
 
 var versionNumber = regexp.MustCompile(`\d+(\.\d+)+[^\s,)]*`)

@@ -152,8 +152,8 @@ func word(a netip.Addr) uint32 {
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// measure measures a stream, net of an empty program right before. The small balancer's
-// trials say which shape they stand beside.
+// measure measures a stream, net of an empty program right before. The small balancer's trials note the shape that they
+// are compared with.
 func (z *sized) measure(of string, beside shape, round int) error {
 	send := func(run func() (float64, error)) (float64, error) { return harness.Uninterrupted(run) }
 	empty, err := send(func() (float64, error) {

@@ -9,8 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// ErrCannot says that a subject has no way to do what was asked of it; the error
-// says why.
+// ErrCannot: a subject does not support the requested change; the error gives the reason.
 var ErrCannot = errors.New("not possible with this subject")
 
 // Changing is a running subject whose servers can be changed while it carries

@@ -33,8 +33,8 @@ func StartProgram(ctx context.Context, host *lab.Host, path string, args ...stri
 // StartWithLog is StartProgram for one whose output is watched: onLine is called with each line of stdout and stderr.
 func StartWithLog(ctx context.Context, host *lab.Host, onLine func(line string), path string,
 	args ...string) (*Program, error) {
-	// Each in a session of its own: a subject that makes daemons of its own (jeoul's HAProxy) puts them in one, and
-	// the kernel would schedule one subject with the bench and another apart from it.
+	// Each in a session of its own: a subject that starts daemons (jeoul's HAProxy) puts them in one, and the kernel
+	// would schedule one subject with the bench and another apart from it.
 	return StartCommand(ctx, host, onLine, lab.Command{Path: path, Args: args, Session: true})
 }
 

@@ -96,7 +96,7 @@ func (s Setup) Server(i int) netip.AddrPort {
 	return netip.AddrPortFrom(of.Servers[i%len(of.Servers)].IPv4, of.Port)
 }
 
-// Single says that every service has one server, so that there is nothing to spread.
+// Single reports whether every service has one server, so that nothing is balanced.
 func (s Setup) Single() bool { return len(s.Services[0].Servers) == 1 }
 
 // Unbalanced is where client number i asks where no balancer is: at the VIP, which the

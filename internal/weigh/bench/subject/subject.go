@@ -17,7 +17,7 @@ import (
 
 // Errors that callers may test for.
 var (
-	// ErrParam says that a parameter's value is not one that the subject takes.
+	// ErrParam: the subject does not accept a parameter's value.
 	ErrParam = errors.New("not a possible value")
 	// ErrNotUp says that a subject was started and did not come up.
 	ErrNotUp = errors.New("the subject did not come up")

@@ -22,8 +22,7 @@ const dir = "/run/jeoul/labs"
 
 const suffix = ".lock"
 
-// Lock is the proof that a lab's owner lives: an flock, which the kernel gives
-// up when the owner dies, however it dies.
+// Lock proves that a lab's owner is running: an flock, which the kernel releases when the owner ends, however it ends.
 type Lock struct {
 	// ID is four hexadecimal digits, unique among the labs of this machine.
 	ID   string

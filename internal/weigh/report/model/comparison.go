@@ -193,8 +193,8 @@ func (s *Section) rank() (r Ranking, ok bool) {
 	return r, r.ToReference.Pairs > 0
 }
 
-// referenceOf picks the subject that the leader is held against: the proxy, or else the best balancer that is not of
-// the leader's makers, or else the baseline, or else the next best.
+// referenceOf returns the subject that the leader is compared with: the proxy, or else the best balancer of another
+// maker, or else the baseline, or else the next best.
 func (s *Section) referenceOf(r Ranking) string {
 	meets := func(name string) bool {
 		return name != r.leader && s.Measured(name) && s.Compare(r.Yardstick, r.leader, name, r.Metric).Pairs > 0

@@ -242,7 +242,7 @@ func rateSheet(s *Section) Sheet {
 	})
 }
 
-// BaselineNotes say which baseline the ratios are taken to, and where there is none.
+// BaselineNotes name the baseline of the ratios, and the loads without one.
 func BaselineNotes(s *Section, noun string) []string {
 	var notes []string
 	switch {

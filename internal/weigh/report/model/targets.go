@@ -36,7 +36,7 @@ func (s Span) Text(format func(float64) string) string {
 	return strings.TrimSuffix(low, " ×") + "–" + high
 }
 
-// TargetResult is a target, and the figures that are held against it.
+// TargetResult is a target, and the figures that are compared with it.
 type TargetResult struct {
 	What, Bound string
 	Figures     Span
@@ -44,9 +44,9 @@ type TargetResult struct {
 	Holds       bool
 	// Least: the bound is a lower one.
 	Least bool
-	// Beside is said of the figures, besides.
+	// Beside is a remark on the figures.
 	Beside string
-	// Words say all of it, in place of the fields but Holds.
+	// Words replace the text of all fields but Holds.
 	Words string
 }
 
@@ -63,7 +63,7 @@ func (j TargetResult) text() string {
 	return fmt.Sprintf("%s %s %s (%s)", j.What, sign, j.Bound, figures)
 }
 
-// TargetSentences says which targets hold and which are missed, in a sentence each.
+// TargetSentences returns a sentence on the targets met, and one on those missed.
 func TargetSentences(all []TargetResult, where string) []string {
 	var held, missed, sentences []string
 	for _, j := range all {

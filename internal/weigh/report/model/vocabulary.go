@@ -184,7 +184,7 @@ func ChangeText(v string) string {
 // ParamPinned reports whether generators are tied to cores.
 const ParamPinned = "pinned"
 
-// syncText says how several balancers of IPVS come to carry on with each other's connections.
+// syncText describes the method by which several balancers of IPVS continue each other's connections.
 func syncText(v string) string {
 	switch v {
 	case "none":

@@ -44,8 +44,7 @@ func (c *changeTrial) event(ctx context.Context, e changeEvent) (results.Trial, 
 	return c.invalidOnError(got, err)
 }
 
-// invalidOnError makes the result of an event that failed invalid. That a subject cannot
-// do something is no reason to go on no further.
+// invalidOnError marks the result of a failed event as invalid. If the subject cannot do it, the trial continues.
 func (c *changeTrial) invalidOnError(got results.Trial, err error) (results.Trial, error) {
 	if err == nil {
 		return got, nil
@@ -340,8 +339,8 @@ func (c *changeTrial) resets() (uint64, error) {
 	return sum, nil
 }
 
-// A balancer tells others of a flow within half a second after its proof. So a connection that is younger when packets
-// move to another balancer may break; one that is older may not.
+// A balancer hands a flow over within half a second after it is proven. So a younger connection may break when packets
+// move to another balancer; an older one may not.
 
 // knownAge is the age from which balancers know each other's connections.
 const knownAge = time.Second

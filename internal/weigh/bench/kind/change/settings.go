@@ -15,12 +15,12 @@ import (
 type Changes struct {
 	// Events are the names of those that happen, in the order of docs/weigh/change.md; empty: all.
 	Events []string `yaml:"events"`
-	// Flaps is how often the flapping backend goes and comes, Reloads how often the
-	// configuration is read again without change.
+	// Flaps is the number of removals and additions of the flapping backend, Reloads the number of reloads without a
+	// change.
 	Flaps   int `yaml:"flaps"`
 	Reloads int `yaml:"reloads"`
-	// Pace is how often each connection is asked over; 0: every second. Timeout is how long an
-	// answer may take before a connection counts as broken; 0: 5 s.
+	// Pace is the interval of requests on each connection; 0: a second. Timeout bounds the wait for an answer, after
+	// which a connection counts as broken; 0: 5 s.
 	Pace    time.Duration `yaml:"pace"`
 	Timeout time.Duration `yaml:"patience"`
 	// NewPerSecond are connections that are opened, asked over once and closed all
@@ -43,7 +43,7 @@ type Changes struct {
 	// Restarts and Kills are how often the subject's process is restarted, and killed, and
 	// Dead how long there is none after a kill.
 	Restarts int `yaml:"restarts"`
-	// Upgrades is how often one of two builds takes over from the other, by turns.
+	// Upgrades is the number of takeovers between two builds, in turns.
 	Upgrades int           `yaml:"upgrades"`
 	Kills    int           `yaml:"kills"`
 	Dead     time.Duration `yaml:"dead"`
@@ -89,9 +89,7 @@ const (
 	changePort = 7000
 	// checkPort is where the same servers answer health checks.
 	checkPort = 7001
-	// usualPace is how often each connection is asked over, and UsualTimeout how long an answer may
-	// take before a connection counts as broken, where the suite does not say: several
-	// retransmissions of TCP.
+	// usualPace is the default of Pace, and UsualTimeout that of Timeout: several retransmissions of TCP.
 	usualPace    = time.Second
 	UsualTimeout = 5 * time.Second
 	// udpFlowsEach are a client's UDP sockets that are kept; each asks every
@@ -113,8 +111,8 @@ const (
 	// leastTime and mostTime bound the times of a suite's changes.
 	leastTime = 100 * time.Millisecond
 	mostTime  = time.Minute
-	// changeServers are the least that the events need: one that comes, one that
-	// leaves, one each that drains, weighs more, flaps and falls silent.
+	// changeServers is the least number of servers for the events: one each that is added, removed, drained,
+	// reweighted, flaps and falls silent.
 	changeServers = 6
 	// newShare is the part that a subject must be able to carry beyond the connections that are held, for new ones, one
 	// in so many.

@@ -19,22 +19,19 @@ import (
 
 // Bounds of the events in which a host falls silent, or resets its connections.
 const (
-	// noticeBound is how long a subject may take that notices by itself that a host is
-	// silent, and that it is back.
+	// noticeBound bounds the time in which a subject must notice that a host is silent, and that it is back.
 	noticeBound = 30 * time.Second
-	// noticeEvery is how often it is asked; in a machine that is emulated, where to answer takes it the
-	// processor's time that its checks need, more seldom.
+	// noticeEvery is the interval of polls; longer in an emulated machine, where answers take CPU time from its checks.
 	noticeEvery = 10 * time.Millisecond
-	// silenceTail is how long the host stays silent after that was noticed: time for a
-	// SYN to be sent again, and for every port to come round.
+	// silenceTail is how long the host stays silent after that was noticed: time for the retransmission of a SYN, and
+	// for every port to be used again.
 	silenceTail = 2500 * time.Millisecond
-	// stayBound is how long every port may take to have a connection that stays open, and
-	// those that were reset to come again.
+	// stayBound bounds the time until every port has an open connection, and until reset ones are opened again.
 	stayBound = 10 * time.Second
 )
 
-// fallSilent takes a server's host off the segment until the subject has noticed and a
-// while longer, or, of a subject that cannot tell, for the time of the suite; and back.
+// fallSilent disconnects a server's host until some time after the subject has noticed, or, if the subject does not
+// show that, for the suite's time; and connects it again.
 func fallSilent(ctx context.Context, c *changeTrial) error {
 	server, s := c.backends()[serverSilent], &silence{}
 	c.silence = s
@@ -70,8 +67,7 @@ func (c *changeTrial) staySilent(ctx context.Context, server *lab.Host) error {
 	return clock.Sleep(ctx, max(silenceTail, own(c.trial.By).Lap+time.Second))
 }
 
-// bringBack brings a silent host back as one that has booted: it knows nothing of the
-// connections that it had, and sends a first packet.
+// bringBack brings a silent host back as after a reboot: without its connections, and with a first packet.
 func (c *changeTrial) bringBack(server *lab.Host) error {
 	destroyed := server.DestroySockets()
 	if errors.Is(destroyed, lab.ErrNoSocketDestroy) {

@@ -60,7 +60,7 @@ type changeTrial struct {
 	numbered *numberedStream
 	// flows are the flows of tryFlows.
 	flows map[live.Flow]string
-	// silence and fault are those of the event, came the connections that came again in it; nil: it has none.
+	// silence and fault are those of the event, and came the connections opened again in it; nil: it has none.
 	silence *silence
 	fault   *fault
 	came    *cameAgain
@@ -132,7 +132,7 @@ type silence struct {
 	cut time.Time
 	// noticed is when the subject was first seen to know; zero: it never was.
 	noticed time.Time
-	// heard is when the host was back, and back when the subject was seen to know.
+	// restored is when the host was connected again, and back when the subject showed that.
 	restored, back time.Time
 }
 

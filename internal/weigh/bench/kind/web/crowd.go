@@ -41,8 +41,8 @@ func crowdObstacle(p bench.Point, limits probe.Limits) string {
 	return ""
 }
 
-// lingerDir is where the web servers have the file a second time: from there, they
-// wait for the client's end of a connection before they close theirs.
+// lingerDir has the file a second time: for requests below it, the web servers wait for the client's FIN before they
+// close (nginx: lingering_close).
 const lingerDir = "patient/"
 
 // mustLinger reports whether the web servers must wait for clients before they close. A server that closes first leaves

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package web is the loads that ask web servers for a file by a generator of the trade, and these servers, whom loads
-// of other kinds ask too.
+// Package web is the loads that request a file from web servers by a standard generator, and these servers, which other
+// kinds of loads use, too.
 package web
 
 import (

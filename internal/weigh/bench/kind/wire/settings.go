@@ -22,11 +22,11 @@ type Wire struct {
 	Connections int `yaml:"connections"`
 	// Outstanding is how many may wait for an answer at a time.
 	Outstanding int `yaml:"outstanding"`
-	// Bursts is how often as much as possible is offered in a trial, whose result is the fastest burst: other work of a
-	// machine can only slow one down. 0 is once.
+	// Bursts is the number of bursts at full speed in a trial, whose result is the fastest one: other work on the
+	// machine only slows them down. 0 is one.
 	Bursts int `yaml:"bursts"`
-	// Pause is how long nothing is sent between two bursts. A machine's slow phases last for
-	// seconds: bursts that lie in one of them all say nothing of the fast ones.
+	// Pause is the time between two bursts. A machine's slow phases last for seconds, so bursts without pauses may all
+	// fall into one.
 	Pause time.Duration `yaml:"pause"`
 	// WarmUp is how long the first rate is offered before, uncounted; Settle how long late
 	// answers are waited for after each step; Hold how long a capacity's connections are

@@ -224,9 +224,9 @@ func (w *wireTrial) burst(ctx context.Context, number int) (err error) {
 	return w.once(ctx)
 }
 
-// fastest is the burst with the highest rate. One in which the balancer was full goes
-// before: it is not valid, and would otherwise make room for a slower one that is. One in
-// which nothing came to anything is slow and no more: the tester's core may have stood still.
+// fastest returns the burst with the highest rate. A burst in which the balancer was full takes precedence: it is
+// invalid, and must not be replaced by a slower valid one. A burst without results only counts as slow: the tester's
+// core may have been stalled.
 func fastest(bursts []results.Trial) results.Trial {
 	var rates []float64
 	for _, b := range bursts {

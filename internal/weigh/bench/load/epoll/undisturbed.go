@@ -7,10 +7,9 @@ import (
 	"runtime/debug"
 )
 
-// Undisturbed ties a client to the calling thread and keeps the runtime out of its way
-// until end is called: a collection would be a pause of all requests (there is next to no
-// garbage), and with a single processor the runtime's monitor takes that from the thread
-// whenever a system call is longer than 20 µs, and a fight for it follows.
+// Undisturbed locks a client to its thread and disables garbage collection until end is called: a collection would
+// pause all requests (there is hardly any garbage), and with a single P the runtime's monitor takes it from the thread
+// in each system call of more than 20 µs.
 func Undisturbed() (end func()) {
 	runtime.LockOSThread()
 	percent := debug.SetGCPercent(-1)

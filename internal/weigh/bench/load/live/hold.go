@@ -172,9 +172,8 @@ func (l *line) ask(timeout time.Duration) (peer, error) {
 	return r.read(answer)
 }
 
-// keep asks over a connection until it breaks, opens another in its place, and so
-// on. The first request comes at a random time, so that those of all connections
-// are spread.
+// keep sends requests over a connection until it breaks, opens another in its place, and so on. The first request comes
+// at a random time, to spread the requests of all connections.
 func (h *holder) keep(place *held, l *line) {
 	h.counter.holds(l.peer.Server)
 	place.since.Store(h.mark.Load() + 1)

@@ -114,7 +114,7 @@ func reset(conn net.Conn) {
 	conn.Close()
 }
 
-// let tells the server that its answer has come: it holds its reset back until then.
+// let signals the server that its answer has come: until then it delays its reset.
 func (e ending) let(conn net.Conn) error {
 	if e != endsByReset {
 		return nil

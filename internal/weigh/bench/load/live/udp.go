@@ -61,7 +61,7 @@ func (h *holder) asked(at time.Time, answered bool) {
 	})
 }
 
-// query asks, counts, and says who answered; ok is false if none did in time.
+// query sends a query, counts it, and returns the server that answered; ok is false if none did in time.
 func (h *holder) query(conn net.Conn, r request) (from peer, ok bool) {
 	began := time.Now()
 	until := began.Add(h.load.UDPTimeout)

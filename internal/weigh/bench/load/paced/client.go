@@ -83,7 +83,7 @@ func (o Options) Run(ctx context.Context) (*Report, error) {
 	return c.report, nil
 }
 
-// look is how often connections that have been silent for too long are looked for.
+// look is the interval of checks for connections without an answer.
 const look = 50 * time.Millisecond
 
 func (c *client) run(ctx context.Context) error {

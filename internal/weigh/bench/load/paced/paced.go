@@ -28,8 +28,8 @@ type Options struct {
 	// Keep has a connection carry one request after the other; otherwise each
 	// request has a new one, which the server closes.
 	Keep bool
-	// Bound is a latency that 99 % of the requests are to keep; the client gives up as
-	// soon as that cannot come true. 0 has it go on.
+	// Bound is the latency that 99 % of the requests must keep; the client ends as soon as that is impossible. 0: no
+	// bound.
 	Bound time.Duration
 }
 

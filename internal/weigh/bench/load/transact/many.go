@@ -104,7 +104,7 @@ func (m *many) watch(s *stream, events uint32) error {
 	return m.loop.Add(s.fd, events)
 }
 
-// look is how often it is looked whether streams have been silent for too long.
+// look is the interval of checks for streams without an answer.
 const look = 100 * time.Millisecond
 
 // transact carries out the events of sockets until the time is over and nothing is under way.

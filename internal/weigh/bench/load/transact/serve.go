@@ -31,8 +31,7 @@ type server struct {
 	closing, keeping int
 	// waits says that accepting at closing blocks.
 	waits bool
-	// conns are by descriptor, open is how many of them are, and last the descriptor of
-	// the one that came last.
+	// conns are the connections by descriptor, open is their number, and last the descriptor of the newest one.
 	conns  []served
 	open   int
 	last   int

@@ -13,13 +13,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// direct is no balancer at all: the web servers hold the VIP, and each client
-// spreads its connections over them by a route of its own. What the others cost
-// is seen against it. That every client asks every server, as through a
-// balancer, matters: were each client tied to a server of its own, the two would
-// find each other's work in the caches, and that would pass for the price of
-// balancing. Where every service has one server, there is nothing to spread, and
-// each client asks its server by its own address.
+// direct is the baseline without a balancer: the web servers hold the VIP, and each client spreads its connections over
+// them by a multipath route. Every client connects to every server, as through a balancer: a client with a server of
+// its own would benefit from the caches, which would count as the cost of balancing. If every service has one server,
+// each client connects to its server's own address.
 type direct struct{}
 
 func (direct) Name() string            { return "direct" }

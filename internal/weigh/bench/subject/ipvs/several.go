@@ -80,7 +80,7 @@ func (r *severalIPVS) each(do func(*ipvsBalancer) error) error {
 	return group.Wait()
 }
 
-// begin gives a balancer's kernel the table, has it tell and hear of connections, and then tells the router.
+// begin sets a balancer's IPVS table, starts the synchronisation of connections, and then announces it to the router.
 func (r *severalIPVS) begin(ctx context.Context, b *ipvsBalancer) error {
 	if err := b.set(ctx, true); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (r *severalIPVS) until(ctx context.Context, n int, way bool, do func(*ipvsB
 	return subject.UntilWay(ctx, r.setup.Lab, one.at, way, func() error { return do(one) })
 }
 
-// leave has a balancer leave the router's ways, and its kernel forget all once no more packets come: it would reset
+// leave removes a balancer from the router's routes, and its connections once no more packets come: it would reset
 // connections as long as it has the VIP.
 func (r *severalIPVS) leave(ctx context.Context, n int, do func(*ipvsBalancer) error) (time.Duration, error) {
 	took, err := r.until(ctx, n, false, do)
@@ -231,7 +231,7 @@ func (r *severalIPVS) Tracked(context.Context) (sum subject.Tracked, err error) 
 	return sum, nil
 }
 
-// HandoverAge is how old connections are when others know them.
+// HandoverAge returns the age of connections from which other balancers know them.
 func (r *severalIPVS) HandoverAge() time.Duration {
 	if r.syncs() {
 		return syncHandoverAge

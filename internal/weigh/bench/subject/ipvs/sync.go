@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 )
 
-// paramSync is how several balancers of IPVS come to carry on with each other's connections: one of the names of
+// paramSync is the method by which several balancers of IPVS continue each other's connections: one of the names of
 // ipvsSyncs.
 const paramSync = "sync"
 

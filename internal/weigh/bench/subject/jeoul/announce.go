@@ -49,8 +49,8 @@ func detourReplies(s subject.Setup, on bool) error {
 	return s.Lab.DetourPool(pool, on)
 }
 
-// announce has the balancer tell the router of the VIP, over its own link. The router shall not keep the
-// routes of one that is dead: a laboratory's data plane would go on serving where a machine's cannot.
+// announce has the balancer announce the VIP to the router, over its own link. The router must not keep the routes of a
+// dead balancer: a laboratory's data plane would go on serving, which a machine's cannot.
 func announce(file *config.Config, s subject.Setup) {
 	at := s.Balancer()
 	file.Interfaces = append(file.Interfaces, at.Uplink)

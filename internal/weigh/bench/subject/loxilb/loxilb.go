@@ -202,9 +202,9 @@ func (r *runningLoxiLB) neighbours() []*lab.Host {
 	return slices.Concat(r.setup.Lab.Clients, r.setup.Lab.Servers)
 }
 
-// meetNeighbours has the balancer's kernel ask for the MAC addresses of clients and
-// servers. LoxiLB has them from there, and loses what it sends to others until then,
-// where the kernel would let it wait: each client's first connection took a second more.
+// meetNeighbours has the balancer's kernel resolve the MAC addresses of clients and servers. LoxiLB has them from
+// there, and loses what it sends to others until then, where the kernel would let it wait: each client's first
+// connection took a second more.
 func (r *runningLoxiLB) meetNeighbours() error {
 	balancer := r.setup.Lab.Balancer
 	err := balancer.Do(func() error {
@@ -226,7 +226,7 @@ func (r *runningLoxiLB) meetNeighbours() error {
 	return nil
 }
 
-// loxilbNeighbours are whose MAC addresses LoxiLB knows, as the API tells it.
+// loxilbNeighbours is the API's list of the neighbours whose MAC addresses LoxiLB knows.
 type loxilbNeighbours struct {
 	Known []struct {
 		IP  netip.Addr `json:"ipAddress"`

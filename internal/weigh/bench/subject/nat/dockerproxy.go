@@ -48,8 +48,7 @@ func (dockerProxy) Can() subject.Abilities {
 	return subject.Abilities{UDP: true, Containers: subject.Anywhere[bool]}
 }
 
-// Versions asks the daemon, which comes with the relay: not every version of the
-// relay can tell its own.
+// Versions returns the version of the daemon, which comes with the relay: not every relay prints its own.
 func (dockerProxy) Versions(ctx context.Context) (map[string]string, error) {
 	if _, err := exec.LookPath(dockerProxyProgram); err != nil {
 		return nil, fmt.Errorf("%s is %w: install Docker's engine from your distribution (Debian: docker.io)",

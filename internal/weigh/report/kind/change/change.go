@@ -208,7 +208,7 @@ func shareSheet(s *model.Section) []model.Sheet {
 	}, results.FlowsMovedBeyondPercent, fields))
 }
 
-// changeVerdict says who broke connections, and whose flows moved.
+// changeVerdict names the subjects that broke connections, and those whose flows moved.
 func changeVerdict(s *model.Section) []string {
 	rows, _ := changeRows(s)
 	var sentences []string

@@ -77,7 +77,7 @@ func (t changeTotal) text() string {
 	return fmt.Sprintf("%s: %s", t.label, strings.Join(parts, ", "))
 }
 
-// changeAnswer says who loses nothing, and who loses most.
+// changeAnswer names the subjects that lose nothing, and those that lose most.
 func changeAnswer(s *model.Section) []string {
 	totals := changeTotals(s)
 	var whole []string

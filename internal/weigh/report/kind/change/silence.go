@@ -59,8 +59,8 @@ func againSheet(s *model.Section) []model.Sheet {
 	}, results.ResetByDrained, fields))
 }
 
-// silenceVerdict says who lost something after noticing that a host was silent, and who
-// did not notice.
+// silenceVerdict names the subjects that lost something after noticing that a host was silent, and those that did not
+// notice.
 func silenceVerdict(rows []*changeRow) []string {
 	var clear, sentences []string
 	for _, r := range rows {
@@ -97,7 +97,7 @@ func silenceVerdict(rows []*changeRow) []string {
 	return sentences
 }
 
-// againVerdict says who sent clients that came again to the backend that was drained.
+// againVerdict names the subjects that sent returning clients to the drained backend.
 func againVerdict(rows []*changeRow) []string {
 	return countedRows(rows, results.AgainToDrained, "No connection that came again went to the drained backend through",
 		"sent connections that came again to the drained backend", nil)

@@ -162,13 +162,13 @@ func floodVerdict(s *model.Section) []string {
 	return sentences
 }
 
-// floodResult is a point held against the targets.
+// floodResult is a point compared with the targets.
 type floodResult struct {
 	text  string
 	holds bool
 }
 
-// checkFlood looks at every repeat for lost and kept connections, and at the median of the latencies.
+// checkFlood compares the lost and kept connections of every repeat, and the median of the latencies, with the targets.
 func checkFlood(p *model.Point) floodResult {
 	lost, ratio := p.Stats[results.EstablishedLost], p.Stats[results.FloodRatioP99]
 	words := []string{fmt.Sprintf("%s lost", wording.Decimal(lost.Max, 0))}

@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// floodAnswer says who lost a connection, and whose clients wait longer in the flood than before it.
+// floodAnswer names the subjects that lost a connection, and those whose clients wait longer in the flood.
 func floodAnswer(s *model.Section) []string {
 	var lost []string
 	points := slices.DeleteFunc(s.Points(),
