@@ -105,8 +105,8 @@ func writeDiagnosis(w io.Writer, r *doctor.Report, verbose bool) {
 	}
 	for _, g := range r.Unread {
 		fmt.Fprintf(w, "  %s: %s", g.Source, g.Reason)
-		if g.Cure != "" {
-			fmt.Fprintf(w, "; %s", g.Cure)
+		if g.Remedy != "" {
+			fmt.Fprintf(w, "; %s", g.Remedy)
 		}
 		fmt.Fprintln(w)
 	}
@@ -130,10 +130,10 @@ func writeFinding(w io.Writer, n int, f rules.Finding) {
 	}
 	paragraph("means", f.Means)
 	label = "cure"
-	for _, cure := range f.Cures {
-		prose := cure.Do
-		if cure.Tune != "" {
-			prose += " (`jeoul tune`: " + cure.Tune + ")"
+	for _, remedy := range f.Remedies {
+		prose := remedy.Do
+		if remedy.Tune != "" {
+			prose += " (`jeoul tune`: " + remedy.Tune + ")"
 		}
 		paragraph(label, prose)
 		label = ""

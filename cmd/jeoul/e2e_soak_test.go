@@ -82,9 +82,9 @@ type soakRun struct {
 		weights       []int
 	}
 
-	mu      sync.Mutex
-	summary soak.Summary
-	judging sync.WaitGroup
+	mu            sync.Mutex
+	summary       soak.Summary
+	pendingChecks sync.WaitGroup
 }
 
 // TestSoak has faults come to three balancers behind a router, as a seed says, under live connections: none breaks
@@ -118,7 +118,7 @@ func TestSoak(t *testing.T) {
 	s.summary.Open = s.crowd.openNow.Load()
 	endCrowd()
 	crowding.Wait()
-	s.judging.Wait()
+	s.pendingChecks.Wait()
 	s.drainFlows(t, ctx)
 	cancel()
 	looking.Wait()
@@ -380,7 +380,7 @@ func (s *soakRun) report() {
 // explainBroken finds out why a connection broke, once the events about then are known. Where none that is known yet
 // explains it, the balancers are asked at once.
 func (s *soakRun) explainBroken(c soak.Connection) {
-	s.judging.Go(func() {
+	s.pendingChecks.Go(func() {
 		s.watch.mu.Lock()
 		taken := s.watch.timeline.Explain(c) == soak.OwnBackend
 		s.watch.mu.Unlock()
@@ -411,7 +411,7 @@ func (s *soakRun) explainBroken(c soak.Connection) {
 
 // explainRefused finds out why a new connection failed.
 func (s *soakRun) explainRefused(service soakService, opening soak.Span, err error) {
-	s.judging.Go(func() {
+	s.pendingChecks.Go(func() {
 		pause(s.t.Context(), explainAfter)
 		s.watch.mu.Lock()
 		explained := s.watch.timeline.ExplainRefused(opening)

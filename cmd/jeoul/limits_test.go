@@ -53,14 +53,14 @@ var limits = []limit{
 			t.Errorf("on_down is %q by default", got)
 		}
 	}},
-	{"README.md", "**Silent connections:** one that is silent for the whole window after a change (15 minutes",
+	{"README.md", "**Idle connections:** a connection that is idle for the whole window after a change (15 minutes",
 		func(t *testing.T) {
 			if got := acceptedService(t, "scheduler: maglev").Services[0].Transition.Window; got != lb.DefaultTCPWindow ||
 				got.Minutes() != 15 {
 				t.Errorf("the window is %s by default", got)
 			}
 		}},
-	{"README.md", "**Operations:** what `jeoul backend` changed outlives a restart", func(t *testing.T) {
+	{"README.md", "**Operations:** changes by `jeoul backend` outlive a restart", func(t *testing.T) {
 		if help := (operatecmd.BackendCmd{}).Help(); !strings.Contains(help, "ends when the daemon is stopped") {
 			t.Errorf("help says: %s", help)
 		}

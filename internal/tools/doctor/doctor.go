@@ -136,7 +136,7 @@ func checkInterface(name string, links []evidence.Link, missing error) error {
 func (x *examination) gap(source string, err error) {
 	g := Gap{Source: source, Reason: err.Error()}
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, drops.ErrNoRights) || errors.Is(err, api.ErrNoRights) {
-		g.Cure = "run as root"
+		g.Remedy = "run as root"
 	}
 	if !slices.ContainsFunc(x.gaps, func(other Gap) bool { return other.Source == source }) {
 		x.gaps = append(x.gaps, g)

@@ -39,7 +39,7 @@ type Report struct {
 // Gap is a source that could not be read.
 type Gap struct {
 	Source string `json:"source"`
-	// Reason is why, and Cure the remedy.
+	// Reason is why, and Remedy the remedy.
 	Reason string `json:"reason"`
-	Cure   string `json:"cure,omitempty"`
+	Remedy string `json:"cure,omitempty"`
 }

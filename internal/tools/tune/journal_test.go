@@ -198,7 +198,7 @@ func TestJournalThatCannotBeTrusted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, spoil := range map[string]func() error{
+	for name, corrupt := range map[string]func() error{
 		"others can write": func() error { return os.Chmod(path, 0o622) },
 		"no journal":       func() error { return os.WriteFile(path, []byte("hello\n"), 0o600) },
 		"a path": func() error {
@@ -211,7 +211,7 @@ func TestJournalThatCannotBeTrusted(t *testing.T) {
 		if err := os.Chmod(path, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := spoil(); err != nil {
+		if err := corrupt(); err != nil {
 			t.Fatal(err)
 		}
 		before := snapshot(t, root)

@@ -54,9 +54,9 @@ type (
 	besideOthers interface{ BesideOthers(l Load) bool }
 	// tying experiments may have all work of a point done on one core.
 	tying interface{ Alone(p Point) bool }
-	// equipping experiments change how a subject is set up for them.
-	equipping interface {
-		Equip(r *Runner, p Point, setup *subject.Setup)
+	// setupChanger experiments change how a subject is set up for them.
+	setupChanger interface {
+		ChangeSetup(r *Runner, p Point, setup *subject.Setup)
 	}
 	// choosing experiments may have a load put on by another program than their own; nil: this one is not.
 	choosing interface{ Generator(l Load) *Generator }

@@ -268,7 +268,7 @@ func (r *Runner) trials(ctx context.Context, trials []Trial, all int) error {
 		}
 		if broken != nil {
 			broken = fmt.Errorf("%s: %w", name(t), broken)
-			got = spoilt(t, got, broken)
+			got = invalidated(t, got, broken)
 		} else {
 			rebuilt = 0
 		}
@@ -281,8 +281,8 @@ func (r *Runner) trials(ctx context.Context, trials []Trial, all int) error {
 	return nil
 }
 
-// spoilt marks the results of a trial after which the laboratory was broken.
-func spoilt(t Trial, got []results.Trial, broken error) []results.Trial {
+// invalidated marks the results of a trial after which the laboratory was broken.
+func invalidated(t Trial, got []results.Trial, broken error) []results.Trial {
 	if len(got) == 0 {
 		got = []results.Trial{blank(t)}
 	}
@@ -365,8 +365,8 @@ func (r *Runner) setup(t Trial) subject.Setup {
 	setup := subject.Setup{Lab: r.Lab, Services: t.Experiment.Services(r.Lab, t.Point),
 		Executable: r.Options.Executable, Other: r.Options.Other, Local: t.Local(), Members: t.Form.Lab.Members,
 		Router: t.Form.Lab.Router, BFD: t.Form.Lab.BFD}
-	if e, ok := t.Experiment.(equipping); ok {
-		e.Equip(r, t.Point, &setup)
+	if e, ok := t.Experiment.(setupChanger); ok {
+		e.ChangeSetup(r, t.Point, &setup)
 	}
 	return setup
 }

@@ -77,7 +77,7 @@ func labInChroot(arg string) error {
 			return err
 		}
 	}
-	if err := furnish(dir); err != nil {
+	if err := populateRoot(dir); err != nil {
 		return err
 	}
 	mounts, err := os.Open("/proc/self/mountinfo") // as seen from the root of now
@@ -107,8 +107,8 @@ func labInChroot(arg string) error {
 	return err
 }
 
-// furnish gives a chroot what a lab needs, and a file by which to tell it.
-func furnish(dir string) error {
+// populateRoot gives a chroot what a lab needs, and a file by which to tell it.
+func populateRoot(dir string) error {
 	for _, name := range borrowed {
 		to := filepath.Join(dir, name)
 		info, err := os.Lstat("/" + name)

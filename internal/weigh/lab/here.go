@@ -20,9 +20,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
-// Whereabouts say which of a machine's interfaces belongs to a lab: by its name,
-// by an address that it has, or by both.
-type Whereabouts struct {
+// Location selects a machine's interface for a lab: by its name, by its address, or by both.
+type Location struct {
 	Interface string
 	Address   netip.Addr
 }
@@ -40,7 +39,7 @@ const journalName = "bench"
 
 // NewHere takes hold of this machine: no other run can while it lives, and what a worker that was killed has left is
 // undone. dir is the host's directory, which exists. Errors: hostnet.ErrBusy and what else is wrong with the machine.
-func NewHere(name, dir string, where Whereabouts) (*Here, error) {
+func NewHere(name, dir string, where Location) (*Here, error) {
 	l := &Lab{Dir: dir, here: &here{}}
 	h := &Host{Name: name, Dir: dir, lab: l, role: topology.Balancer}
 	l.Balancer = h
@@ -78,7 +77,7 @@ func (h *Host) holdNamespaces() (err error) {
 }
 
 // find returns the interface, and its address with the segment's prefix.
-func (w Whereabouts) find() (netlink.Link, netip.Prefix, error) {
+func (w Location) find() (netlink.Link, netip.Prefix, error) {
 	links, err := netdump.Links()
 	if err != nil {
 		return nil, netip.Prefix{}, fmt.Errorf("list the interfaces: %w", err)

@@ -17,12 +17,12 @@ import (
 const (
 	dirBase   = "/var/tmp"
 	dirPrefix = "jeoul-worker-"
-	// lockName is the file that a worker has locked as long as it lives.
+	// lockName is the file that a worker locks while it runs.
 	lockName = "lock"
-	// newborn is how long a directory may be without a worker while it is being copied to. After its worker has run, it
-	// is kept only as long as a worker takes to lock it.
-	newborn = time.Hour
-	locking = time.Minute
+	// copyTimeout bounds the time of a directory without a worker, while it is being copied to; locking bounds it after
+	// its worker has run.
+	copyTimeout = time.Hour
+	locking     = time.Minute
 )
 
 // lockDir shows that dir is in use, and removes those of workers that are dead.
@@ -47,7 +47,7 @@ func removeStale(dir string) {
 	if err != nil || !info.IsDir() {
 		return
 	}
-	since, limit := info.ModTime(), newborn
+	since, limit := info.ModTime(), copyTimeout
 	if lived, err := os.Lstat(filepath.Join(dir, lockName)); err == nil {
 		since, limit = lived.ModTime(), locking
 	}

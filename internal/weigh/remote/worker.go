@@ -52,21 +52,21 @@ func Serve(ctx context.Context, dir, build string, in io.Reader, out io.WriteClo
 		return fmt.Errorf("becoming a worker: %w", err)
 	}
 	// The server itself returns only when all calls have, and some wait for processes.
-	requests := &hangUp{Reader: in, ended: make(chan struct{})}
+	requests := &eofReader{Reader: in, ended: make(chan struct{})}
 	go server.ServeConn(pipe{requests, out, out.Close})
 	w.wait(ctx, requests.ended)
 	cancel()
 	return errors.Join(w.close(), os.RemoveAll(dir))
 }
 
-// hangUp closes ended when there is nothing more to read.
-type hangUp struct {
+// eofReader closes ended when there is nothing more to read.
+type eofReader struct {
 	io.Reader
 	once  sync.Once
 	ended chan struct{}
 }
 
-func (h *hangUp) Read(into []byte) (int, error) {
+func (h *eofReader) Read(into []byte) (int, error) {
 	n, err := h.Reader.Read(into)
 	if err != nil {
 		h.once.Do(func() { close(h.ended) })
@@ -135,7 +135,7 @@ func (w *Worker) Begin(args BeginArgs, reply *BeginReply) error {
 	if err := errors.Join(systemPath(), openfiles.Raise()); err != nil {
 		return err
 	}
-	here, err := lab.NewHere(args.Name, w.dir, lab.Whereabouts{Interface: args.Interface, Address: args.IPv4})
+	here, err := lab.NewHere(args.Name, w.dir, lab.Location{Interface: args.Interface, Address: args.IPv4})
 	if err != nil {
 		return err
 	}

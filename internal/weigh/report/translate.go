@@ -118,7 +118,7 @@ func (t *translator) text(s string) string {
 
 // try translates a text or a part of one.
 func (t *translator) try(s string) translated {
-	if !wordy.MatchString(s) {
+	if !hasWord.MatchString(s) {
 		return translated{s, true}
 	}
 	if known, ok := t.known[s]; ok {
@@ -275,8 +275,8 @@ func (t *translator) joint(english string) string {
 }
 
 var (
-	// wordy is a text that has a word at all.
-	wordy = regexp.MustCompile(`[A-Za-z]{2}`)
+	// hasWord is a text that has a word at all.
+	hasWord = regexp.MustCompile(`[A-Za-z]{2}`)
 	// names are the names of programs, modes and schedulers that look like any word.
 	names = `jeoul|ab|wrk|nginx|haproxy|netperf|dnsperf|named|envoy|loxilb|nftables|direct|routed|bare|nat|fullnat|ipip|gue|dscp|fo|lc|wlc|maglev|rr|wrr|sh`
 	// named is a word that no other language translates, whatever stands beside it: a

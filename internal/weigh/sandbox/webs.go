@@ -101,14 +101,14 @@ func (w *webs) listen(ctx context.Context) (err error) {
 			if err != nil {
 				return
 			}
-			go w.obey(connection)
+			go w.execute(connection)
 		}
 	}()
 	return nil
 }
 
-// obey reads a command and answers with its error; with nothing if there was none.
-func (w *webs) obey(connection net.Conn) {
+// execute reads a command and answers with its error; with nothing if there was none.
+func (w *webs) execute(connection net.Conn) {
 	defer connection.Close()
 	line, _ := bufio.NewReader(io.LimitReader(connection, 100)).ReadString('\n')
 	verb, name, _ := strings.Cut(strings.TrimSpace(line), " ")

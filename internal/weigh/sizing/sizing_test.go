@@ -147,14 +147,14 @@ func TestNeed(t *testing.T) {
 			t.Errorf("got %+v, want %+v", p, want)
 		}
 	}
-	for name, spoil := range map[string]func(*Load, *Machine){
+	for name, corrupt := range map[string]func(*Load, *Machine){
 		"no cores": func(_ *Load, m *Machine) { m.Cores = 0 }, "too much": func(_ *Load, m *Machine) { m.Usage = 2 },
 		"less than nothing": func(l *Load, _ *Machine) { l.Flows = -1 }, "no number": func(l *Load, _ *Machine) {
 			l.Flows = math.NaN()
 		},
 	} {
 		l, m := load, machine
-		spoil(&l, &m)
+		corrupt(&l, &m)
 		if _, err := NeedOf(l, m, 4); err == nil {
 			t.Errorf("%s: it was planned", name)
 		}

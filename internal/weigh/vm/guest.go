@@ -208,7 +208,7 @@ func do(p *frameWriter, port io.Reader) (status int, err error) {
 		return 0, fmt.Errorf("starting the job: %w", err)
 	}
 	out.Close()
-	go obey(port, child)
+	go execute(port, child)
 	sent := make(chan error, 1)
 	results := &file{path: job.Result}
 	go func() { sent <- sendLines(p, lines, results) }()
@@ -232,8 +232,8 @@ func worker() string {
 	return jeoulPath
 }
 
-// obey interrupts the job when the outside says so.
-func obey(port io.Reader, child *os.Process) {
+// execute interrupts the job when the outside says so.
+func execute(port io.Reader, child *os.Process) {
 	frames := NewReader(port)
 	for {
 		frame, err := frames.Next()

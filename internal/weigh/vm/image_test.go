@@ -185,14 +185,14 @@ func TestKernelsThatAreNotWhole(t *testing.T) {
 	if err != nil || got.Version != "6.12-cloud-amd64" || got.Package != "linux-image-6.12-cloud-amd64" {
 		t.Fatalf("a whole one is %+v, %v", got, err)
 	}
-	for name, spoil := range map[string]func(k *Kernel) error{
+	for name, corrupt := range map[string]func(k *Kernel) error{
 		"changed":       func(k *Kernel) error { return os.WriteFile(k.Image, []byte("another"), 0o644) },
 		"not complete":  func(k *Kernel) error { return os.Remove(filepath.Join(k.Dir, markName)) },
 		"not indexed":   func(k *Kernel) error { return os.RemoveAll(filepath.Join(k.Dir, modulesBelow)) },
 		"without image": func(k *Kernel) error { return os.Remove(k.Image) },
 	} {
 		dir, k := make()
-		if err := spoil(k); err != nil {
+		if err := corrupt(k); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := OpenKernel(dir); err == nil {

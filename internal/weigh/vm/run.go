@@ -129,7 +129,7 @@ func (m Machine) run(ctx context.Context, dir string) (End, error) {
 		close(s.gone)
 		port.Close() // ends an Accept that waits
 	}()
-	end, err := s.converse(ctx, port)
+	end, err := s.serveMachine(ctx, port)
 	s.off(err == nil)
 	return end, err
 }
@@ -177,8 +177,8 @@ type session struct {
 	stopped error
 }
 
-// converse listens to the machine until it says that its job has ended.
-func (s *session) converse(ctx context.Context, port net.Listener) (End, error) {
+// serveMachine listens to the machine until it says that its job has ended.
+func (s *session) serveMachine(ctx context.Context, port net.Listener) (End, error) {
 	conn, err := port.Accept()
 	if err != nil {
 		<-s.gone

@@ -197,8 +197,8 @@ func TestRenewed(t *testing.T) {
 // TestRefusedFiles: a file that cannot be used is refused at its key, with the cure.
 func TestRefusedFiles(t *testing.T) {
 	tests := map[string]struct {
-		spoil func(h *host) error
-		want  string
+		corrupt func(h *host) error
+		want    string
 	}{
 		"tokens for all": {func(h *host) error { return os.Chmod(h.cfg.API.Tokens, 0o644) },
 			"api.tokens: %s/tokens has mode 0644: others could read it, or its group change it; run `chmod u=rw,g=r,o= %[1]s/tokens`"},
@@ -222,7 +222,7 @@ func TestRefusedFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			h.token(t, "x", ops.RoleRead)
-			if err := test.spoil(h); err != nil {
+			if err := test.corrupt(h); err != nil {
 				t.Fatal(err)
 			}
 			_, err := New(h.cfg, slog.New(slog.DiscardHandler))

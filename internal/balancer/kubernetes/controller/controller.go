@@ -82,9 +82,9 @@ type Controller struct {
 	// expired counts the watches of each kind that have expired.
 	expired map[watch.Kind]int
 	started time.Time
-	// wentBack is the time of the last reported rollback of the cluster.
-	wentBack time.Time
-	mu       sync.Mutex
+	// lastRollback is the time of the last reported rollback of the cluster.
+	lastRollback time.Time
+	mu           sync.Mutex
 	// latest are the verdicts from which the statuses are written.
 	latest   map[string]model.Verdict
 	gateways gateway.Report
@@ -95,14 +95,14 @@ type Controller struct {
 	// signals changes.
 	unreached    map[string]string
 	reachChanged chan struct{}
-	// handedOver is closed when the balancer has accepted the services for the first time.
-	handedOver chan struct{}
+	// firstPush is closed when the balancer has accepted the services for the first time.
+	firstPush chan struct{}
 }
 
 // New returns a controller that does nothing before Run.
 func New(opt Options) *Controller {
 	return &Controller{opt: opt, write: make(chan struct{}, 1), expired: map[watch.Kind]int{}, started: time.Now(),
-		reachChanged: make(chan struct{}, 1), handedOver: make(chan struct{})}
+		reachChanged: make(chan struct{}, 1), firstPush: make(chan struct{})}
 }
 
 // Run follows the cluster until the context ends. The balancer's services stay.
@@ -178,9 +178,9 @@ func (c *Controller) pushAll(ctx context.Context) {
 		return
 	}
 	select {
-	case <-c.handedOver:
+	case <-c.firstPush:
 	default:
-		close(c.handedOver)
+		close(c.firstPush)
 	}
 	for name, why := range result.Refused {
 		if c.refused[name] != why {

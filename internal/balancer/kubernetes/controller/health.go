@@ -119,10 +119,10 @@ func (c *Controller) reportWatches() {
 // reportRollback logs each rollback of the cluster once.
 func (c *Controller) reportRollback() {
 	at := c.opt.Watcher.RolledBack()
-	if at.IsZero() || at.Equal(c.wentBack) {
+	if at.IsZero() || at.Equal(c.lastRollback) {
 		return
 	}
-	c.wentBack = at
+	c.lastRollback = at
 	const text = "the cluster went back to an older state, as when a backup of etcd is restored: all objects are listed " +
 		"anew, and Services and Gateways that vanished stay balanced until jeoul-kubernetes is restarted, or they are made again"
 	c.opt.Log.Warn(text)

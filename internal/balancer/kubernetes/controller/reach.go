@@ -26,7 +26,7 @@ func (c *Controller) followUnreached(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		return
-	case <-c.handedOver:
+	case <-c.firstPush:
 	}
 	for {
 		if backends, err := c.opt.Unreached(ctx); err == nil { // isPushed reports a balancer that does not answer

@@ -248,7 +248,7 @@ func (w *Watcher) Run(ctx context.Context) {
 }
 
 // follow follows the cluster until the context ends or the cluster is rolled back; it reports the latter.
-func (w *Watcher) follow(ctx context.Context) (wentBack bool) {
+func (w *Watcher) follow(ctx context.Context) (rolledBack bool) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	var running sync.WaitGroup
@@ -258,10 +258,10 @@ func (w *Watcher) follow(ctx context.Context) (wentBack bool) {
 	if w.gateways != nil {
 		running.Go(func() { w.followGateways(ctx, &running) })
 	}
-	wentBack = w.awaitRollback(ctx)
+	rolledBack = w.awaitRollback(ctx)
 	end()
 	running.Wait()
-	return wentBack
+	return rolledBack
 }
 
 // allInformers returns the informers.

@@ -105,7 +105,7 @@ func (r *reader) apply(rule rule, m match, share float64, depth int, through []r
 			r.Left(rule.at, "matches by %s, which Jeoul does not know of packets", m.unknown)
 			return share
 		}
-		r.destine(rule, m, share, through)
+		r.setDestination(rule, m, share, through)
 		return share
 	case isChain && !slices.Contains([]string{"PREROUTING", "POSTROUTING", "OUTPUT", "INPUT"}, rule.target):
 		outer := r.turns
@@ -130,8 +130,8 @@ func (r *reader) apply(rule rule, m match, share float64, depth int, through []r
 	return 0
 }
 
-// destine notes destinations for a share of the packets of a match.
-func (r *reader) destine(rule rule, m match, share float64, through []remark.At) {
+// setDestination notes destinations for a share of the packets of a match.
+func (r *reader) setDestination(rule rule, m match, share float64, through []remark.At) {
 	if share < 1-full {
 		r.Left(rule.at,
 			"no packet gets here: the rules before it take all of them, but those of clients that they keep out")
@@ -139,7 +139,7 @@ func (r *reader) destine(rule rule, m match, share float64, through []remark.At)
 	}
 	key := m.key()
 	g := r.byKey[key]
-	kept := r.keptFrom(m)
+	kept := r.exceptionsFor(m)
 	if g == nil {
 		g = &group{match: m, at: rule.at, kept: kept}
 		r.byKey[key] = g
@@ -163,8 +163,9 @@ func (r *reader) destine(rule rule, m match, share float64, through []remark.At)
 	}
 }
 
-// keptFrom are the exceptions that packets of a match may be in, but those of the same match: their shares are counted.
-func (r *reader) keptFrom(m match) (list []exception) {
+// exceptionsFor returns the exceptions that packets of a match may be in, except those of the same match, whose shares
+// count.
+func (r *reader) exceptionsFor(m match) (list []exception) {
 	r.kept.each(m, func(e exception) {
 		if _, possible := m.and(e.match); possible && e.key() != m.key() {
 			list = append(list, e)

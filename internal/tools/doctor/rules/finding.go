@@ -34,8 +34,8 @@ type Finding struct {
 	Seen []Figure `json:"seen"`
 	// Means is the consequence for users.
 	Means string `json:"means"`
-	// Cures are the ways to mend it, the best first.
-	Cures []Cure `json:"cures"`
+	// Remedies are the ways to mend it, the best first.
+	Remedies []Remedy `json:"cures"`
 }
 
 // Figure is a measured value.
@@ -53,8 +53,8 @@ type Figure struct {
 	Note string `json:"note,omitempty"`
 }
 
-// Cure is a way to mend a fault.
-type Cure struct {
+// Remedy is a way to mend a fault.
+type Remedy struct {
 	// Tune is the item of `jeoul tune` that does it, such as "somaxconn"; empty if none
 	// does.
 	Tune string `json:"tune,omitempty"`

@@ -245,7 +245,7 @@ func TestRules(t *testing.T) {
 			var got []string
 			for _, f := range Findings(c.evidence) {
 				got = append(got, f.Kind)
-				if len(f.Seen) == 0 || f.Title == "" || f.Means == "" || len(f.Cures) == 0 {
+				if len(f.Seen) == 0 || f.Title == "" || f.Means == "" || len(f.Remedies) == 0 {
 					t.Errorf("a finding that says too little: %+v", f)
 				}
 			}
@@ -256,7 +256,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestKinds wants every fault to have all words, a name of its own, and cures that
+// TestKinds wants every fault to have all words, a name of its own, and remedies that
 // `jeoul tune` has.
 func TestKinds(t *testing.T) {
 	profile, err := tune.Load("")
@@ -264,7 +264,7 @@ func TestKinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, k := range kinds {
-		for _, c := range k.cures {
+		for _, c := range k.remedies {
 			known := slices.ContainsFunc(profile.Items, func(i tune.Item) bool { return i.ID == c.Tune })
 			if c.Tune != "" && !known || c.Do == "" {
 				t.Errorf("%s: cure %+v, which tune does not have", k.id, c)
@@ -273,7 +273,7 @@ func TestKinds(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for _, k := range kinds {
-		if seen[k.id] || k.means == "" || len(k.cures) == 0 || !slices.Contains(harms, k.harm) {
+		if seen[k.id] || k.means == "" || len(k.remedies) == 0 || !slices.Contains(harms, k.harm) {
 			t.Errorf("kind %+v", k)
 		}
 		seen[k.id] = true

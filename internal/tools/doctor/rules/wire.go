@@ -38,7 +38,7 @@ func checkWire(e *evidence.Evidence) (findings []Finding) {
 			f := finding(vipAnswered, fmt.Sprintf("More than one host answers for %s", name),
 				answers("claims the address")...)
 			f.Means = "Packets for that address go to whichever answered last."
-			f.Cures = []Cure{{Do: "Give one of them another address."}}
+			f.Remedies = []Remedy{{Do: "Give one of them another address."}}
 			findings = append(findings, f)
 		case c.Known != "" && len(c.MACs) > 0 && !slices.Contains(c.MACs, c.Known):
 			findings = append(findings,

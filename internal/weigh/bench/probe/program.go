@@ -29,11 +29,11 @@ func Version(ctx context.Context, program, flag string) (string, error) {
 	return VersionOf(ctx, program, flag, "run `make deps`, or install it from your distribution")
 }
 
-// VersionOf is Version of a program that is installed in another way, which cure tells.
-func VersionOf(ctx context.Context, program, flag, cure string) (string, error) {
+// VersionOf is Version of a program that is not installed as a Debian package, with a hint on how to install it.
+func VersionOf(ctx context.Context, program, flag, hint string) (string, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {
-		return "", fmt.Errorf("%s is %w: %s", program, ErrNotInstalled, cure)
+		return "", fmt.Errorf("%s is %w: %s", program, ErrNotInstalled, hint)
 	}
 	ctx, cancel := context.WithTimeout(ctx, versionBound)
 	defer cancel()

@@ -155,13 +155,13 @@ func (k Kind) Obstacle() string {
 	}
 	for _, program := range programs {
 		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Sprintf("%s, the router, is not installed (there is no %s): %s", k.Name(), program, cures[k])
+			return fmt.Sprintf("%s, the router, is not installed (there is no %s): %s", k.Name(), program, hints[k])
 		}
 	}
 	return ""
 }
 
-var cures = map[Kind]string{
+var hints = map[Kind]string{
 	BIRD: "run `make deps`, or install it from your distribution",
 	FRR:  "run `scripts/deps.sh bgp`, or install it from your distribution",
 }

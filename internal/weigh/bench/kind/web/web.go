@@ -104,8 +104,8 @@ func (kind) Services(l *lab.Lab, p bench.Point) []subject.Service {
 	return Services(l)
 }
 
-// Equip shows a subject that ends TLS the servers' certificate.
-func (kind) Equip(r *bench.Runner, p bench.Point, setup *subject.Setup) {
+// ChangeSetup shows a subject that ends TLS the servers' certificate.
+func (kind) ChangeSetup(r *bench.Runner, p bench.Point, setup *subject.Setup) {
 	if overTLS(p) {
 		setup.Certificate = Of(r).shown.path(r.Lab.Balancer)
 	}

@@ -127,9 +127,9 @@ func (kind) Services(l *lab.Lab, p bench.Point) []subject.Service {
 	return []subject.Service{{Port: servicePort, UDP: own(p.By).udp(), Servers: l.Servers}}
 }
 
-// Equip gives a subject that remembers flows room for all that its longest step begins, and a quarter more, for closed
-// ones are remembered for a while; and no less than it has of itself.
-func (kind) Equip(_ *bench.Runner, p bench.Point, setup *subject.Setup) {
+// ChangeSetup gives a subject that remembers flows room for those of its longest step and a quarter more, because
+// closed ones are remembered for a while; never less than its default.
+func (kind) ChangeSetup(_ *bench.Runner, p bench.Point, setup *subject.Setup) {
 	room := wireRoom(p.Form)
 	setup.Flows = max(lb.DefaultFlowLimit, room+room/4)
 }

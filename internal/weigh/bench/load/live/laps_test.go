@@ -187,7 +187,7 @@ func TestComingAgainIsCounted(t *testing.T) {
 	// The relay does not tell its client that the server has ended.
 	h := lapping(t, r.target(), ports, func(l *Load) { l.Timeout = time.Second })
 	stay := func() map[string]uint64 {
-		got, err := h.obey(t.Context(), order{Stay: bound})
+		got, err := h.execute(t.Context(), order{Stay: bound})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +203,7 @@ func TestComingAgainIsCounted(t *testing.T) {
 	if by := stay(); by["a"] != ports-2 || by["b"] != 2 {
 		t.Errorf("open are %v", by)
 	}
-	if _, err := h.obey(t.Context(), order{Go: true}); err != nil {
+	if _, err := h.execute(t.Context(), order{Go: true}); err != nil {
 		t.Fatal(err)
 	}
 	awaited(t, h, "laps", func(c Counts) bool { return c.Lapped > 3*ports })

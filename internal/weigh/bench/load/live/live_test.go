@@ -208,7 +208,7 @@ func holding(t *testing.T, target netip.AddrPort, also func(*Load)) *holder {
 // settled returns the counts once everything has shown.
 func settled(t *testing.T, h *holder) Counts {
 	t.Helper()
-	r, err := h.obey(t.Context(), order{Settle: bound})
+	r, err := h.execute(t.Context(), order{Settle: bound})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +279,7 @@ func TestSilenceIsABreak(t *testing.T) {
 	awaited(t, h, "silence", func(c Counts) bool {
 		return c.Broken["a"][Silent] == testConnections && c.Failed[Silent] > 0
 	})
-	if _, err := h.obey(t.Context(), order{Settle: 10 * time.Millisecond}); err == nil ||
+	if _, err := h.execute(t.Context(), order{Settle: 10 * time.Millisecond}); err == nil ||
 		!strings.Contains(err.Error(), "opened again") {
 		t.Errorf("settled although nothing is held: %v", err)
 	}

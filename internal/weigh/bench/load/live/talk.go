@@ -65,7 +65,7 @@ func Hold(ctx context.Context, socket string) error {
 		if o.Open != nil {
 			h = hold(ctx, *o.Open)
 		}
-		r, err := h.obey(ctx, o)
+		r, err := h.execute(ctx, o)
 		if err != nil {
 			r.Error = err.Error()
 		}
@@ -75,8 +75,8 @@ func Hold(ctx context.Context, socket string) error {
 	}
 }
 
-// obey carries out an order.
-func (h *holder) obey(ctx context.Context, o order) (r report, err error) {
+// execute carries out an order.
+func (h *holder) execute(ctx context.Context, o order) (r report, err error) {
 	switch {
 	case o.Open != nil:
 		return r, h.open(ctx)

@@ -93,7 +93,7 @@ func (c *client) run(ctx context.Context) error {
 		c.ask(now)
 		if now-looked >= look {
 			looked = now
-			if c.hopeless(now) {
+			if c.cannotMeetBound(now) {
 				c.giveUp()
 				return nil
 			}
@@ -294,8 +294,8 @@ func (c *client) loseSilent(now time.Duration) {
 	}
 }
 
-// hopeless says that more requests have missed the bound than may.
-func (c *client) hopeless(now time.Duration) bool {
+// cannotMeetBound says that more requests have missed the bound than may.
+func (c *client) cannotMeetBound(now time.Duration) bool {
 	if c.Bound == 0 {
 		return false
 	}

@@ -183,7 +183,7 @@ func TestIPVSOnAMachine(t *testing.T) {
 // hold takes hold of the machine until the test ends.
 func hold(t *testing.T) *lab.Here {
 	t.Helper()
-	here, err := lab.NewHere("balancer", t.TempDir(), lab.Whereabouts{Interface: "eth0"})
+	here, err := lab.NewHere("balancer", t.TempDir(), lab.Location{Interface: "eth0"})
 	if err != nil {
 		t.Fatal(err)
 	}
