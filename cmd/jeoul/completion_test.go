@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// TestLiveBackends: a shell is told the backends of the balancer that the command line names,
+// TestLiveBackends: a shell gets the backends of the balancer that the command line names,
 // and none where no daemon answers.
 func TestLiveBackends(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "jeoul.sock")

@@ -30,7 +30,7 @@ func TestLeaksAroundChanges(t *testing.T) {
 }
 
 // removeBackends takes a backend away by a reload in the middle of transfers from all of
-// them: it goes on sending to clients that it has not heard of.
+// them: it goes on sending to clients that it does not know.
 func (s *stage) removeBackends(t *testing.T) {
 	w := s.checkPackets(t, s.Clients[0])
 	defer w.stop(t)

@@ -186,7 +186,7 @@ func (u *diskStage) serves(healthy bool) func(*ops.Status) bool {
 	}
 }
 
-// injectFault has the n-th trouble begin and end.
+// injectFault has the n-th fault begin and end.
 func (u *diskStage) injectFault(t *testing.T, n int) {
 	t.Helper()
 	when, troubles := fmt.Sprintf("fault %d", n), u.disk.faults()

@@ -35,7 +35,7 @@ type writeFaults struct {
 	mu sync.Mutex
 	// fails says which operations fail; nil: none.
 	fails func(op testdisk.Op) unix.Errno
-	// socket is the API's, by which the test hears of the daemon: it has a test of its own.
+	// socket is the API's, by which the test watches the daemon: it has a test of its own.
 	socket, dir    string
 	made, failures map[string]int
 }

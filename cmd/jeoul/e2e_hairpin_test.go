@@ -214,7 +214,7 @@ func answerDatagrams(connection net.PacketConn, name string) {
 		if err != nil {
 			return
 		}
-		// Who is not there any more is not told.
+		// Clients that are gone are not shown.
 		_, _ = connection.WriteTo(fmt.Appendf(nil, "%s saw %s\n", name, hostOf(from)), from)
 	}
 }
@@ -400,7 +400,7 @@ func TestContainersUseFullNAT(t *testing.T) {
 }
 
 // TestHairpinWithoutPortsIsRefused: where the host's own connections take all ports, a container that asks the
-// VIP is told so at once, and why is said.
+// VIP gets an error at once, with the reason in the log.
 func TestHairpinWithoutPortsIsRefused(t *testing.T) {
 	t.Parallel()
 	h := newContainerHost(t, lb.HookTC)

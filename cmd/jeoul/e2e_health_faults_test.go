@@ -28,7 +28,7 @@ import (
 // quickFaults are the faults in `make test`; `make test-matrix` has all.
 var quickFaults = []string{"killed", "hangs", "cable out", "without VIPs and decapsulation"}
 
-// runs reports whether the illness is a case of this run.
+// runs reports whether the fault is a case of this run.
 func (i checkFault) runs() bool {
 	return testenv.InTarget(matrixTarget) || slices.Contains(quickFaults, i.name)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// faultyBalancerStage is a stage whose balancer has trouble of its own, while its backends are well.
+// faultyBalancerStage is a stage whose balancer has a problem of its own, while its backends are healthy.
 type faultyBalancerStage struct {
 	*stage
 	// byVIP and byAddress are the services, by the path that their checks take.

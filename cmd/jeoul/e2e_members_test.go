@@ -77,7 +77,7 @@ func TestMembers(t *testing.T) {
 	}
 	name := other.host.Name
 	digest := ""
-	one.eventually(t, "the first has heard the second", func(status *ops.Status) bool {
+	one.eventually(t, "the first has the second's state", func(status *ops.Status) bool {
 		digest = status.Services[0].TableDigest
 		return hasMember(status, name, ops.MemberAlive, 0)
 	})
@@ -211,7 +211,7 @@ func TestMembersChange(t *testing.T) {
 			t.Errorf("%s has lost a member:\n%s", m.host.Name, m.log.String())
 		}
 	}
-	third.eventually(t, "the third is told of no flows", func(status *ops.Status) bool {
+	third.eventually(t, "no flows are sent to the third", func(status *ops.Status) bool {
 		_, both := handedFlows(status, one.host.Name)
 		return !both
 	})
@@ -376,7 +376,7 @@ func TestConnectionsOutliveABalancer(t *testing.T) {
 		}
 		kill(t, one.daemon)
 		goOn(other)
-		// With nothing of its own it comes back, and is told all.
+		// With nothing of its own it comes back, and is sent all flows.
 		var out cmdtest.SyncBuffer
 		if err := jeoul(t, one.host, &out, "detach", "-c", one.config).Wait(); err != nil {
 			t.Fatal(err, out.String())

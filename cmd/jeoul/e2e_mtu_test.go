@@ -40,7 +40,7 @@ func TestPathMTU(t *testing.T) {
 				sent := tooBigSent(t, gateway)
 				s.moveBig(t, p, far, from)
 				if now := tooBigSent(t, gateway); now == sent {
-					t.Error("no server had to be told that the way is narrow: this has shown nothing")
+					t.Error("no server got an ICMP error about the narrow path: this has shown nothing")
 				}
 			})
 			t.Run("near client/"+p.String(), func(t *testing.T) {

@@ -87,7 +87,7 @@ func flowsTo(t *testing.T, l *lab.Lab, network string, to netip.AddrPort) map[st
 	return nil
 }
 
-// onDownStage is a balancer with a service for each thing that flows can be told to do, in the
+// onDownStage is a balancer with a service for each thing of flows, in the
 // modes that translate. The checks ask another port than the services have.
 type onDownStage struct {
 	*lab.Lab
@@ -212,7 +212,7 @@ func TestOnDown(t *testing.T) {
 				continue
 			}
 			if answer, err := askName(flows[i][faulty.Name]); err != nil || answer != faulty.Name {
-				t.Errorf("%s: a connection of %s, which is well again, is answered by %q, %v", service.name, faulty.Name,
+				t.Errorf("%s: a connection of %s, which is healthy again, is answered by %q, %v", service.name, faulty.Name,
 					answer, err)
 			}
 		}

@@ -81,7 +81,7 @@ func TestVIPIsWithdrawnWhileEmpty(t *testing.T) {
 
 	doors[1] = listenOn(t, l.Servers[1], checkedPort)
 	b.expectVIP(t, vip, true)
-	testenv.Eventually(t, e2e.WaitLimit, "a client is served by the backend that is well again", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "a client is served by the backend that is healthy again", func() bool {
 		var c net.Conn
 		err := l.Clients[0].Do(func() (err error) {
 			c, err = net.DialTimeout("tcp", netip.AddrPortFrom(vip, 80).String(), e2e.WaitLimit)

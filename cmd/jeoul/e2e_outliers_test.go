@@ -110,7 +110,7 @@ func ejectOutliers(t *testing.T, hook lb.Hook) {
 	servers[2].close(t)
 	echoes[2].close(t)
 	reported := map[string]bool{}
-	s.within(t, time.Minute, "the last is not ejected, and that is told", func(status *ops.Status) bool {
+	s.within(t, time.Minute, "the last is not ejected, and that is reported", func(status *ops.Status) bool {
 		for _, service := range status.Services {
 			if !slices.ContainsFunc(service.Backends, func(b ops.Backend) bool { return b.State != lb.Ejected }) {
 				t.Fatalf("%s has no backend left: %+v", service.Name, service.Backends)

@@ -89,7 +89,7 @@ func membersText(all []ops.Member) string {
 		line := fmt.Sprintf("%s %s", m.Name, m.State)
 		if f := m.Flows; f != nil {
 			line += fmt.Sprintf(
-				", telling %v, told %d, behind %d, resyncs %d, heard %v, whole %v, taken %d, known %d, refused",
+				", sending %v, sent %d, behind %d, resyncs %d, receiving %v, synced %v, added %d, followed %d, refused",
 				f.Sending, f.Sent, f.Behind, f.Resyncs, f.Receiving, f.Synced, f.Added, f.Followed)
 			for _, reason := range slices.Sorted(maps.Keys(f.Refused)) {
 				line += fmt.Sprintf(" %s %d", reason, f.Refused[reason])

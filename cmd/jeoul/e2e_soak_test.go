@@ -40,7 +40,7 @@ const (
 const (
 	soakBackends   = 6
 	defaultClients = 40
-	shortPerLong   = 4 // for so many that live long, one comes and goes
+	shortPerLong   = 4 // long-lived connections per short-lived one
 	firstMinutes   = 2 * time.Minute
 	reportEvery    = 30 * time.Second
 	explainAfter   = 3 * time.Second

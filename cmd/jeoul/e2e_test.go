@@ -330,7 +330,7 @@ func TestHookChangesUnderConnections(t *testing.T) {
 	t.Logf("%d connections were made during 4 changes", <-asked)
 }
 
-// askUntil makes connection after connection until told to stop.
+// askUntil makes connection after connection until it is stopped.
 func (s *segment) askUntil(t *testing.T, stop <-chan struct{}, asked chan<- int, to netip.AddrPort) {
 	made := 0
 	defer func() { asked <- made }()

@@ -110,7 +110,7 @@ func (p *vrrpPair) awaitNeighbour(t *testing.T, client *lab.Host, which int, whe
 	testenv.Eventually(t, e2e.WaitLimit, what, func() bool { return p.hasNeighbour(t, client, which) })
 }
 
-// TestNeighboursAfterPartition: when two balancers were active and hear each other again, the neighbours that have the
+// TestNeighboursAfterPartition: when two balancers were active and receive each other again, the neighbours that have the
 // MAC address of the one that yields learn that of the other, for the VIPs of both families. The client sends nothing,
 // so nothing but the balancers can correct it. An advertisement of another group with the same id changes nothing, and
 // is named.
@@ -139,7 +139,7 @@ func TestNeighboursAfterPartition(t *testing.T) {
 		p.awaitNeighbour(t, client, 0, "together again")
 		state(0, "active")
 	}
-	// Each of both has heard the other one: who yields has said so.
+	// Each of both has the other's state one: who yields has said so.
 	both[0].eventually(t, "the VIPs were announced again", func(s *ops.Status) bool { return s.VRRP.Announcements > 0 })
 
 	other := l.Clients[2]

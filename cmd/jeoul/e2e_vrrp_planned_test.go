@@ -171,7 +171,7 @@ func TestStalledBalancers(t *testing.T) {
 			c.active(t, 0, each.what)
 			before, lastAdvert = [2]uint64{changes(c.both[0]), changes(c.both[1])}, time.Now()
 		}
-		c.both[1].eventually(t, "the backup hears the active one", func(s *ops.Status) bool {
+		c.both[1].eventually(t, "the backup receives the active one", func(s *ops.Status) bool {
 			return s.VRRP.Peer != nil && s.VRRP.Peer.Heard.After(lastAdvert.Add(2*time.Second))
 		})
 		for i, b := range c.both {

@@ -66,6 +66,6 @@ func TestSettledMember(t *testing.T) {
 	}
 	is.Flows = &ops.MemberFlows{Reason: "connection refused"}
 	if reflect.DeepEqual(stableMember(was), stableMember(is)) {
-		t.Error("a member that is told no more is no change")
+		t.Error("a member that gets no more flows is no change")
 	}
 }

@@ -63,7 +63,7 @@ func TestPacketsInAMachine(t *testing.T) {
 	}
 }
 
-// TestPacketsInAMachineEnd checks how its end is told.
+// TestPacketsInAMachineEnd checks the report of its end.
 func TestPacketsInAMachineEnd(t *testing.T) {
 	v := &packetsVM{}
 	if err := v.Outcome(vm.End{}, nil); err != nil {

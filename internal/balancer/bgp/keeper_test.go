@@ -152,7 +152,7 @@ func TestKeeper(t *testing.T) {
 	k := NewKeeper(KeeperOptions{Socket: socket, Log: slog.New(slog.NewTextHandler(log, nil)),
 		Program: fakeProgram{build: "this build", start: func(restarting bool) error {
 			if starts++; restarting {
-				t.Error("the first speaker is told that there was one before")
+				t.Error("the first speaker is started as if there had been one before")
 			}
 			serve(t, socket, speaker)
 			return nil
@@ -238,7 +238,7 @@ func TestOrphan(t *testing.T) {
 	if err := client.Apply(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, time.Minute, "what no balancer is heard of is withdrawn", func() bool {
+	testenv.Eventually(t, time.Minute, "routes without a balancer are withdrawn", func() bool {
 		return len(speaker.State().VIPs) == 0
 	})
 	state, err := client.State(t.Context(), 0)

@@ -27,11 +27,11 @@ func TestEstablishedIsReported(t *testing.T) {
 		{[]ops.BGPPeer{again, {Address: "192.0.2.2", State: ops.BGPEstablished, Sessions: 1}}, 3},
 	} {
 		if sessions.logPeers(step.peers); delivered != step.want {
-			t.Errorf("after step %d %d sessions were told, want %d", i, delivered, step.want)
+			t.Errorf("after step %d %d sessions were reported, want %d", i, delivered, step.want)
 		}
 	}
 	sessions.speakerReplaced()
 	if sessions.logPeers([]ops.BGPPeer{up}); delivered != 4 {
-		t.Errorf("after another speaker %d sessions were told, want 4", delivered)
+		t.Errorf("after another speaker %d sessions were reported, want 4", delivered)
 	}
 }

@@ -43,7 +43,7 @@ func otherBuildSpeaker(t *testing.T, socket, protocolAndBuild, says string, ends
 			start, says)
 	})
 	mux.HandleFunc("PUT "+desiredPath, func(w http.ResponseWriter, _ *http.Request) {
-		t.Error("a speaker of another build is told what is wanted")
+		t.Error("a speaker of another build gets the desired state")
 		http.Error(w, "what?", http.StatusBadRequest)
 	})
 	mux.HandleFunc("POST "+endPath, func(_ http.ResponseWriter, r *http.Request) {
@@ -90,7 +90,7 @@ func TestUpgrade(t *testing.T) {
 			k := NewKeeper(KeeperOptions{Socket: socket, Log: slog.New(slog.NewTextHandler(log, nil)),
 				Program: fakeProgram{build: "this build", start: func(restarting bool) error {
 					if starts++; !restarting {
-						t.Error("the next speaker is not told that there was one before")
+						t.Error("the next speaker is not started as if there had been one before")
 					}
 					serve(t, socket, next)
 					return nil

@@ -298,7 +298,7 @@ func TestMembersSendEachOther(t *testing.T) {
 	eventually(t, "210 flows at the third", func() bool { return c.memory.has(210) })
 	_, received := c.Status()
 	if len(received) != 2 || received[0].Name != "a" || received[0].Added == 0 {
-		t.Errorf("heard: %+v", received)
+		t.Errorf("received: %+v", received)
 	}
 	connectAll(a, c)
 	eventually(t, "one peer", func() bool { sent, _ := a.Status(); return len(sent) == 1 })
@@ -420,9 +420,9 @@ func TestUntrustedPeers(t *testing.T) {
 		sent, _ := a.Status()
 		return len(sent) == 1 && errors.Is(sent[0].Failed, ErrUntrusted)
 	})
-	<-a.Joined() // its patience is over
+	<-a.Joined() // JoinTimeout is over
 	if !a.memory.has(5) || !untrusted.memory.has(5) {
-		t.Error("flows were told over")
+		t.Error("flows were handed over")
 	}
 	for name, say := range map[string]func(net.Conn){
 		"nothing":            func(net.Conn) {},
@@ -439,7 +439,7 @@ func TestUntrustedPeers(t *testing.T) {
 		})
 	}
 	if _, received := a.Status(); len(received) != 0 {
-		t.Errorf("heard: %v", received)
+		t.Errorf("received: %v", received)
 	}
 }
 

@@ -97,7 +97,7 @@ func TestFloodOfUntrusted(t *testing.T) {
 	b.memory.prove(provenFlows(0, 10)...)
 	connectAll(a, b)
 	eventually(t, "the flows of a member", func() bool { return a.memory.has(10) })
-	eventually(t, "a refusal of strangers", func() bool { return refused.has(untrustedAddress, ErrNoPeer) })
+	eventually(t, "a refusal of unknown hosts", func() bool { return refused.has(untrustedAddress, ErrNoPeer) })
 	if len(refused.from[localhost]) > 0 {
 		t.Errorf("a member was refused: %v", refused.from[localhost])
 	}
@@ -131,7 +131,7 @@ func TestAnotherMembersName(t *testing.T) {
 	_, _ = io.Copy(io.Discard, conn)
 	eventually(t, "a refusal", func() bool { return refused.has(untrustedAddress, ErrName) })
 	if _, received := a.Status(); len(received) != 1 || !received[0].Connected || !received[0].Complete {
-		t.Errorf("the member is heard so: %+v", received)
+		t.Errorf("the member is received as %+v", received)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestNamesOfNoMember(t *testing.T) {
 	for _, name := range []string{"x", "y", "z"} {
 		conn := dialAuthenticated(t, dialFrom(t, untrustedAddress, a), appendMessage(nil, kindHello,
 			[]byte(`{"name":"`+name+`"}`)))
-		eventually(t, "it is heard", func() bool {
+		eventually(t, "it is received", func() bool {
 			_, received := a.Status()
 			return len(received) == 1 && received[0].Name == name
 		})
@@ -195,7 +195,7 @@ func TestPeerThatStopsReading(t *testing.T) {
 	})
 	sent, _ := a.Status()
 	if len(sent) != 2 || sent[1].Peer.Name != "c" || !sent[1].Connected || sent[1].Overflows+sent[0].Overflows > 2 {
-		t.Errorf("told: %+v", sent)
+		t.Errorf("sent: %+v", sent)
 	}
 	s := a.senders["b"]
 	s.mu.Lock()
@@ -241,7 +241,7 @@ func TestPeerOfAnotherVersion(t *testing.T) {
 		return len(sent) == 1 && errors.Is(sent[0].Failed, ErrVersion)
 	})
 	if got := <-received; !bytes.Equal(got, appendMessage(nil, kindHello, []byte(`{"name":"a"}`))) {
-		t.Errorf("it was told %q", got)
+		t.Errorf("it was sent %q", got)
 	}
 	_, _ = io.Copy(io.Discard, dialAuthenticated(t, dialFrom(t, localhost, a), later))
 	eventually(t, "the refusal", func() bool { return refused.has(localhost, ErrVersion) })

@@ -193,21 +193,21 @@ func testReplayedDatagrams(t *testing.T, n *network) {
 		}
 	}
 	one, other := n.start(1, 2, forgets), n.start(2, 2, nil)
-	eventually(t, "they have heard each other, by datagrams", func() bool {
+	eventually(t, "they have each other's state, by datagrams", func() bool {
 		return one.hasReported("lb2") && other.hasReported("lb1") && len(wire.datagramsFrom(n.address(2))) >= 20
 	})
 	other.end(false)
 	eventually(t, "the first misses the second", func() bool { return one.hasMember("lb2", ops.MemberFailed) })
 	other = n.start(2, 2, func(o *Options) { o.Version = "1.2.4" })
 	second := func() ops.Member { return one.Status().Members[0] }
-	eventually(t, "the first has heard the second's next process", func() bool {
+	eventually(t, "the first has the state of the second's next process", func() bool {
 		return one.hasReported("lb2") && second().Version == "1.2.4"
 	})
 	recorded := wire.datagramsFrom(n.address(2))
 	n.send(n.address(2), one, recorded...)
-	// A state sent after the recording is heard after it.
+	// A state sent after the recording is received after it.
 	other.set(func(l *Local) { l.Configuration = "decaf" })
-	eventually(t, "the second is heard", func() bool { return second().Configuration == "decaf" })
+	eventually(t, "the first has the second's state", func() bool { return second().Configuration == "decaf" })
 	if is := second(); is.Version != "1.2.4" || is.State != ops.MemberAlive {
 		t.Errorf("after a recording of the process before, the first has %+v", is)
 	}
@@ -249,7 +249,7 @@ func testPartition(t *testing.T, n *network) {
 		}
 		return true
 	}
-	eventually(t, "all have heard all", whole)
+	eventually(t, "all have each other's state", whole)
 	for range 2 {
 		wires[0].block(n.address(2), n.address(3))
 		wires[1].block(n.address(1))
@@ -267,7 +267,7 @@ func testPartition(t *testing.T, n *network) {
 		for i := range wires {
 			wires[i].block()
 		}
-		eventually(t, "all have heard all again", whole)
+		eventually(t, "all have each other's state again", whole)
 	}
 	eventually(t, "all is well", func() bool { return len(Problems(all[0].Status())) == 0 })
 }
@@ -281,7 +281,7 @@ func TestEqualNames(t *testing.T) {
 func testEqualNames(t *testing.T, n *network) {
 	named := func(name string) func(*Options) { return func(o *Options) { o.Name = name } }
 	third, one := n.start(1, 3, withLongTimeouts), n.start(2, 3, withLongTimeouts)
-	eventually(t, "the third has heard one", func() bool { return third.hasReported("lb2") && one.hasReported("lb1") })
+	eventually(t, "the third has the first's state", func() bool { return third.hasReported("lb2") && one.hasReported("lb1") })
 	other := n.start(3, 3, named("lb2"))
 	same := func(m *testMember, at byte) bool {
 		return slices.ContainsFunc(m.Status().Members, func(is ops.Member) bool {
@@ -309,13 +309,13 @@ func testEqualNames(t *testing.T, n *network) {
 	})
 }
 
-// TestFloodOfUntrusted: datagrams and connections of very many strangers neither part members nor fill memory or the
+// TestFloodOfUntrusted: datagrams and connections of very many unknown hosts neither part members nor fill memory or the
 // log.
 func TestFloodOfUntrusted(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
 	one, other := n.start(1, 2, withLongTimeouts), n.start(2, 2, withLongTimeouts)
-	eventually(t, "they have heard each other", func() bool { return one.hasReported("lb2") && other.hasReported("lb1") })
+	eventually(t, "they have each other's state", func() bool { return one.hasReported("lb2") && other.hasReported("lb1") })
 	noise := bytes.Repeat([]byte("noise"), 200)
 	untrusted := 2 * maxRemembered
 	for i := range untrusted {
@@ -333,16 +333,16 @@ func TestFloodOfUntrusted(t *testing.T) {
 	}
 	eventually(t, "all connections are refused", func() bool { return one.Status().Refused >= uint64(untrusted) })
 	one.set(func(l *Local) { l.Configuration = "decaf" })
-	eventually(t, "the second hears the first", func() bool {
+	eventually(t, "the second has the first's state", func() bool {
 		return other.Status().Members[0].Configuration == "decaf"
 	})
 	if lines := one.log.count("refused what"); lines > maxRemembered {
-		t.Errorf("the log has %d lines of strangers", lines)
+		t.Errorf("the log has %d lines of unknown hosts", lines)
 	}
 	one.logFilter.mu.Lock()
 	defer one.logFilter.mu.Unlock()
 	if len(one.logFilter.loggedAt) > maxRemembered {
-		t.Errorf("%d strangers are remembered", len(one.logFilter.loggedAt))
+		t.Errorf("%d unknown hosts are remembered", len(one.logFilter.loggedAt))
 	}
 	if one.log.count("not reached any more")+other.log.count("not reached any more") > 0 {
 		t.Error("the members have lost each other")

@@ -164,7 +164,7 @@ func TestMembersCompare(t *testing.T) {
 
 func testMembersCompare(t *testing.T, n *network) {
 	all := []*testMember{n.start(1, 3, nil), n.start(2, 3, nil), n.start(3, 3, nil)}
-	eventually(t, "all have heard all", func() bool {
+	eventually(t, "all have each other's state", func() bool {
 		for i, m := range all {
 			for j := range all {
 				if i != j && !m.hasReported(fmt.Sprintf("lb%d", j+1)) {
@@ -198,14 +198,14 @@ func testMembersCompare(t *testing.T, n *network) {
 	}
 }
 
-// TestMembersGoAndCome: one dies and comes back as another process, and one takes its leave.
+// TestMembersGoAndCome: one fails and comes back as another process, and one leaves.
 func TestMembersGoAndCome(t *testing.T) {
 	inBubble(t, testMembersLeaveAndJoin)
 }
 
 func testMembersLeaveAndJoin(t *testing.T, n *network) {
 	one, other := n.start(1, 2, nil), n.start(2, 2, nil)
-	eventually(t, "they have heard each other", func() bool {
+	eventually(t, "they have each other's state", func() bool {
 		return one.hasReported("lb2") &&
 			other.hasReported("lb1")
 	})
@@ -221,7 +221,7 @@ func testMembersLeaveAndJoin(t *testing.T, n *network) {
 		t.Error("a member that has failed is a peer")
 	}
 	other = n.start(2, 2, func(o *Options) { o.Version = "1.2.4" })
-	eventually(t, "the first has heard the second's next process", func() bool {
+	eventually(t, "the first has the state of the second's next process", func() bool {
 		return one.hasReported("lb2") && one.Status().Members[0].Version == "1.2.4"
 	})
 	other.end(true)
@@ -238,16 +238,16 @@ func TestMembersRefuse(t *testing.T) {
 	one, other := n.start(1, 3, nil), n.start(2, 3, nil)
 	keyless := n.start(3, 3, func(o *Options) { o.Keys = Keys{NewKey()} })
 	untrusted := n.start(9, 3, nil)
-	eventually(t, "the two have heard each other", func() bool {
+	eventually(t, "the two have each other's state", func() bool {
 		return one.hasReported("lb2") &&
 			other.hasReported("lb1")
 	})
-	eventually(t, "the one with another key is told", func() bool {
+	eventually(t, "the one with another key reports it", func() bool {
 		return slices.ContainsFunc(Problems(keyless.Status()), func(p string) bool {
 			return strings.Contains(p, "it has another key")
 		})
 	})
-	eventually(t, "the stranger is told", func() bool {
+	eventually(t, "the unknown host reports it", func() bool {
 		return slices.ContainsFunc(Problems(untrusted.Status()), func(p string) bool {
 			return strings.Contains(p, "closes the connection")
 		})
@@ -292,12 +292,12 @@ func testPeersChange(t *testing.T, n *network) {
 	}
 	one, other := n.start(1, 2, nil), n.start(2, 2, nil)
 	third := n.start(3, 3, nil)
-	eventually(t, "two have heard each other", func() bool {
+	eventually(t, "two have each other's state", func() bool {
 		return one.hasReported("lb2") &&
 			other.hasReported("lb1")
 	})
 	other.SetPeers(peers(1, 2, 3))
-	eventually(t, "the second has heard the third", func() bool {
+	eventually(t, "the second has the third's state", func() bool {
 		return other.hasReported("lb3") &&
 			third.hasReported("lb2")
 	})
@@ -305,7 +305,7 @@ func testPeersChange(t *testing.T, n *network) {
 		t.Errorf("the first has members that are no peers of its: %+v", status.Members)
 	}
 	one.SetPeers(peers(1, 2, 3))
-	eventually(t, "the first has heard the third", func() bool {
+	eventually(t, "the first has the third's state", func() bool {
 		return one.hasReported("lb3") &&
 			third.hasReported("lb1")
 	})
@@ -338,11 +338,11 @@ func testPeersChange(t *testing.T, n *network) {
 		}
 		other.SetPeers(peers(1, 3))
 		one.SetPeers(peers(2, 3))
-		eventually(t, "the first has heard the third again", func() bool {
+		eventually(t, "the first has the third's state again", func() bool {
 			return one.hasReported("lb3") && third.hasReported("lb1")
 		})
 	}
-	eventually(t, "the second has heard the third again", func() bool { return other.hasReported("lb3") })
+	eventually(t, "the second has the third's state again", func() bool { return other.hasReported("lb3") })
 	if gone := one.log.count("lb3 (" + n.address(3).String()); one.log.count("is let go") != 2 || gone == 0 {
 		t.Errorf("it is said %d times that a member is let go", one.log.count("is let go"))
 	}
@@ -368,7 +368,7 @@ func testKeysRotate(t *testing.T, n *network) {
 		}
 		return true
 	}
-	eventually(t, "all have heard all", whole)
+	eventually(t, "all have each other's state", whole)
 	for _, keys := range []Keys{{n.key, fresh}, {fresh, n.key}, {fresh}} {
 		for _, m := range all {
 			eventually(t, "the step is no early one", func() bool { return m.CheckKeys(keys, m.opt.Peers) == nil })
@@ -394,7 +394,7 @@ func testKeysRotate(t *testing.T, n *network) {
 		})
 	}
 	outdated := n.start(4, 4, nil)
-	eventually(t, "one that has the old key is told", func() bool {
+	eventually(t, "one that has the old key reports it", func() bool {
 		return slices.ContainsFunc(Problems(outdated.Status()), func(p string) bool {
 			return strings.Contains(p, "it has another key")
 		})

@@ -96,7 +96,7 @@ func TestFilesChanged(t *testing.T) {
 	}
 	write("other")
 	if !changed() || changed() {
-		t.Error("a change is not told once")
+		t.Error("a change is not reported once")
 	}
 	later := time.Now().Add(time.Hour)
 	if err := os.Chtimes(path, later, later); err != nil {

@@ -486,7 +486,7 @@ func TestAdoption(t *testing.T) {
 	if _, err := os.Stat(r.dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("files after Stop: %v", err)
 	}
-	// It has ended, but there is a process until its parent has heard so, which is the engine that started it.
+	// It has ended, but there is a process until its parent has reaped it, which is the engine that started it.
 	testenv.Eventually(t, time.Minute, "HAProxy is gone after Stop", func() bool {
 		return syscall.Kill(before.PID, 0) != nil
 	})

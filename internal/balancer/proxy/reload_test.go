@@ -50,7 +50,7 @@ func TestReloadIsInForce(t *testing.T) {
 	select {
 	case <-late.held:
 	case err := <-asked:
-		t.Fatalf("the worker was not told that it is replaced: %v", err)
+		t.Fatalf("the worker was not signalled that it is replaced: %v", err)
 	}
 	// As long as the requests of a reload that does not wait take, or a moment.
 	var err error

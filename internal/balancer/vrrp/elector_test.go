@@ -275,7 +275,7 @@ func TestForeignVirtualRouter(t *testing.T) {
 		drained.Out = "the balancer is drained"
 		e.SetDesired(drained)
 		s.advertiseFor(foreign, 250, vip)
-		e.expect(t, "drained, and only a foreign one is heard", true, Active)
+		e.expect(t, "drained, and only a foreign one advertises", true, Active)
 		s.advertise(50)
 		e.expect(t, "drained, and another one has the VIPs", false, Initialize)
 		e.SetDesired(desired)
@@ -310,7 +310,7 @@ func TestForeignFlood(t *testing.T) {
 	})
 }
 
-// TestElectionBegins: a balancer that holds the VIPs keeps them when an election begins, until another one is heard.
+// TestElectionBegins: a balancer that holds the VIPs keeps them when an election begins, until another one advertises.
 func TestElectionBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, s, end := startElector(t, Desired{})
@@ -319,7 +319,7 @@ func TestElectionBegins(t *testing.T) {
 		e.SetDesired(shared)
 		e.expect(t, "an election", true, Backup)
 		s.advertise(200)
-		e.expect(t, "another one is heard", false, Backup)
+		e.expect(t, "another one advertises", false, Backup)
 		e.SetDesired(Desired{})
 		e.expect(t, "no election any more", true, Initialize)
 	})
@@ -336,7 +336,7 @@ func TestVIPsLeft(t *testing.T) {
 		holds bool
 		state State
 	}{
-		{"another is heard", func(_ *Elector, s *segment) { s.advertise(200) }, false, Backup},
+		{"another advertises", func(_ *Elector, s *segment) { s.advertise(200) }, false, Backup},
 		{"silence", func(*Elector, *segment) { time.Sleep(400 * ms) }, true, Active},
 		{"a drain", func(e *Elector, _ *segment) { e.SetDesired(drained) }, false, Initialize},
 	} {

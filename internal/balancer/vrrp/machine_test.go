@@ -198,7 +198,7 @@ func TestOtherSettings(t *testing.T) {
 	s := settings
 	s.Priority, s.Interval = 50, time.Second
 	r.m = r.m.SetSettings(s, r.now)
-	r.fireTimer("peers hear of it at once", Active, Actions{Send: true})
+	r.fireTimer("peers get it at once", Active, Actions{Send: true})
 	r.within("the new interval", time.Second)
 	r.handleAdvert("one that has more now", 60, peer4, Backup, Actions{Send: true, Changed: true})
 }
@@ -225,8 +225,8 @@ func TestAnnounceInterval(t *testing.T) {
 	}
 }
 
-// TestTwoMachines: of two that hear each other, one is active, whatever is lost before; who is active changes once
-// where it must. Whichever of them hears the other first, the one that stays active announces the VIPs after the other
+// TestTwoMachines: of two that receive each other's advertisements, one is active, whatever is lost before; who is active changes once
+// where it must. Whichever of them receives the other first, the one that stays active announces the VIPs after the other
 // has yielded.
 func TestTwoMachines(t *testing.T) {
 	for _, priorities := range [][2]uint8{{100, 200}, {200, 100}, {100, 100}} {

@@ -145,7 +145,7 @@ func (w *watched) attachedTo(hook agent.Hook, names ...string) {
 		want = append(want, hookedBy(hook, name, "egress", "ingress")...)
 	}
 	w.eventually("attached to "+strings.Join(names, ", "), func() bool { return slices.Equal(want, hooked(w.t, w.ns)) })
-	w.eventually("that is told", func() bool {
+	w.eventually("that is reported", func() bool {
 		var on []string
 		for _, at := range w.agent.Attachments() {
 			if !slices.Contains(on, at.Interface) {

@@ -182,12 +182,12 @@ func TestSurvey(t *testing.T) {
 	}
 	addresses := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 	if diff := cmp.Diff(want, got, addresses); diff != "" {
-		t.Errorf("heard (-want +got):\n%s", diff)
+		t.Errorf("received (-want +got):\n%s", diff)
 	}
 }
 
 // TestSurveyOfNodes: a node of a cluster is asked for a connection to the Service's address and port, and need not
-// answer pings to the address. That nobody listens is an answer as well.
+// answer pings to the address. An ICMP error that the port is closed is an answer as well.
 func TestSurveyOfNodes(t *testing.T) {
 	for _, has := range []bool{true, false} {
 		p := newPair(t, has)
@@ -219,7 +219,7 @@ func TestSurveyOfNodes(t *testing.T) {
 		wire := s.close()
 		for _, echo := range wire.Echoes {
 			if !echo.Own || echo.Has != has || echo.Port != 80 {
-				t.Errorf("with the VIP: %v, heard %+v", has, echo)
+				t.Errorf("with the VIP: %v, received %+v", has, echo)
 			}
 		}
 		found := rules.Findings(&evidence.Evidence{Wire: wire})

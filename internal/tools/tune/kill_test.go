@@ -37,7 +37,7 @@ const (
 	envTask  = "JEOUL_TUNE_TEST_TASK"
 )
 
-// TestMain applies or reverts instead of testing where it is told to, and kills
+// TestMain applies or reverts instead of testing if the environment says so, and kills
 // itself (SIGKILL) at a step.
 func TestMain(m *testing.M) {
 	at, err := strconv.Atoi(os.Getenv(envStep))

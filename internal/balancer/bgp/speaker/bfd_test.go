@@ -81,7 +81,7 @@ func newBFDPair(t *testing.T) (*bird, *process) {
 }
 
 // TestBFD: a router withdraws the routes of a speaker that stands still, and takes them back; a router that stands
-// still loses the session; packets of strangers change nothing; a router without BFD has a session all the same.
+// still loses the session; packets of unknown hosts change nothing; a router without BFD has a session all the same.
 func TestBFD(t *testing.T) {
 	t.Parallel()
 	t.Run("a speaker that stands still", func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestBFD(t *testing.T) {
 		r, p := newBFDPair(t)
 		suspendSpeaker(t, r, p)
 	})
-	t.Run("strangers", func(t *testing.T) {
+	t.Run("unknown hosts", func(t *testing.T) {
 		t.Parallel()
 		r, p := newBFDPair(t)
 		sendFromOthers(t, r, p)
@@ -215,7 +215,7 @@ func sendFromOthers(t *testing.T, r *bird, p *process) {
 		t.Errorf("%d packets were refused, and 150 were to be: the kernel drops the others",
 			after.Refused-before.Refused)
 	}
-	// A packet whose state takes the session down is a stranger's: the router has sent none.
+	// A packet whose state takes the session down is an unknown host's: the router has sent none.
 	if after.RemoteState != "up" && after.Ups == before.Ups {
 		t.Errorf("the router's state is %q", after.RemoteState)
 	}
@@ -319,7 +319,7 @@ func TestBFDEndsAsPlanned(t *testing.T) {
 	without := desiredWithBFD(1, vip4)
 	without.BGP.Peers[0].BFD = lb.BFD{}
 	p.apply(t, without)
-	testenv.Eventually(t, testTimeout, "BIRD hears that it was taken down", func() bool {
+	testenv.Eventually(t, testTimeout, "BIRD learns that it was taken down", func() bool {
 		return strings.Contains(r.output.String(), "AdminDown")
 	})
 	expectStaysUp(t, r, 2*time.Second)

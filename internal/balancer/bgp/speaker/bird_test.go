@@ -265,7 +265,7 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// TestOrphan: routes are withdrawn when no balancer was heard for long enough, and announced when one is.
+// TestOrphan: routes are withdrawn when no balancer has made a request for long enough, and announced after one.
 func TestOrphan(t *testing.T) {
 	t.Parallel()
 	r := newBird(t)

@@ -83,7 +83,7 @@ func TestLocal(t *testing.T) {
 	_ = p.cmd.Wait()
 	has("without a speaker", vip4, vip6)
 	p.start(t, true)
-	has("with another speaker that is told nothing", vip4, vip6)
+	has("with another speaker without a desired state", vip4, vip6)
 	if err := p.client.Shutdown(t.Context(), bgp.Stop); err != nil {
 		t.Fatal(err)
 	}

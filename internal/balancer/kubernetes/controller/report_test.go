@@ -85,7 +85,7 @@ func TestAPIServerAway(t *testing.T) {
 	var asking sync.WaitGroup
 	asking.Go(func() { c.followRights(ctx) })
 	t.Cleanup(func() { stop(); asking.Wait() })
-	eventually(t, "the balancer is told that it is away, and of the right", func() bool {
+	eventually(t, "the balancer gets the report that it is away, and of the right", func() bool {
 		return h.has(ops.ProblemUnreached, "endpointslices: connection refused") &&
 			h.has(ops.ProblemRight, "may not patch services/status")
 	})
@@ -123,7 +123,7 @@ func TestUnclaimed(t *testing.T) {
 	client, b := fake.NewClientset(web(), typo, none, served), &fakeBalancer{}
 	c := startedWith(t, client, b, func(*Controller) {})
 	eventually(t, "the cluster is known", c.opt.Watcher.Synced)
-	alone := New(c.opt) // which nobody runs
+	alone := New(c.opt) // which does not run
 	now := time.Now()
 	if got := alone.unclaimedServices(now); len(got) > 0 {
 		t.Errorf("at once: %v", got)

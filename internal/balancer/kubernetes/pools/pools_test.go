@@ -147,7 +147,7 @@ func TestAllocate(t *testing.T) {
 		{"an address is in use", []Claim{claim("n/a", IPv4).withRequested("192.0.2.1"),
 			claim("n/b", IPv4).withRequested("192.0.2.1")},
 			"n/a held [] gets [192.0.2.1]; n/b held [] gets [] AddressInUse asked: n/a has a port of this Service at 192.0.2.1 already; use other ports, or another address"},
-		{"who asks comes before who does not", []Claim{claim("n/a", IPv4), claim("n/b", IPv4).withRequested("192.0.2.1")},
+		{"a request comes before none", []Claim{claim("n/a", IPv4), claim("n/b", IPv4).withRequested("192.0.2.1")},
 			"n/a held [] gets [192.0.2.2]; n/b held [] gets [192.0.2.1]"},
 		{"another address is asked for", []Claim{claim("n/a", IPv4).withHeld("192.0.2.1").withRequested("192.0.2.2")},
 			"n/a held [192.0.2.1] gets [192.0.2.2]"},

@@ -60,7 +60,7 @@ func TestLeaseBesideAnotherClock(t *testing.T) {
 					t.Fatal(err)
 				}
 				if !leads.Load() {
-					t.Error("this balancer did not take over the Lease that nobody renews")
+					t.Error("this balancer did not take over the expired Lease")
 				}
 				stop()
 				running.Wait()

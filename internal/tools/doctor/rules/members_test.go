@@ -41,9 +41,9 @@ func TestCheckMembers(t *testing.T) {
 			[]string{memberUnreached}},
 		"another key": {&ops.Members{Members: []ops.Member{{Address: "192.0.2.11:7946", State: ops.MemberUnknown,
 			Reason: "it has another key"}}}, []string{memberUnreached}},
-		"does not hear": {&ops.Members{Name: "lb1", Problem: "cannot listen", Members: []ops.Member{}},
+		"cannot receive": {&ops.Members{Name: "lb1", Problem: "cannot listen", Members: []ops.Member{}},
 			[]string{memberUnreached}},
-		"told no flows":  {&ops.Members{Members: []ops.Member{unsent}}, []string{memberUntold}},
+		"sent no flows":  {&ops.Members{Members: []ops.Member{unsent}}, []string{memberUntold}},
 		"another table":  {&ops.Members{Members: []ops.Member{differs}}, []string{memberDiffers}},
 		"several faults": {&ops.Members{Members: []ops.Member{unsent, differs}}, []string{memberUntold, memberDiffers}},
 	} {

@@ -9,14 +9,14 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-// TestNodeAnswersForVIP: a node that answers ARP for a Service's address is told from another host that does.
+// TestNodeAnswersForVIP: a node that answers ARP for a Service's address is distinguished from another host that does.
 func TestNodeAnswersForVIP(t *testing.T) {
-	const node, stranger = "02:00:00:00:00:02", "02:00:00:00:00:03"
+	const node, otherHost = "02:00:00:00:00:02", "02:00:00:00:00:03"
 	status := &ops.Status{Feeds: []ops.Feed{{Source: "kubernetes",
 		FeedReport: ops.FeedReport{Platform: ops.Kubernetes}}},
 		Services: []ops.Service{{Name: "web", Owner: "kubernetes", VIP: vip4,
 			Backends: []ops.Backend{{Name: "node", MAC: node}}}}}
-	for mac, want := range map[string]string{node: strictARP, stranger: vipAnswered} {
+	for mac, want := range map[string]string{node: strictARP, otherHost: vipAnswered} {
 		e := &evidence.Evidence{Wire: evidence.Wire{Claims: []evidence.Claim{{Address: vip4, Interface: "eth0", VIP: true,
 			MACs: []string{mac, "02:00:00:00:00:09"}}}}}
 		e.After.Balancer = status
