@@ -61,11 +61,11 @@ var tasks = []kong.Group{
 type commands struct {
 	Status    watchcmd.StatusCmd    `cmd:"" group:"watch" help:"Show services, backends and counters, and what is wrong."`
 	Get       watchcmd.GetCmd       `cmd:"" group:"watch" help:"List services, backends, checks, flows, events, sources, members."`
-	Describe  watchcmd.DescribeCmd  `cmd:"" group:"watch" help:"Tell all about one service or backend."`
+	Describe  watchcmd.DescribeCmd  `cmd:"" group:"watch" help:"Show all details of a service or backend."`
 	Top       watchcmd.TopCmd       `cmd:"" group:"watch" help:"Watch services, backends and drops live; drain and weigh by keys."`
-	Trace     watchcmd.TraceCmd     `cmd:"" group:"watch" help:"Ask why a packet goes where it goes, or follow real ones."`
-	Capture   watchcmd.CaptureCmd   `cmd:"" group:"watch" help:"Capture real packets, with what became of each; write pcapng."`
-	Doctor    doctorCmd             `cmd:"" group:"watch" help:"Say where this host loses packets, why, and what cures it."`
+	Trace     watchcmd.TraceCmd     `cmd:"" group:"watch" help:"Explain the path of a packet, or follow real ones."`
+	Capture   watchcmd.CaptureCmd   `cmd:"" group:"watch" help:"Capture real packets with the outcome of each; write pcapng."`
+	Doctor    doctorCmd             `cmd:"" group:"watch" help:"Find where this host loses packets, with causes and remedies."`
 	Dashboard watchcmd.DashboardCmd `cmd:"" group:"watch" help:"Show a balancer live in a browser of this host."`
 
 	Backend  operatecmd.BackendCmd  `cmd:"" group:"operate" help:"Drain, disable, enable, weigh or check a backend; undo that."`
@@ -74,11 +74,11 @@ type commands struct {
 
 	Apply   operatecmd.ApplyCmd `cmd:"" group:"configure" help:"Configure services of a running balancer beside its file."`
 	Diff    operatecmd.DiffCmd  `cmd:"" group:"configure" help:"Show what apply would change, and change nothing."`
-	Config  configCmd           `cmd:"" group:"configure" help:"Explain the keys of a configuration, and write one anew."`
-	Import  importCmd           `cmd:"" group:"configure" help:"Make a configuration of another balancer's."`
+	Config  configCmd           `cmd:"" group:"configure" help:"Explain the keys of a configuration, and rewrite one."`
+	Import  importCmd           `cmd:"" group:"configure" help:"Convert another balancer's configuration."`
 	Export  exportCmd           `cmd:"" group:"configure" help:"Write another balancer's configuration."`
-	Token   tokenCmd            `cmd:"" group:"configure" help:"Make a token for the API over TCP."`
-	Members membersCmd          `cmd:"" group:"configure" help:"Make the key of balancers that are members."`
+	Token   tokenCmd            `cmd:"" group:"configure" help:"Generate a token for the API over TCP."`
+	Members membersCmd          `cmd:"" group:"configure" help:"Generate the key of members."`
 
 	Run        runCmd        `cmd:"" group:"hosts" help:"Balance the services of a configuration file."`
 	Detach     detachCmd     `cmd:"" group:"hosts" help:"Remove the data plane that a process has left."`
@@ -89,8 +89,8 @@ type commands struct {
 	Try    weighcmd.TryCmd    `cmd:"" group:"weigh" help:"Try a balancer on this machine; nothing stays behind."`
 	Bench  weighcmd.BenchCmd  `cmd:"" group:"weigh" help:"Weigh load balancers in a laboratory."`
 	Report weighcmd.ReportCmd `cmd:"" group:"weigh" help:"Make tables, charts and a page from the results of a run."`
-	Plan   planCmd            `cmd:"" group:"weigh" help:"Say how many balancers a load needs."`
-	Advise advisecmd.Cmd      `cmd:"" group:"weigh" help:"Say which mode, scheduler and number of balancers a service needs."`
+	Plan   planCmd            `cmd:"" group:"weigh" help:"Compute how many balancers a load needs."`
+	Advise advisecmd.Cmd      `cmd:"" group:"weigh" help:"Recommend mode, scheduler and number of balancers for a service."`
 	Wire   weighcmd.WireCmd   `cmd:"" group:"weigh" help:"Test a balancer at packet level, without sockets."`
 
 	Completion completionCmd `cmd:"" group:"program" help:"Print what a shell needs to complete command lines."`

@@ -18,7 +18,7 @@ import (
 
 // manCmd writes the manual pages.
 type manCmd struct {
-	Dir string `arg:"" type:"path" placeholder:"DIR" help:"The directory, which is made if it is not there."`
+	Dir string `arg:"" type:"path" placeholder:"DIR" help:"The directory; it is created if it is missing."`
 }
 
 // Help says how to read the pages.

@@ -41,7 +41,7 @@ type planCmd struct {
 	NewNs    *float64 `name:"new-ns" placeholder:"NS" help:"Cost of the first packet of a flow, in place of that of --costs."`
 	BesideNs float64  `name:"beside-ns" default:"${besideNs}" placeholder:"NS" help:"Cost of driver and kernel for each packet, which jeoul bench packets does not measure (${default}; in TC rather 1000)."`
 
-	HandOver bool `name:"hand-over" help:"Balancers tell each other the flows that they remember."`
+	HandOver bool `name:"hand-over" help:"Balancers hand their flows over to each other."`
 	cmdkit.OutputFlag
 }
 

@@ -13,9 +13,9 @@ import (
 
 // tokenCmd makes a token of the API.
 type tokenCmd struct {
-	Name string `arg:"" help:"Names who gets it; the log of the balancer says it with each change."`
+	Name string `arg:"" help:"The token's name, which the balancer's log shows with each change."`
 	Role string `name:"role" required:"" enum:"read,operate,configure" placeholder:"read|operate|configure" help:"The rights of the token; each role includes those before it."`
-	File string `name:"file" short:"f" required:"" type:"path" placeholder:"FILE" help:"The file of tokens, which api.tokens of the configuration names; it is made where it is missing."`
+	File string `name:"file" short:"f" required:"" type:"path" placeholder:"FILE" help:"The file of tokens, which api.tokens of the configuration names; it is created if it is missing."`
 }
 
 // Help says how to take a token back.

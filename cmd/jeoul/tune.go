@@ -19,7 +19,7 @@ import (
 type tuneCmd struct {
 	Check  tuneCheckCmd  `cmd:"" help:"Compare this host with the profile of a role, and change nothing."`
 	Apply  tuneApplyCmd  `cmd:"" help:"Change what differs, item by item, and note what was there."`
-	Revert tuneRevertCmd `cmd:"" help:"Put everything back as it was before apply."`
+	Revert tuneRevertCmd `cmd:"" help:"Revert all changes of apply."`
 	Show   tuneShowCmd   `cmd:"" help:"Show the profile: each item, its value, why, and what it costs."`
 }
 
@@ -94,7 +94,7 @@ type tuneCheckCmd struct {
 	tuneProfile
 	tuneHost
 	cmdkit.OutputFlag
-	All bool `short:"a" help:"Show what is as it should be, too, and what does not apply here."`
+	All bool `short:"a" help:"Also show settings that are right, or that do not apply here."`
 }
 
 // errDeviates ends a check that found something.

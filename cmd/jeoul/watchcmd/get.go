@@ -26,7 +26,7 @@ type GetCmd struct {
 	Backends getBackendsCmd `cmd:"" aliases:"backend" help:"Show backends, with their state, health and counters."`
 	Checks   getChecksCmd   `cmd:"" aliases:"check" help:"Show the health checks of backends, and their latest results."`
 	Flows    getFlowsCmd    `cmd:"" aliases:"flow" help:"Show flows that the data plane remembers."`
-	Events   getEventsCmd   `cmd:"" aliases:"event" help:"Show what happened to the balancer, and who asked for it."`
+	Events   getEventsCmd   `cmd:"" aliases:"event" help:"Show events of the balancer, with the requesting client."`
 	Sources  getSourcesCmd  `cmd:"" aliases:"source" help:"Show the sources of the configuration."`
 	Members  getMembersCmd  `cmd:"" aliases:"member" help:"Show the other balancers that share the VIPs, and where they differ."`
 }
@@ -40,7 +40,7 @@ type getOutput struct {
 type getFlags struct {
 	cmdkit.DaemonFlags
 	getOutput
-	Watch bool `name:"watch" short:"w" help:"Go on with what changes, as it changes, until Ctrl-C: rows, JSON as a line for each object, or documents of YAML. Counters alone are no change."`
+	Watch bool `name:"watch" short:"w" help:"Print changes as they come, until Ctrl-C: rows, JSON as a line for each object, or documents of YAML. Counters alone are no change."`
 }
 
 type getServicesCmd struct {

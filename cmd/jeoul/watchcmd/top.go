@@ -22,7 +22,7 @@ type TopCmd struct {
 	cmdkit.DaemonFlags
 	cmdkit.OutputFlag
 	View     string        `name:"view" enum:"${topViews}" default:"services" placeholder:"VIEW" help:"The table that is shown first: ${topViews} (${default})."`
-	Sort     string        `name:"sort" placeholder:"COLUMN" help:"The column that it is sorted by, such as new/s."`
+	Sort     string        `name:"sort" placeholder:"COLUMN" help:"The column to sort by, such as new/s."`
 	Filter   string        `name:"filter" placeholder:"WORDS" help:"Show only rows that contain all of these words."`
 	All      bool          `name:"all" short:"a" help:"Show kinds of drops that no packet met, too."`
 	Interval time.Duration `name:"interval" default:"${topInterval}" placeholder:"DURATION" help:"Time from one reading to the next (${default})."`

@@ -49,7 +49,7 @@ type benchRunCmd struct {
 	Quick   bool          `help:"Run the suite's short form."`
 	Only    []string      `placeholder:"SUBJECT,…" help:"Leave out all subjects but these."`
 	Loads   []string      `placeholder:"LOAD,…" help:"Leave out all loads but these."`
-	Repeats int           `placeholder:"N" help:"Measure every point so often, whatever the suite says."`
+	Repeats int           `placeholder:"N" help:"The number of repeats of every point, instead of the suite's."`
 	Until   margin        `placeholder:"PERCENT" help:"Repeat until each ratio to the baseline is known this well, such as 5%, or --within is over; at most --repeats times (100)."`
 	Within  time.Duration `default:"1h" placeholder:"DURATION" help:"How long --until may take (${default}); the repeat that is on its way ends first."`
 	reportLanguage

@@ -15,7 +15,7 @@ import (
 // them by shorter names.
 type SandboxCmd struct {
 	Serve   sandboxServeCmd   `cmd:"" help:"Answer with a name."`
-	Ask     sandboxAskCmd     `cmd:"" help:"Ask through the balancer, each time on a new connection, and count who answers."`
+	Ask     sandboxAskCmd     `cmd:"" help:"Send requests through the balancer, each on a new connection, and count the answers by backend."`
 	Crash   sandboxCrashCmd   `cmd:"" help:"Kill a web server."`
 	Revive  sandboxReviveCmd  `cmd:"" help:"Start a web server again."`
 	Metrics sandboxMetricsCmd `cmd:"" help:"Show what Prometheus would read."`

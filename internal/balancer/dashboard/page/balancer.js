@@ -65,7 +65,7 @@ const ENDS = [
   { id: 'served', title: 'Sent on', tone: 'good', mark: '●', fits: () => true },
 ];
 
-/** drops shows where packets have ended, with what that means and what cures it. */
+/** drops shows where packets have ended, with the meaning and the remedy. */
 function drops(status) {
   const rest = new Set(status.outcomes);
   return ENDS.map((end) => {
