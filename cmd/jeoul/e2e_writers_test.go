@@ -186,7 +186,7 @@ func (d randomChoices) one(w writtenServices) (string, bool) {
 	return names[d.IntN(len(names))], true
 }
 
-// errDaemonDied says that the daemon has died before it answered.
+// errDaemonDied: the daemon has died before it answered.
 var errDaemonDied = errors.New("no answer")
 
 // send asks the daemon for something. Error: errDaemonDied.

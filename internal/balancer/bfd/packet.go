@@ -76,7 +76,7 @@ type Packet struct {
 	State      State
 	// Poll asks for a packet with Final.
 	Poll, Final bool
-	// ControlPlaneIndependent says that the sender's BFD does not share the fate of its control plane.
+	// ControlPlaneIndependent: the sender's BFD does not share the fate of its control plane.
 	ControlPlaneIndependent bool
 	Demand                  bool
 	Multiplier              uint8

@@ -209,5 +209,5 @@ type Frame struct {
 	Bytes []byte `json:"bytes"`
 }
 
-// IsZero says that there is none.
+// IsZero reports whether there is none.
 func (f Frame) IsZero() bool { return len(f.Bytes) == 0 }

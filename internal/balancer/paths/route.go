@@ -57,7 +57,7 @@ type Route struct {
 	ARPSource netip.Addr
 	// MTU is the route's or the interface's, in bytes, whichever is less.
 	MTU int
-	// PMTUReported says that a router on the path has reported the MTU, for our tunnel packets.
+	// PMTUReported: a router on the path has reported the MTU, for our tunnel packets.
 	PMTUReported bool
 	Fault        Fault
 	// Reason names the fault, of the address: "has no route"; Advice the remedy. Both are empty if there is no fault.

@@ -45,7 +45,7 @@ type table struct {
 	kernelReason string
 }
 
-// errShort says that a message is cut short.
+// errShort: a message is cut short.
 var errShort = errors.New("a message of the kernel is cut short")
 
 // read reads a family's routes. Errors: errTooMany, errPolicyRouting.

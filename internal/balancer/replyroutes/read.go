@@ -24,10 +24,10 @@ import (
 // maxRoutes is how many routes are read of a family: with more, a reading would take a CPU for seconds.
 const maxRoutes = 1 << 16
 
-// errTooMany says that there are more.
+// errTooMany: there are more.
 var errTooMany = fmt.Errorf("the kernel is asked where each reply goes: there are more than %d routes", maxRoutes)
 
-// errPolicyRouting says that other rules than the kernel's own choose between tables, or that a route asks for the
+// errPolicyRouting: other rules than the kernel's own choose between tables, or that a route asks for the
 // source.
 var errPolicyRouting = errors.New("routes depend on more than the destination")
 

@@ -16,22 +16,22 @@ import "errors"
 
 // Errors that callers may test for.
 var (
-	// ErrRole says that a role is unknown.
+	// ErrRole: a role is unknown.
 	ErrRole = errors.New("unknown role")
-	// ErrMode says that a mode is unknown.
+	// ErrMode: a mode is unknown.
 	ErrMode = errors.New("unknown mode")
-	// ErrItem says that the profile has no such item.
+	// ErrItem: the profile has no such item.
 	ErrItem = errors.New("the profile has no such item")
-	// ErrInterface says that an interface cannot be tuned as it is.
+	// ErrInterface: an interface cannot be tuned as it is.
 	ErrInterface = errors.New("the interface cannot be tuned")
-	// ErrBusy says that another process is changing settings.
+	// ErrBusy: another process is changing settings.
 	ErrBusy = errors.New("another jeoul tune is at work here")
-	// ErrJournal says that the journal cannot be trusted.
+	// ErrJournal: the journal cannot be trusted.
 	ErrJournal = errors.New("the journal of changes cannot be used")
-	// ErrElsewhere says that the journal is another machine's.
+	// ErrElsewhere: the journal is another machine's.
 	ErrElsewhere = errors.New("the journal of changes is another machine's")
-	// ErrNothing says that there is nothing to undo.
+	// ErrNothing: there is nothing to undo.
 	ErrNothing = errors.New("nothing was applied here")
-	// ErrLeft says that not all was done; the items and the reasons are in the report.
+	// ErrLeft: not all was done; the items and the reasons are in the report.
 	ErrLeft = errors.New("not everything could be done")
 )

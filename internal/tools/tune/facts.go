@@ -28,7 +28,7 @@ type Facts struct {
 	CPUs        int           `json:"cpus"`
 	Nodes       int           `json:"numa_nodes"`
 	CommandLine []string      `json:"kernel_command_line,omitempty"`
-	// Namespace says that this is not the machine's first network namespace: settings that are not a namespace's own
+	// Namespace: this is not the machine's first network namespace: settings that are not a namespace's own
 	// are left alone.
 	Namespace bool `json:"network_namespace"`
 	Conntrack bool `json:"connections_tracked"`

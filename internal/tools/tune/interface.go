@@ -25,7 +25,7 @@ type Interface struct {
 	Name   string `json:"name"`
 	Up     bool   `json:"up"`
 	Driver string `json:"driver,omitempty"`
-	// Virtual says that no device is behind it: no interrupts, no rings.
+	// Virtual: no device is behind it: no interrupts, no rings.
 	Virtual bool `json:"virtual"`
 	// Node is its NUMA node; -1 if it has none.
 	Node int `json:"numa_node"`
@@ -38,7 +38,7 @@ type Interface struct {
 	RingTXMax  int   `json:"ring_tx_max,omitempty"`
 	RSSEntries int   `json:"rss_entries,omitempty"`
 	IRQs       []IRQ `json:"irqs,omitempty"`
-	// foreign says that /sys shows another network namespace.
+	// foreign: /sys shows another network namespace.
 	foreign bool
 }
 

@@ -156,7 +156,7 @@ type changeLog struct {
 	dir     *os.File // locked
 	header  header
 	records []record
-	// torn says that the file's end has to be cut before something is added.
+	// torn: the file's end has to be cut before something is added.
 	torn bool
 	// Notes name the lines that were dropped, with the reason.
 	Notes []string

@@ -240,7 +240,7 @@ func missingDirs(a *setting.Access, path string) ([]string, error) {
 	return missing, nil
 }
 
-// isLink says that a file of ours is a symbolic link.
+// isLink reports whether a file of ours is a symbolic link.
 func isLink(path string) bool { return path == unitWanted }
 
 // readEntry returns the content of a file, or the target of a link.

@@ -72,7 +72,7 @@ type Item struct {
 	// Accept are values that are as good.
 	Accept []string `yaml:"accept,omitempty" json:"accept,omitempty"`
 	Unit   string   `yaml:"unit,omitempty" json:"unit,omitempty"`
-	// Matters says that a host which differs has a problem, not just less speed.
+	// Matters: a host which differs has a problem, not just less speed.
 	Matters bool `yaml:"matters,omitempty" json:"matters,omitempty"`
 	// ReadOnly: it is read and never written.
 	ReadOnly bool `yaml:"readonly,omitempty" json:"readonly,omitempty"`
@@ -97,9 +97,9 @@ type Needs struct {
 	Queues int `yaml:"queues,omitempty" json:"queues,omitempty"`
 	// Cores is the least number of CPUs.
 	Cores int `yaml:"cores,omitempty" json:"cores,omitempty"`
-	// NUMA says that one node is not enough.
+	// NUMA: one node is not enough.
 	NUMA bool `yaml:"numa,omitempty" json:"numa,omitempty"`
-	// Conntrack says that connections must be tracked here.
+	// Conntrack: connections must be tracked here.
 	Conntrack bool `yaml:"conntrack,omitempty" json:"conntrack,omitempty"`
 	// Kernel is the oldest version that has it, such as "5.12".
 	Kernel string `yaml:"kernel,omitempty" json:"kernel,omitempty"`

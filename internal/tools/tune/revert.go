@@ -30,7 +30,7 @@ type Event struct {
 	// From and To are the values; To is From where nothing was done.
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Left says that it stays in the journal.
+	// Left: it stays in the journal.
 	Left bool   `json:"left,omitempty"`
 	Note string `json:"note,omitempty"`
 	// Command is the shell command of an engineer for it.

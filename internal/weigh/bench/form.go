@@ -43,7 +43,7 @@ type Form struct {
 	// `jeoul tune`. Empty has the laboratory's own settings.
 	Tune []string `yaml:"tune"`
 
-	// Far says that the hosts are machines.
+	// Far: the hosts are machines.
 	Far bool `yaml:"-"`
 }
 

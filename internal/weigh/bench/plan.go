@@ -149,7 +149,7 @@ func (p Point) params() map[string]any {
 	return all
 }
 
-// Alone says that the point has a single connection, all of whose work is done on one core.
+// Alone reports whether the point has a single connection, all of whose work is done on one core.
 func (p Point) Alone() bool {
 	e, ok := p.Experiment.(tying)
 	return ok && e.Alone(p)

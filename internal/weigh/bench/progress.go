@@ -34,7 +34,7 @@ type progress struct {
 	trial   string
 	started time.Time
 	rate    string
-	// timeless says that the clock is not one that people wait by.
+	// timeless: the clock is not one that people wait by.
 	timeless bool
 	// traffic reads the laboratory's traffic; nil while there is none.
 	traffic func() (clients, balancer lab.Traffic, err error)

@@ -50,7 +50,7 @@ type Options struct {
 	Columns  func() int
 }
 
-// Counts says that the run is in a machine whose clock counts instructions.
+// Counts reports whether the run is in a machine whose clock counts instructions.
 func (o Options) Counts() bool { return o.Virtual != nil && o.Virtual.Instructions }
 
 // Slowdown is how many times longer than elsewhere things may take: a machine that is
@@ -86,7 +86,7 @@ type Runner struct {
 	// before the laboratory goes that do not go with it.
 	Alive, AfterTrial, AtEnd []func() error
 	Retuned                  []func(context.Context) error
-	// unsaved says that saving has failed, and so would again.
+	// unsaved: saving has failed, and so would again.
 	unsaved bool
 	// settled are notes on the remains of the last trial, for the next.
 	settled []string

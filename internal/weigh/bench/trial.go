@@ -99,8 +99,8 @@ const (
 	paramFrom    = "from"
 )
 
-// local says that the load's generators run on the balancer's host.
+// local reports whether the load's generators run on the balancer's host.
 func (l Load) local() bool { return l.From == fromBalancer }
 
-// Local says that the point's generators run on the balancer's host.
+// Local reports whether the point's generators run on the balancer's host.
 func (p Point) Local() bool { return p.By.local() }

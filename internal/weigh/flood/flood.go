@@ -41,9 +41,9 @@ func Kinds() []Packets { return []Packets{SYN, SYNACK, UDP} }
 
 // Errors that callers may test for.
 var (
-	// ErrOptions says that there is no such flood.
+	// ErrOptions: there is no such flood.
 	ErrOptions = errors.New("impossible flood")
-	// ErrKernel says that this kernel cannot send frames from a program.
+	// ErrKernel: this kernel cannot send frames from a program.
 	ErrKernel = errors.New(
 		"this kernel does not send live frames (BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES, Linux 5.18)")
 )

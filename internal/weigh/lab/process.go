@@ -38,9 +38,9 @@ type Process struct {
 	err error
 
 	mu sync.Mutex
-	// stopping says that the rest of the group goes with its leader.
+	// stopping: the rest of the group goes with its leader.
 	stopping bool
-	// reaped says that the PID may belong to another process by now.
+	// reaped: the PID may belong to another process by now.
 	reaped bool
 }
 

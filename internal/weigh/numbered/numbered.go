@@ -20,15 +20,15 @@ import (
 
 // Errors that callers may test for.
 var (
-	// ErrOptions says that there is no such stream.
+	// ErrOptions: there is no such stream.
 	ErrOptions = errors.New("impossible numbered stream")
-	// ErrKernel says that this kernel has no TCX, at which the receiver counts.
+	// ErrKernel: this kernel has no TCX, at which the receiver counts.
 	ErrKernel = errors.New("this kernel has no TCX (Linux 6.6)")
-	// ErrUsedUp says that every number was sent.
+	// ErrUsedUp: every number was sent.
 	ErrUsedUp = errors.New("the numbered stream has no numbers left")
 	// ErrUncut: a device on the path takes several datagrams for one packet.
 	ErrUncut = errors.New("numbered datagrams were not sent one by one")
-	// ErrUnseen says that numbers came past the device that is watched.
+	// ErrUnseen: numbers came past the device that is watched.
 	ErrUnseen = errors.New("numbered datagrams came that were not seen at the balancer")
 )
 

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// ErrLost says that the connection to a machine is gone, and all that ran there with
+// ErrLost: the connection to a machine is gone, and all that ran there with
 // it.
 var ErrLost = errors.New("the connection to the machine is lost")
 

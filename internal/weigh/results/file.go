@@ -16,11 +16,11 @@ import (
 
 // Errors that a caller of Load may want to tell apart.
 var (
-	// ErrTruncated says that a results file ends before its JSON does.
+	// ErrTruncated: a results file ends before its JSON does.
 	ErrTruncated = errors.New("the file ends in the middle")
-	// ErrSchema says that a results file has a schema other than Schema.
+	// ErrSchema: a results file has a schema other than Schema.
 	ErrSchema = errors.New("unknown schema")
-	// ErrInvalid says that a run breaks the contract; see Validate.
+	// ErrInvalid: a run breaks the contract; see Validate.
 	ErrInvalid = errors.New("not a valid run")
 )
 

@@ -24,7 +24,7 @@ type Run struct {
 	SuiteDigest string `json:"suite_digest,omitempty"`
 	// Command is the command line that made the run.
 	Command string `json:"command,omitempty"`
-	// Quick says that the suite ran in its short form.
+	// Quick: the suite ran in its short form.
 	Quick bool `json:"quick,omitempty"`
 	// Only are the subjects that were chosen, Loads the loads; none means all of the
 	// suite's.
@@ -33,9 +33,9 @@ type Run struct {
 	// Repeats is how often every point was to be measured, whatever the suite says; 0
 	// means as it says.
 	Repeats int `json:"repeats,omitempty"`
-	// Interrupted says that the run ended before its last trial.
+	// Interrupted: the run ended before its last trial.
 	Interrupted bool `json:"interrupted,omitempty"`
-	// Summarised says that the run was read from a summary: see WriteSummary for the parts that it lacks.
+	// Summarised: the run was read from a summary: see WriteSummary for the parts that it lacks.
 	Summarised bool      `json:"summarised,omitempty"`
 	Started    time.Time `json:"started"`
 	Ended      time.Time `json:"ended,omitzero"`
@@ -77,7 +77,7 @@ type Virtual struct {
 	Accelerator string `json:"accelerator"`
 	// Reason says why this accelerator, where there was a choice.
 	Reason string `json:"reason,omitempty"`
-	// Instructions says that the clock counted instructions: a nanosecond each.
+	// Instructions: the clock counted instructions: a nanosecond each.
 	Instructions bool `json:"clock_counts_instructions,omitempty"`
 	// Package is the kernel's package, Clock its clock source.
 	Package string `json:"kernel_package,omitempty"`

@@ -56,7 +56,7 @@ type Need struct {
 	// By names the part that decides it.
 	By    string `json:"by"`
 	Parts []Part `json:"parts"`
-	// Enough says that the machines that were asked about carry the load with one of them gone.
+	// Enough: the machines that were asked about carry the load with one of them gone.
 	Enough bool `json:"enough"`
 }
 

@@ -49,7 +49,7 @@ type Job struct {
 	// Result is the path of the file that is sent out whenever the job prints a line and
 	// at its end, if it has changed.
 	Result string `json:"result"`
-	// Prints says that the file is the job's standard output; it is there, and sent, at the job's end.
+	// Prints: the file is the job's standard output; it is there, and sent, at the job's end.
 	Prints bool `json:"prints,omitempty"`
 }
 

@@ -10,16 +10,16 @@ import (
 
 // Errors that callers may test for.
 var (
-	// ErrSpec says that the ports or addresses of a tester cannot be.
+	// ErrSpec: the ports or addresses of a tester cannot be.
 	ErrSpec = errors.New("impossible tester")
-	// ErrLoad says that there is no such load, or that it does not fit the tester.
+	// ErrLoad: there is no such load, or that it does not fit the tester.
 	ErrLoad = errors.New("impossible load")
-	// ErrPort says that an interface cannot be a port.
+	// ErrPort: an interface cannot be a port.
 	ErrPort = errors.New("unusable port")
-	// ErrKernel says that this kernel cannot send frames from a program.
+	// ErrKernel: this kernel cannot send frames from a program.
 	ErrKernel = errors.New(
 		"this kernel does not send live frames (BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES, Linux 5.18)")
-	// ErrInterrupted says that a load was ended early; the steps so far are good.
+	// ErrInterrupted: a load was ended early; the steps so far are good.
 	ErrInterrupted = errors.New("interrupted")
 )
 

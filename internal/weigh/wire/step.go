@@ -50,7 +50,7 @@ type Step struct {
 	// LeftOpen are connections that could not be reset after the step in half a minute and
 	// more: a balancer in between still knows them.
 	LeftOpen uint64
-	// Interrupted says that the step was ended early.
+	// Interrupted: the step was ended early.
 	Interrupted bool
 }
 

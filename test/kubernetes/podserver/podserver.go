@@ -54,7 +54,7 @@ type Answer struct {
 	Node string `json:"node"`
 	// Client is the address and port of the client as the pod sees it.
 	Client string `json:"client"`
-	// Terminating says that the pod has received SIGTERM.
+	// Terminating: the pod has received SIGTERM.
 	Terminating bool `json:"terminating,omitempty"`
 }
 

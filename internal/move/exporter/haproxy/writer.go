@@ -19,7 +19,7 @@ type writer struct {
 	// proxy has the settings of a service of mode proxy; of the others it is empty.
 	proxy *lb.Proxy
 	text  *strings.Builder
-	// external says that a check runs a program.
+	// external: a check runs a program.
 	external bool
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// errWords says that a value cannot be written.
+// errWords: a value cannot be written.
 var errWords = errors.New("keepalived takes some of its characters for its own; write it by hand")
 
 // check writes a check of a real server. A setting that keepalived does not have is remarked once a service.

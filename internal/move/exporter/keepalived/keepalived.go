@@ -55,7 +55,7 @@ type writer struct {
 	service lb.Service
 	text    *strings.Builder
 	depth   int
-	// scripts says that a check runs a program.
+	// scripts: a check runs a program.
 	scripts bool
 }
 

@@ -24,7 +24,7 @@ type line struct {
 	no    bool
 	// unread is the first word of a line that cannot be read; its only word is unreadable.
 	unread string
-	// undecided says that the line holds under a condition that is not known.
+	// undecided: the line holds under a condition that is not known.
 	undecided bool
 }
 
@@ -45,12 +45,12 @@ type section struct {
 	at         remark.At
 	lines      []line
 	defaults   *section // nil: none stands before it
-	// carried says that a service is made of it, or goes by it.
+	// carried: a service is made of it, or goes by it.
 	carried bool
 	// whole are its lines behind those of its defaults, and rules the index of its rules: both once they are asked for.
 	whole []line
 	rules *ruleIndex
-	// proxied says that some of them are of mode proxy, and direct that some are not.
+	// proxied: some of them are of mode proxy; direct: some are not.
 	proxied, direct bool
 	// main has the servers of one that listens, nil if none has, and routes those of some requests.
 	main   *section
@@ -59,13 +59,13 @@ type section struct {
 	// by.
 	led  map[remark.At]string
 	used map[string]bool
-	// unserved says that requests that take no route have none.
+	// unserved: requests that take no route have none.
 	unserved bool
 	// misroutes says why some requests would go elsewhere than HAProxy sends them.
 	misroutes string
-	// undecided says that the section is there under a condition that is not known.
+	// undecided: the section is there under a condition that is not known.
 	undecided bool
-	// among says that it is one of several that a service is made of.
+	// among: it is one of several that a service is made of.
 	among    bool
 	settings *settings
 	servers  []server // once they are read
@@ -79,7 +79,7 @@ type section struct {
 type reader struct {
 	*draft.Draft
 	sections []*section
-	// proxying says that there are services of mode proxy.
+	// proxying: there are services of mode proxy.
 	proxying bool
 	// servedBy are the sections with servers, by name.
 	servedBy map[string]*section
@@ -190,7 +190,7 @@ type server struct {
 	ssl, closes            bool
 	// sendProxy is the version of the PROXY protocol that it expects; 0: none.
 	sendProxy uint8
-	// template says that it stands for the servers that a name has in the DNS.
+	// template: it stands for the servers that a name has in the DNS.
 	template bool
 	// proto is the protocol that it speaks, where the line names one, and resolvers the section of those that know its
 	// name.

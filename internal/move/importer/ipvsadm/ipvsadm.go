@@ -32,7 +32,7 @@ type service struct {
 	at               remark.At
 	// places has where each backend is in the list.
 	places map[netip.AddrPort]int
-	// dropped says that a later command takes it back.
+	// dropped: a later command takes it back.
 	dropped bool
 }
 

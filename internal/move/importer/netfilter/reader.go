@@ -20,13 +20,13 @@ type reader struct {
 	chains map[string][]rule // of the table nat
 	groups []*group
 	byKey  map[string]*group
-	// turns says that the chain which is walked through was chosen in turns.
+	// turns: the chain which is walked through was chosen in turns.
 	turns bool
 	// steps bounds the walk through chains that lead to each other.
 	steps int
 	// gone are the shares of the packets of a match that go no further, by its key.
 	gone map[string]float64
-	// several says that packets meet several chains when they arrive, one after the other.
+	// several: packets meet several chains when they arrive, one after the other.
 	several bool
 	// kept are the packets that the rules which have been walked through keep from those behind them.
 	kept   exceptions
@@ -65,7 +65,7 @@ type group struct {
 type exception struct {
 	match
 	at remark.At
-	// partly says that it keeps a share of them, and within that it returns from a chain, so that only the rest of that
+	// partly: it keeps a share of them, and within that it returns from a chain, so that only the rest of that
 	// chain is kept from them.
 	partly bool
 	within int
@@ -138,7 +138,7 @@ type hook struct {
 	chain  string
 	family string
 	in     string // of an interface alone
-	// after says that the packets have been translated, and drops that those which no rule decides on are dropped.
+	// after: the packets have been translated; drops: those which no rule decides on are dropped.
 	after, drops bool
 }
 
@@ -162,7 +162,7 @@ type namedMap struct {
 	elements []token
 	lines    []remark.At
 	used     bool
-	// changes says that packets or time change its elements.
+	// changes: packets or time change its elements.
 	changes bool
 }
 

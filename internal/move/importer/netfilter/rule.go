@@ -28,11 +28,11 @@ type match struct {
 	notFrom bool
 	in, out string
 	ports   []string // of the destination: numbers or FIRST:LAST
-	// local says that the destination must be an address of this host.
+	// local: the destination must be an address of this host.
 	local bool
 	// unknown is a match that Jeoul has no like of.
 	unknown string
-	// later says that the first packet of a connection never matches, and translated that those match which have been.
+	// later: the first packet of a connection never matches; translated: those match which have been.
 	later, translated bool
 }
 
@@ -51,7 +51,7 @@ type rule struct {
 	addresses []string
 	// shares are the shares of the addresses; nil: the same.
 	shares []float64
-	// bySource says that addresses are chosen by the client's.
+	// bySource: addresses are chosen by the client's.
 	bySource bool
 	// noTrack is of the target CT.
 	noTrack bool

@@ -90,14 +90,14 @@ type web struct {
 	locations  []location
 	// answer is its own answer to each request, in place of passing it on: a rule of HAProxy's without its condition.
 	answer string
-	// redirect says that the answer sends clients to TLS, at the same host.
+	// redirect: the answer sends clients to TLS, at the same host.
 	redirect bool
 	// rules say which clients it serves.
 	rules []draft.Rule
 	// why says why it cannot be carried over: the addresses that it listens on are left out, because its requests would
 	// go to the other servers there.
 	why string
-	// served says that a service is made with it.
+	// served: a service is made with it.
 	served bool
 }
 

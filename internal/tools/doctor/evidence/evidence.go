@@ -60,7 +60,7 @@ type Wire struct {
 type Claim struct {
 	Address   netip.Addr `json:"address"`
 	Interface string     `json:"interface"`
-	// VIP says that the address is a VIP.
+	// VIP: the address is a VIP.
 	VIP bool `json:"vip,omitempty"`
 	// Known is the neighbour table's MAC address; empty if it has none that is used.
 	Known string `json:"known,omitempty"`
@@ -116,7 +116,7 @@ type Link struct {
 	MTU       int            `json:"mtu"`
 	MAC       string         `json:"mac"`
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
-	// XDP says that a program is attached.
+	// XDP: a program is attached.
 	XDP bool `json:"xdp,omitempty"`
 	// Watched: its counters were requested.
 	Watched    bool   `json:"watched,omitempty"`
@@ -142,7 +142,7 @@ type Neighbour struct {
 	MAC   string `json:"mac,omitempty"`
 	// Since is how long it has been in that state, in seconds.
 	Since float64 `json:"since"`
-	// Gateway says that a route leads by it.
+	// Gateway: a route leads by it.
 	Gateway bool `json:"gateway,omitempty"`
 }
 
@@ -235,7 +235,7 @@ type Path struct {
 	// Small and Large report whether a small one and one of that size were answered.
 	Small bool `json:"small_answered"`
 	Large bool `json:"large_answered"`
-	// Told says that a router reported it too big (path MTU discovery works).
+	// Told: a router reported it too big (path MTU discovery works).
 	Told bool `json:"told,omitempty"`
 	// Passes is the largest of the sizes tried that was answered.
 	Passes int `json:"passes,omitempty"`

@@ -25,11 +25,11 @@ type Cards interface {
 
 // Errors that callers may test for.
 var (
-	// ErrUnsupported says that the interface's driver has no such setting.
+	// ErrUnsupported: the interface's driver has no such setting.
 	ErrUnsupported = errors.New("the driver does not have it")
 	// ErrNoCard: there is no such interface.
 	ErrNoCard = errors.New("there is no such interface")
-	// ErrValue says that a text is no value of the setting.
+	// ErrValue: a text is no value of the setting.
 	ErrValue = errors.New("not a possible value")
 )
 

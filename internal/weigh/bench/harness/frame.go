@@ -44,7 +44,7 @@ type Frame struct {
 	// and each flow would need its own.
 	Bytes []byte
 	IPv6  bool
-	// ToClient says that the client is the receiver.
+	// ToClient: the client is the receiver.
 	ToClient bool
 	// network is where the IP header begins in the frame, transport where that
 	// of TCP or UDP does.

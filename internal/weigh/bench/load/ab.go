@@ -31,7 +31,7 @@ func (AB) Name() string { return "ab" }
 // VersionFlag returns the argument by which ab tells its version.
 func (AB) VersionFlag() string { return "-V" }
 
-// Counted says that ab can stop after a number of requests.
+// Counted reports whether ab can stop after a number of requests.
 func (AB) Counted() bool { return true }
 
 // Obstacle bounds the connections by those that ab can hold, and by open files and ports.

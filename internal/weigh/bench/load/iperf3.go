@@ -32,7 +32,7 @@ func (IPerf3) Name() string { return "iperf3" }
 // VersionFlag returns the argument by which iperf3 tells its version.
 func (IPerf3) VersionFlag() string { return "--version" }
 
-// Bulk says that iperf3 transfers bytes to a server of its own kind.
+// Bulk reports whether iperf3 transfers bytes to a server of its own kind.
 func (IPerf3) Bulk() bool { return true }
 
 // Obstacle counts the control connection too.

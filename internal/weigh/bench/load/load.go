@@ -19,7 +19,7 @@ type Kind interface {
 	VersionFlag() string
 	// Counted says whether the generator can stop after a number of requests, and not only after a time.
 	Counted() bool
-	// Bulk says that the generator transfers bytes to a server of its own kind,
+	// Bulk: the generator transfers bytes to a server of its own kind,
 	// and does not make requests of a web server.
 	Bulk() bool
 	// Obstacle names the limit that keeps the machine from carrying share; empty if there is none.
@@ -35,10 +35,10 @@ type Kind interface {
 // Requesting is the part of a [Kind] that makes requests for a time, as most do.
 type Requesting struct{}
 
-// Counted says that it cannot stop after a number of requests.
+// Counted returns false: it cannot stop after a number of requests.
 func (Requesting) Counted() bool { return false }
 
-// Bulk says that it transfers nothing in bulk.
+// Bulk returns false: it transfers nothing in bulk.
 func (Requesting) Bulk() bool { return false }
 
 // Share is one client's part of a load.

@@ -61,7 +61,7 @@ const (
 	SteadyMaxRequests = 999
 )
 
-// ErrSteady says that a steady client could not begin.
+// ErrSteady: a steady client could not begin.
 var ErrSteady = errors.New("the connections could not all be opened")
 
 // Check returns the first impossible setting of s as an error.

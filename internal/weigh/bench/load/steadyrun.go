@@ -44,11 +44,11 @@ type steadyRun struct {
 // steadyConn is a connection.
 type steadyConn struct {
 	fd int
-	// fresh says that it is a new connection, for one request.
+	// fresh: it is a new connection, for one request.
 	fresh bool
-	// lost says that it is closed.
+	// lost: it is closed.
 	lost bool
-	// waiting says that a request is under way: the first of due.
+	// waiting: a request is under way: the first of due.
 	waiting bool
 	// due are when requests were or are to be sent, from the beginning.
 	due []time.Duration
@@ -192,7 +192,7 @@ func (r *steadyRun) openOne() (*steadyConn, error) {
 	return c, r.loop.Add(fd, unix.EPOLLIN|unix.EPOLLRDHUP)
 }
 
-// errAnswer says that an answer is not the one asked for.
+// errAnswer: an answer is not the one asked for.
 var errAnswer = errors.New("not the answer")
 
 // take adds to an answer, and tells its length as soon as its headers are there.
@@ -290,7 +290,7 @@ func (r *steadyRun) ask(now time.Duration) {
 	}
 }
 
-// idle says that no request is under way.
+// idle reports whether no request is under way.
 func (r *steadyRun) idle() bool {
 	for _, c := range r.conns {
 		if len(c.due) > 0 {

@@ -61,9 +61,9 @@ type measured struct {
 	frame    harness.Frame
 	// outer is the family of a tunnel's packets.
 	outer family
-	// compared says that the case is about the setup.
+	// compared: the case is about the setup.
 	compared bool
-	// tag says that frames have a VLAN tag.
+	// tag: frames have a VLAN tag.
 	tag bool
 	// prime are sent through all flows before measuring, one after the other.
 	prime []harness.Frame

@@ -7,18 +7,18 @@ import "github.com/jeoul/jeoul/internal/weigh/lab"
 // Abilities are a subject's own declaration, besides that it carries connections from clients to servers in a
 // laboratory of namespaces. The zero value can nothing more.
 type Abilities struct {
-	// HTTPOnly says that it carries nothing but HTTP.
+	// HTTPOnly: it carries nothing but HTTP.
 	HTTPOnly bool
-	// EndsTLS says that it can end its clients' TLS, and speak to servers without.
+	// EndsTLS: it can end its clients' TLS, and speak to servers without.
 	EndsTLS bool
-	// UDP says that it balances the UDP port of a service that has one.
+	// UDP: it balances the UDP port of a service that has one.
 	UDP bool
-	// Packets says that it sends each packet on by itself, rather than carry connections of its own.
+	// Packets: it sends each packet on by itself, rather than carry connections of its own.
 	Packets bool
-	// DirectReplies says that servers answer clients from the VIP and past the balancer, and not the balancer, or
+	// DirectReplies: servers answer clients from the VIP and past the balancer, and not the balancer, or
 	// through it.
 	DirectReplies bool
-	// Changes says that what it starts is Changing, Restarts that it is Restarting, Upgrades that it is Upgrading.
+	// Changes: what it starts is Changing, Restarts that it is Restarting, Upgrades that it is Upgrading.
 	Changes, Restarts, Upgrades bool
 	// Machines, Containers and Others say why it cannot be set up on machines, on the host of containers that it
 	// balances, as one of several behind a router; empty where it can. Without them it cannot.

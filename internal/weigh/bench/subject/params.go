@@ -16,9 +16,9 @@ type Param struct {
 	Name string
 	// Check returns an error that wraps ErrParam and says what is possible.
 	Check func(value any) error
-	// Optional says that a suite may leave it out; it then has no value.
+	// Optional: a suite may leave it out; it then has no value.
 	Optional bool
-	// Several says that it is of several balancers: one has nothing that could vary by it.
+	// Several: it is of several balancers: one has nothing that could vary by it.
 	Several bool
 }
 

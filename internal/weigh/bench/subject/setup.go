@@ -18,7 +18,7 @@ type Setup struct {
 	Lab *lab.Lab
 	// Services have one service for all clients, or one for each.
 	Services []Service
-	// Local says that the clients are programs on the balancer's host.
+	// Local: the clients are programs on the balancer's host.
 	Local bool
 	// Certificate is the path of a certificate with its key (PEM), for a subject that
 	// ends TLS; empty where the services have none.
@@ -46,7 +46,7 @@ type Service struct {
 	// PlainPort is where the servers speak without TLS, for a subject that ends it
 	// itself; 0 where Port has no TLS.
 	PlainPort uint16
-	// UDP says that the port is one of UDP too, with the same servers.
+	// UDP: the port is one of UDP too, with the same servers.
 	UDP     bool
 	Servers []*lab.Host
 	// Weights are the servers' shares of new connections, by name: 1 where there

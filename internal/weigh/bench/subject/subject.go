@@ -19,7 +19,7 @@ import (
 var (
 	// ErrParam: the subject does not accept a parameter's value.
 	ErrParam = errors.New("not a possible value")
-	// ErrNotUp says that a subject was started and did not come up.
+	// ErrNotUp: a subject was started and did not come up.
 	ErrNotUp = errors.New("the subject did not come up")
 )
 

@@ -14,7 +14,7 @@ import (
 // Setting is a sysctl of a namespace.
 type Setting struct {
 	Name, Value string
-	// Must says that a lab without it would be wrong, not just slower; a name
+	// Must: a lab without it would be wrong, not just slower; a name
 	// that the kernel does not have is never an error.
 	Must bool
 }

@@ -16,7 +16,7 @@ import (
 type axes struct {
 	draw.Canvas
 	low, high XY
-	// log says that the horizontal axis is logarithmic.
+	// log: the horizontal axis is logarithmic.
 	log bool
 }
 

@@ -20,10 +20,10 @@ import (
 type paramInfo struct {
 	Name  string
 	Title string
-	// Own says that the parameter belongs to the subject and not to the load:
+	// Own: the parameter belongs to the subject and not to the load:
 	// points that differ in it are still compared with each other.
 	Own bool
-	// Load says that it belongs to the load even where a trial that could not be
+	// Load: it belongs to the load even where a trial that could not be
 	// measured lacks it.
 	Load bool
 	// Text formats a value in a sentence or a label; nil is "title value".

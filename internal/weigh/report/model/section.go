@@ -123,7 +123,7 @@ type Kind struct {
 	Figures func(*Section, *chart.Palette) []chart.Figure
 	// Drawn are the one or two charts of a picture in a file. Without: the first of Figures.
 	Drawn func(*Section, *chart.Palette) []chart.Figure
-	// OnePoint says that a picture shows the point with the most subjects, and not all of them.
+	// OnePoint: a picture shows the point with the most subjects, and not all of them.
 	OnePoint bool
 	// Answer, Overview and Picture are those of the first screen. Without: those of the ranking, or else of Verdict,
 	// Sheets and Figures.
@@ -134,7 +134,7 @@ type Kind struct {
 	Sure func(*Section) string
 	// Yardstick is the figure that subjects are ranked by. Without: by nothing, for more than one figure counts.
 	Yardstick func(*Section) Yardstick
-	// BestOfPoint says that one balancer can be better than another at each point by the yardstick.
+	// BestOfPoint: one balancer can be better than another at each point by the yardstick.
 	BestOfPoint bool
 	// Compared is the figure by which two runs are held against each other. Without: the load's rate.
 	Compared *RateMetric

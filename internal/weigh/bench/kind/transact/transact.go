@@ -77,9 +77,9 @@ func (x transactions) Obstacle(p bench.Point, limits probe.Limits) string {
 	return transact.Kind{Test: x.test}.Obstacle(p.Share(0), limits)
 }
 
-// Alone says that the point has a single connection. All its work, the generator's, the balancer's and the server's, is
-// done on one core then: each step waits for the one before it, and the time to wake another core would be most of the
-// figure. On machines, which have cores of their own, nothing is tied.
+// Alone reports whether the point has a single connection. All its work, the generator's, the balancer's and the
+// server's, is done on one core then: each step waits for the one before it, and the time to wake another core would be
+// most of the figure. On machines, which have cores of their own, nothing is tied.
 func (transactions) Alone(p bench.Point) bool { return p.Concurrency == 1 && !p.Form.Far }
 
 func (x transactions) Params(p bench.Point) map[string]any {

@@ -20,7 +20,7 @@ type wireTester struct {
 	tester *wire.Tester
 	// key stands for the arrangement that it is made for.
 	key string
-	// atEnd says that it is closed with the laboratory.
+	// atEnd: it is closed with the laboratory.
 	atEnd bool
 }
 

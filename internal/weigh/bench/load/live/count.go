@@ -257,7 +257,7 @@ type lap struct {
 	began time.Time
 	from  peer
 	lost  []time.Time
-	// again says that its server had ended the one before.
+	// again: its server had ended the one before.
 	again bool
 	err   error
 }

@@ -19,7 +19,7 @@ const (
 	answerBytes = requestBytes + 8 + nameBytes
 )
 
-// ErrName says that a server's name does not fit into an answer.
+// ErrName: a server's name does not fit into an answer.
 var ErrName = errors.New("a server's name has 1 to 24 bytes")
 
 // request is a client's request: its flow, and the number of the request.
@@ -81,7 +81,7 @@ func (a answerer) answer(to, request []byte, connection uint64) []byte {
 	return append(to, a.name[:]...)
 }
 
-// errWrong says that an answer does not belong to its request.
+// errWrong: an answer does not belong to its request.
 var errWrong = errors.New("a wrong answer")
 
 // read takes an answer apart; errWrong if it is none to r.

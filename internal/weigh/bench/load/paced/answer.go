@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// errAnswer says that an answer is not the one asked for.
+// errAnswer: an answer is not the one asked for.
 var errAnswer = errors.New("not the answer")
 
 // maxHead is the most that an answer's status line and headers may have.
@@ -21,7 +21,7 @@ type answer struct {
 	head []byte
 	// left is how much of the body is to come, once the head is there.
 	left int
-	// closes says that the server will close the connection.
+	// closes: the server will close the connection.
 	closes bool
 	whole  bool
 }

@@ -47,7 +47,7 @@ type client struct {
 // conn is a connection, and the request that it carries.
 type conn struct {
 	fd int
-	// connected says that the connection is open, asked that it carries a request:
+	// connected: the connection is open, asked that it carries a request:
 	// the one that was due at due.
 	connected, asked bool
 	due              time.Duration
@@ -118,7 +118,7 @@ func (c *client) run(ctx context.Context) error {
 	}
 }
 
-// done says that every request has come to its end.
+// done reports whether every request has come to its end.
 func (c *client) done() bool { return c.report.Answered+c.report.Failed == c.report.Due }
 
 // free reports whether a request that is due could be sent.
@@ -294,7 +294,7 @@ func (c *client) loseSilent(now time.Duration) {
 	}
 }
 
-// cannotMeetBound says that more requests have missed the bound than may.
+// cannotMeetBound reports whether more requests have missed the bound than may.
 func (c *client) cannotMeetBound(now time.Duration) bool {
 	if c.Bound == 0 {
 		return false

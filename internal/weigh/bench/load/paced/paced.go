@@ -92,7 +92,7 @@ type Report struct {
 	Waited uint64 `json:"waited"`
 	// Seconds is the time until the last answer.
 	Seconds float64 `json:"seconds"`
-	// GaveUp says that the bound could not be kept any more, and the client ended
+	// GaveUp: the bound could not be kept any more, and the client ended
 	// early; Failed are then also those that were never sent.
 	GaveUp bool `json:"gave_up,omitempty"`
 	// Latency is that of the answered requests, each from when it was due.

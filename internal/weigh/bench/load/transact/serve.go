@@ -29,7 +29,7 @@ type Server struct {
 type server struct {
 	loop             *epoll.Loop
 	closing, keeping int
-	// waits says that accepting at closing blocks.
+	// waits: accepting at closing blocks.
 	waits bool
 	// conns are the connections by descriptor, open is their number, and last the descriptor of the newest one.
 	conns  []served
@@ -41,9 +41,9 @@ type server struct {
 // served is a connection of a server.
 type served struct {
 	open bool
-	// once says that the connection is closed behind the first answer.
+	// once: the connection is closed behind the first answer.
 	once bool
-	// watched says that the loop tells of it.
+	// watched: the loop tells of it.
 	watched bool
 }
 

@@ -107,7 +107,7 @@ type runningRelays struct {
 	setup  subject.Setup
 	relays []*subject.Program
 	undo   subject.Undo
-	// ruled says that the rules were set.
+	// ruled: the rules were set.
 	ruled bool
 }
 

@@ -21,7 +21,7 @@ type kernelNAT struct {
 	rules natRules
 	setup subject.Setup
 	undo  subject.Undo
-	// ruled says that the rules were set.
+	// ruled: the rules were set.
 	ruled bool
 }
 
