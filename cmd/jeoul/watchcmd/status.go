@@ -255,7 +255,7 @@ func transitionText(t *ops.Transition, flows uint64, now time.Time) string {
 	return text + "; only these are looked up"
 }
 
-// writeReasons says why backends that should get packets do not.
+// writeReasons prints the reasons why backends that should get packets do not.
 func writeReasons(w io.Writer, s ops.Service) {
 	for _, b := range s.Backends {
 		if b.SlowStart != nil {

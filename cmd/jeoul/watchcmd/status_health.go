@@ -45,7 +45,7 @@ func writeOutliers(w io.Writer, o *ops.Outliers) {
 		cmdkit.Count(uint64(o.Connections)), o.EjectedPercent)
 }
 
-// ejectionText says why a backend is ejected, since when and until when.
+// ejectionText returns the reason, the beginning and the end of a backend's ejection.
 func ejectionText(e *ops.Ejection) string {
 	text := fmt.Sprintf("%s: ejected until %s", e.Reason, e.Until.Local().Format(time.TimeOnly))
 	if e.Times > 1 {
@@ -70,7 +70,8 @@ func healthText(b ops.Backend) any {
 	}
 }
 
-// writeFailing says why a backend fails its checks, or may soon: since when, the last answer and the expected one.
+// writeFailing prints the reason why a backend fails its checks, or is about to: the time, the last answer and the
+// expected one.
 func writeFailing(w io.Writer, s ops.Service, b ops.Backend) {
 	reason := b.Health.Reason
 	if reason == "" {

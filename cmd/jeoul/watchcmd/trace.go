@@ -273,7 +273,7 @@ func pathInterface(p *trace.Packet) string {
 	return p.Path.Interface
 }
 
-// choiceText says why this backend; "" where none was chosen.
+// choiceText returns the reason for the choice of a backend; "" if none was chosen.
 func choiceText(p *trace.Packet) string {
 	var reasons []string
 	for _, r := range p.Reasons {

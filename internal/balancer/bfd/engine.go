@@ -42,7 +42,7 @@ type Status struct {
 	// Sent and Received count packets, Refused invalid ones from the neighbour's address, and Late those that this
 	// process sent later than the neighbour could expect them.
 	Sent, Received, Refused, Late uint64
-	// Problem says why the session is not Up; empty: no packet of the neighbour has come.
+	// Problem is the reason why the session is not Up; empty: no packet of the neighbour has come.
 	Problem string
 }
 

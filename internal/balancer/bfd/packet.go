@@ -46,7 +46,7 @@ var stateNames = [...]string{"admin-down", "down", "init", "up"}
 // String is the state in lower case.
 func (s State) String() string { return stateNames[s&3] }
 
-// Diagnostic says why a session went down last (RFC 5880 section 4.1).
+// Diagnostic is the reason why a session went down last (RFC 5880 section 4.1).
 type Diagnostic uint8
 
 // The diagnostics that this package gives.

@@ -186,7 +186,7 @@ type sender struct {
 	fd int
 	// source is the port, which a session keeps; 0: none was chosen.
 	source int
-	// problem says why packets do not leave.
+	// problem is the reason why packets do not leave.
 	problem string
 	buffer  []byte
 }

@@ -82,7 +82,7 @@ var fragmentKind = yamlfile.Kind{Noun: "a fragment of configuration", Needs: "se
 // fragmentName matches the names that a fragment can have: they become names of files.
 var fragmentName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
-// CheckFragmentName says why a fragment cannot have a name; nil if it can.
+// CheckFragmentName returns the reason why a fragment cannot have a name; nil if it can.
 func CheckFragmentName(name string) error {
 	if name == FileOwner {
 		return fmt.Errorf("%q stands for the configuration file; choose another name", name)

@@ -145,7 +145,8 @@ var network = keytable.Scalar[netip.Prefix]{
 	Schema: map[string]any{"type": "string", "pattern": `^[0-9A-Fa-f.:]+/[0-9]{1,3}$`},
 }
 
-// badAddress says why an address cannot be that of a service or a backend, and names the remedy; "" if it can.
+// badAddress returns the reason why an address cannot be that of a service or a backend, and names the remedy; "" if it
+// can.
 func badAddress(text string, addr netip.Addr, err error) string {
 	if prefix, prefixErr := netip.ParsePrefix(text); prefixErr == nil {
 		return "is a prefix; write the address alone, " + prefix.Addr().String()

@@ -19,7 +19,7 @@ type BGP struct {
 	RouterID netip.Addr `json:"router_id,omitzero"`
 	// SpeakerPID is the process that speaks to the routers, or keeps the VIPs in the table; 0: there is none now.
 	SpeakerPID int `json:"speaker_pid"`
-	// Problem says why the announced routes may differ from the desired ones; empty if they do not.
+	// Problem is the reason why the announced routes may differ from the desired ones; empty if they do not.
 	Problem string `json:"problem,omitempty"`
 	// Drained is the drain by which this balancer is out of every anycast; absent where there is none.
 	Drained *BalancerDrained `json:"drained,omitempty"`
@@ -48,7 +48,7 @@ type BalancerDrained struct {
 type AnnouncedVIP struct {
 	VIP       netip.Addr `json:"vip"`
 	Announced bool       `json:"announced"`
-	// Reason says why it is not.
+	// Reason is the reason why it is not announced.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -63,7 +63,7 @@ type BGPPeer struct {
 	Since time.Time `json:"since,omitzero"`
 	// Sessions counts those that were established since the speaker was started.
 	Sessions uint64 `json:"sessions"`
-	// Reason says why there is no session.
+	// Reason is the reason why there is no session.
 	Reason string `json:"reason,omitempty"`
 	// RouterID, HoldSeconds and Restarts describe the session: the router's identifier, the hold time, and whether the
 	// router keeps routes while the speaker restarts.
@@ -96,7 +96,7 @@ type BFD struct {
 	Received uint64 `json:"received"`
 	Refused  uint64 `json:"refused"`
 	Late     uint64 `json:"late"`
-	// Problem says why it is not up, if that is known. BGP goes on without it.
+	// Problem is the reason why it is not up, if that is known. BGP goes on without it.
 	Problem string `json:"problem,omitempty"`
 }
 

@@ -39,7 +39,7 @@ type Check struct {
 // Health is the result of a backend's checks.
 type Health struct {
 	State lb.Health `json:"state"`
-	// Reason says why the backend fails, or is about to; empty: it passes.
+	// Reason is the reason why the backend fails, or is about to; empty: it passes.
 	Reason string `json:"reason,omitempty"`
 	// Since is when the state began; absent before there is a verdict.
 	Since time.Time `json:"since,omitzero"`

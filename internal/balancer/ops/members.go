@@ -18,7 +18,7 @@ type Members struct {
 	Configuration string `json:"configuration"`
 	// Keys are fingerprints of the keys that this balancer accepts; it sends with the first.
 	Keys []string `json:"keys,omitempty"`
-	// Problem says why this balancer cannot receive from members; empty if it can.
+	// Problem is the reason why this balancer cannot receive from members; empty if it can.
 	Problem string `json:"problem,omitempty"`
 	// Refused counts refused packets and connections: of unknown hosts, or with another key.
 	Refused uint64   `json:"refused"`
@@ -62,7 +62,7 @@ type Member struct {
 	// SameName is its name if another member, or this balancer, has the same, so that they cannot be distinguished;
 	// otherwise empty.
 	SameName string `json:"same_name,omitempty"`
-	// Reason says why it is not reached, or its tables are not compared.
+	// Reason is the reason why it is not reached, or its tables are not compared.
 	Reason string `json:"reason,omitempty"`
 	// Differs are the services of which it sends new flows to other backends.
 	Differs []Difference `json:"differs,omitempty"`
@@ -82,7 +82,7 @@ type MemberFlows struct {
 	// Resyncs counts how often all flows were sent to it, and Overflows how often because the queue was full.
 	Resyncs   uint64 `json:"resyncs"`
 	Overflows uint64 `json:"overflows"`
-	// Reason says why no flows are sent to it.
+	// Reason is the reason why no flows are sent to it.
 	Reason string `json:"reason,omitempty"`
 	// Receiving: it is connected to this balancer, and sends flows. Synced: it has sent all flows from before.
 	Receiving bool `json:"heard"`

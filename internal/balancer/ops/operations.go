@@ -90,7 +90,7 @@ type Operation struct {
 	Forced bool `json:"forced,omitempty"`
 	// Notes are remarks on the operation, a line each.
 	Notes []string `json:"notes,omitempty"`
-	// Lost says why it can no longer be undone; empty if it can.
+	// Lost is the reason why it can no longer be undone; empty if it can.
 	Lost string `json:"lost,omitempty"`
 	// Undone is the operation that was undone.
 	Undone *Operation `json:"undone,omitempty"`

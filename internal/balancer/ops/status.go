@@ -148,7 +148,7 @@ type Hook struct {
 	// Generic: XDP runs after the driver has made a socket buffer.
 	Generic bool   `json:"generic"`
 	Driver  string `json:"driver"`
-	// Reason says why this hook was selected, if the configuration leaves the choice.
+	// Reason is the reason why this hook was selected, if the configuration leaves the choice.
 	Reason string `json:"reason"`
 	// Warning names packets that this attachment may lose.
 	Warning string `json:"warning,omitempty"`
@@ -254,7 +254,7 @@ type Ejection struct {
 	Until time.Time `json:"until"`
 	// Times is the number of ejections, less one for each interval without failures since.
 	Times uint32 `json:"times"`
-	// Reason says why the backend was ejected.
+	// Reason is the reason why the backend was ejected.
 	Reason string `json:"reason"`
 }
 
@@ -306,7 +306,7 @@ type Backend struct {
 	Forced *Forced `json:"forced,omitempty"`
 	// Neighbour is the state of the next hop's neighbour entry (ARP, NDP).
 	Neighbour string `json:"neighbour"`
-	// Reason says why the backend gets no packets, as in "does not answer ARP requests"; empty if it does.
+	// Reason is the reason why the backend gets no packets, as in "does not answer ARP requests"; empty if it does.
 	Reason string `json:"reason,omitempty"`
 	// Since is the time since which there is a Reason; absent for a moment at first.
 	Since time.Time `json:"since,omitzero"`

@@ -40,9 +40,9 @@ type VRRP struct {
 	Ignored       uint64 `json:"ignored"`
 	Conflicts     uint64 `json:"conflicts"`
 	Announcements uint64 `json:"announcements"`
-	// Reason says why the last packet was rejected.
+	// Reason is the reason why the last packet was rejected.
 	Reason string `json:"reason,omitempty"`
-	// Problem says why this balancer cannot take part, or names the fault in packets that it receives.
+	// Problem is the reason why this balancer cannot take part, or names the fault in packets that it receives.
 	Problem string `json:"problem,omitempty"`
 	// Drained is the drain by which this balancer leaves the VIPs to others; absent where it takes part.
 	Drained *VRRPDrained `json:"drained,omitempty"`

@@ -52,7 +52,7 @@ type engine struct {
 	// heldWorkers are sessions with workers that are to end, by their processes: see holdWorker.
 	heldWorkers map[int]*master.Session
 
-	// unsupported says why nothing can be served from the directory; nil: it can.
+	// unsupported is the reason why nothing can be served from the directory; nil: it can.
 	unsupported error
 
 	// mu guards the fields below.
@@ -63,7 +63,7 @@ type engine struct {
 	validated string
 	// servedCertificates are the certificates that are served, by path.
 	servedCertificates map[string]served
-	// downReason says why HAProxy does not run, and renewProblem why a certificate could not be renewed.
+	// downReason is the reason why HAProxy does not run, and renewProblem why a certificate could not be renewed.
 	downReason, renewProblem string
 
 	changes chan struct{}

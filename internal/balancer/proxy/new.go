@@ -34,7 +34,7 @@ type Options struct {
 // creates sockets under longer names.
 const maxDirName = 80
 
-// checkDir says why an engine cannot have a directory; nil if it can.
+// checkDir returns the reason why an engine cannot have a directory; nil if it can.
 func checkDir(dir string) error {
 	if !strings.HasPrefix(dir, "/") || strings.ContainsFunc(dir, func(r rune) bool {
 		return needsQuote(r) || strings.ContainsRune(",()[]{}!<>|*%?&~^;=@", r)

@@ -24,7 +24,7 @@ type Desired struct {
 	Interface string
 	// VIPs are one group, of both families.
 	VIPs []netip.Addr
-	// Out says why this balancer takes no part now, and leaves the VIPs to others; empty: it takes part.
+	// Out is the reason why this balancer takes no part now, and leaves the VIPs to others; empty: it takes part.
 	Out string
 }
 
@@ -53,7 +53,7 @@ type Status struct {
 	OtherRouters []OtherRouter
 	// Reason is why the last of those was rejected.
 	Reason string
-	// Problem says why this balancer cannot take part, or why packets that it receives are invalid.
+	// Problem is the reason why this balancer cannot take part, or why packets that it receives are invalid.
 	Problem string
 }
 

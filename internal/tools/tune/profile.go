@@ -109,7 +109,7 @@ type Needs struct {
 type Document struct {
 	Value  string          `yaml:"value,omitempty" json:"value,omitempty"`
 	Values map[Role]string `yaml:"values,omitempty" json:"values,omitempty"`
-	// Why says why ours is another; empty where they agree.
+	// Why is the reason why ours differs; empty if they agree.
 	Why string `yaml:"why,omitempty" json:"why,omitempty"`
 }
 

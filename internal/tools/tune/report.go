@@ -55,7 +55,7 @@ type Finding struct {
 	Why    string `json:"why"`
 	Cost   string `json:"cost,omitempty"`
 	Source string `json:"source"`
-	// Note says why it does not apply, could not be read, or failed.
+	// Note is the reason why it does not apply, could not be read, or failed.
 	Note string `json:"note,omitempty"`
 	// Document is experiment 1's value where it is another, DocumentWhy why ours is.
 	Document    string `json:"document,omitempty"`

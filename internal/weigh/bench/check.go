@@ -128,7 +128,7 @@ func (l Load) CheckRepeats(at Path, fail FailFunc) {
 	}
 }
 
-// leastConns says why there must be so many.
+// leastConns is the reason for the least number of connections.
 func leastConns(least int) string {
 	if least == 1 {
 		return "1"

@@ -26,7 +26,7 @@ type Experiment interface {
 	Params(p Point) map[string]any
 	// Programs are the programs that its hosts must have.
 	Programs() Programs
-	// OnMachines says why it cannot run on the machines of an inventory; empty if it can.
+	// OnMachines is the reason why it cannot run on the machines of an inventory; empty if it can.
 	OnMachines() string
 	// Notes are facts about the measuring that every figure of the form depends on.
 	Notes(f Form) []string
@@ -58,7 +58,7 @@ func (p Program) Version(ctx context.Context) (string, error) {
 	return probe.Version(ctx, p.Name, p.Flag)
 }
 
-// Conducted says why an experiment is of the namespaces only.
+// Conducted returns the reason why an experiment is of the namespaces only.
 func Conducted(e Experiment) string {
 	return e.Name() +
 		" needs the laboratory of namespaces: it is conducted step by step in all hosts at once, on one clock and one set of cores"

@@ -106,7 +106,7 @@ func (f Form) experiments() []Experiment {
 type Generator struct {
 	Name string
 	Programs
-	// Missing says why a program of it is not there, and names the remedy.
+	// Missing is the reason why a program of it is not there, and names the remedy.
 	Missing func(program string) string
 }
 

@@ -82,7 +82,7 @@ func (f Form) checkRouter(at Path, fail FailFunc) {
 	}
 }
 
-// RouterObstacle says why the form's router cannot be; empty if it can, or there is none.
+// RouterObstacle returns the reason why the form's router cannot be; empty if it can, or there is none.
 func (f Form) RouterObstacle() string {
 	if f.Lab.Balancers == 0 {
 		return ""

@@ -37,12 +37,12 @@ type Trial struct {
 	Point
 	// Repeat counts from 1.
 	Repeat int
-	// Obstacle says why the machine cannot carry the point; empty if it can.
+	// Obstacle is the reason why the machine cannot carry the point; empty if it can.
 	Obstacle string
 }
 
-// Absent says why a requirement of a point is not on this machine: by the name of a subject, of a kind of load, and of
-// a generator that a load asks for.
+// Absent is the reason why a requirement of a point is not on this machine: by the name of a subject, of a kind of
+// load, and of a generator that a load asks for.
 type Absent struct{ Subjects, Kinds, Generators map[string]string }
 
 // Participants is how many clients, the first ones, take part in the load: each

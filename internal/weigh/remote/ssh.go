@@ -97,7 +97,7 @@ func runSSH(ctx context.Context, h Host, command string, stdin *os.File) error {
 	return sshError(ctx, err, output.String())
 }
 
-// sshError says why ssh, or the command that it ran, has failed.
+// sshError returns the reason why ssh, or the command that it ran, has failed.
 func sshError(ctx context.Context, err error, output string) error {
 	words := lastOutput(output)
 	var exit *exec.ExitError

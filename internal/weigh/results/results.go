@@ -75,7 +75,7 @@ type Virtual struct {
 	// instructions out: kvm, tcg (emulated) or tcg-icount.
 	Emulator    string `json:"emulator"`
 	Accelerator string `json:"accelerator"`
-	// Reason says why this accelerator, where there was a choice.
+	// Reason is the reason for the accelerator, if there was a choice.
 	Reason string `json:"reason,omitempty"`
 	// Instructions: the clock counted instructions: a nanosecond each.
 	Instructions bool `json:"clock_counts_instructions,omitempty"`

@@ -69,7 +69,7 @@ type Hello struct {
 type End struct {
 	// Status is the exit status of jeoul, or 128 and the number of the signal that ended it.
 	Status int `json:"status"`
-	// Error says why the job could not be done at all.
+	// Error is the reason why the job could not be done at all.
 	Error string `json:"error,omitempty"`
 }
 
@@ -292,7 +292,7 @@ func (s *session) why() error {
 	return s.stopped
 }
 
-// ended says why the machine fell silent in the middle of its job.
+// ended returns the reason why the machine fell silent in the middle of its job.
 func (s *session) ended(err error) error {
 	if why := s.why(); why != nil {
 		return fmt.Errorf("%w; its job did not end within %v, so the virtual machine was killed", why, endBound)
@@ -303,7 +303,7 @@ func (s *session) ended(err error) error {
 	return s.failed("it ended in the middle of its job")
 }
 
-// failedToBoot says why a machine that was started printed nothing.
+// failedToBoot returns the reason why a machine that was started printed nothing.
 func (s *session) failedToBoot(ctx context.Context, inTime bool) error {
 	switch {
 	case ctx.Err() != nil:

@@ -84,7 +84,7 @@ type Connection struct {
 	Error           string
 }
 
-// Explain says why a connection broke.
+// Explain returns the reason why a connection broke.
 func (t *Timeline) Explain(c Connection) Reason {
 	end := Span{c.Answered, c.Broke}
 	for _, f := range t.Faults {

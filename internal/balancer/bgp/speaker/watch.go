@@ -240,8 +240,8 @@ func logAttr(r slog.Record, key string) (text string) {
 	return text
 }
 
-// describeConnectError says why a router was not reached: with a wrong password, connecting times out, because the
-// kernel drops segments with a wrong digest (RFC 2385 section 4.1).
+// describeConnectError returns the reason why a router was not reached: with a wrong password, connecting times out,
+// because the kernel drops segments with a wrong digest (RFC 2385 section 4.1).
 func describeConnectError(text string) string {
 	switch {
 	case strings.Contains(text, "timeout"):

@@ -177,7 +177,7 @@ func (l *listener) report(g *ownGateway, pending func(string) string) (s v1.List
 	return s, missing.ok()
 }
 
-// notServedReason says why the balancer does not serve a listener.
+// notServedReason returns the reason why the balancer does not serve a listener.
 func (l *listener) notServedReason(g *ownGateway, pending func(string) string) verdict {
 	switch {
 	case !g.accepted.ok():

@@ -155,7 +155,7 @@ func (l *Ledger) Count(kind remark.Kind) int {
 	return n
 }
 
-// Reason says why a language has nothing like a key, and names the remedy.
+// Reason is the reason why a language has no equivalent of a key, with the remedy.
 type Reason struct {
 	Kind remark.Kind
 	Why  string

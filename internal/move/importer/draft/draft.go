@@ -51,8 +51,8 @@ type Service struct {
 	BackendAt []remark.At
 	// RouteAt are the lines of the routes of mode proxy.
 	RouteAt []remark.At
-	// Unsafe says why the service must not be made: without the lines that could not be carried over, it would serve
-	// requests that the input refuses, or send them elsewhere. Empty: it can be made.
+	// Unsafe is the reason why the service must not be made: without the lines that could not be carried over, it would
+	// serve requests that the input refuses, or send them elsewhere. Empty: it can be made.
 	Unsafe string
 }
 

@@ -102,7 +102,7 @@ func (d *Draft) keepPorts(s *Service) {
 	}
 }
 
-// cannot says why a service cannot be, "" if it can; services are those before it.
+// cannot returns the reason why a service cannot be, "" if it can; services are those before it.
 func (d *Draft) cannot(s *Service, services int) string {
 	switch {
 	case s.Unsafe != "":

@@ -50,7 +50,8 @@ func has(l line, name string) bool {
 	return slices.ContainsFunc(bindParameters(l), func(p parameter) bool { return p.name == name })
 }
 
-// bindWhyNot says why clients that connect there cannot be served, "" if they can, and remarks on differences.
+// bindWhyNot returns the reason why clients that connect there cannot be served, "" if they can, and remarks on
+// differences.
 func (r *reader) bindWhyNot(s *section, l line) string {
 	var left []string
 	encrypted := has(l, "ssl")
@@ -91,7 +92,7 @@ func (r *reader) bindWhyNot(s *section, l line) string {
 	return ""
 }
 
-// forbids says why an address cannot be served by a parameter, "" if it can.
+// forbids returns the reason why an address cannot be served by a parameter, "" if it can.
 func (r *reader) forbids(s *section, p parameter, encrypted bool) string {
 	switch {
 	case p.name == "accept-netscaler-cip":

@@ -192,7 +192,7 @@ func (r *reader) decide(s *section) {
 	r.proxying = r.proxying || proxied
 }
 
-// whyNot says why no service can be made of a section, "" if one can.
+// whyNot returns the reason why no service can be made of a section, "" if one can.
 func (r *reader) whyNot(s, to *section) string {
 	for _, l := range slices.Concat(s.lines, linesOf(to)) {
 		if l.is("disabled") && !l.no {

@@ -48,7 +48,7 @@ func (r *reader) needsEngine(s *section) bool {
 	return one.parse(words) == nil && (one.ssl || one.sendProxy > 0)
 }
 
-// whyNotProxy says why a section cannot become services of mode proxy, "" if it can.
+// whyNotProxy returns the reason why a section cannot become services of mode proxy, "" if it can.
 func (r *reader) whyNotProxy(s, to *section) string {
 	if s.misroutes != "" {
 		return s.misroutes

@@ -61,7 +61,7 @@ type section struct {
 	used map[string]bool
 	// unserved: requests that take no route have none.
 	unserved bool
-	// misroutes says why some requests would go elsewhere than HAProxy sends them.
+	// misroutes is the reason why some requests would go elsewhere than HAProxy sends them.
 	misroutes string
 	// undecided: the section is there under a condition that is not known.
 	undecided bool
@@ -71,7 +71,7 @@ type section struct {
 	servers  []server // once they are read
 	// discovery is where further servers are found.
 	discovery lb.Discovery
-	// why says why none is.
+	// why is the reason why there is none.
 	why string
 }
 

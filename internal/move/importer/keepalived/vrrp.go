@@ -57,7 +57,7 @@ func (r *reader) vrrp() {
 	}
 }
 
-// whyNotVRRP says why instances cannot be one group of VIPs, "" if they can.
+// whyNotVRRP returns the reason why instances cannot be one group of VIPs, "" if they can.
 func (r *reader) whyNotVRRP(holders []*node) string {
 	for _, n := range holders {
 		for _, word := range []string{"virtual_router_id", "priority", "interface", "advert_int", "nopreempt"} {

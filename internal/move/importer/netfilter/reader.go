@@ -57,7 +57,7 @@ type group struct {
 	through []remark.At
 	// kept are packets that rules before it keep from it.
 	kept []exception
-	// unsafe says why no service must be made of it.
+	// unsafe is the reason why no service must be made of it.
 	unsafe string
 }
 

@@ -357,7 +357,7 @@ func (r *reader) listensAt(places []*place, w *web, c *node) []*place {
 	return places
 }
 
-// whyNot says why no service can be made of an address, "" if one can.
+// whyNot returns the reason why no service can be made of an address, "" if one can.
 func (p *place) whyNot() string {
 	if p.why != "" {
 		return p.why

@@ -94,8 +94,8 @@ type web struct {
 	redirect bool
 	// rules say which clients it serves.
 	rules []draft.Rule
-	// why says why it cannot be carried over: the addresses that it listens on are left out, because its requests would
-	// go to the other servers there.
+	// why is the reason why it cannot be carried over: the addresses that it listens on are left out, because its
+	// requests would go to the other servers there.
 	why string
 	// served: a service is made with it.
 	served bool
@@ -118,7 +118,7 @@ type place struct {
 	webs []*web
 	// listen has the words of the first of its lines.
 	listen *node
-	// why says why no service can be made.
+	// why is the reason why no service can be made.
 	why string
 }
 

@@ -67,7 +67,7 @@ type farEnd struct {
 	Ended   int64
 	Late    time.Duration
 	Outcome *Outcome
-	// Problem says why there is no outcome.
+	// Problem is the reason why there is no outcome.
 	Problem string
 }
 

@@ -147,7 +147,7 @@ func (k Kind) Program() string {
 	return string(k)
 }
 
-// Obstacle says why there is no such router on this host; empty if there can be.
+// Obstacle returns the reason why there is no such router on this host; empty if there can be.
 func (k Kind) Obstacle() string {
 	programs := []string{k.Program()}
 	if k == FRR {

@@ -30,8 +30,7 @@ type Abilities struct {
 // Anywhere is an answer of [Abilities] of a subject that can in every case.
 func Anywhere[T any](T) string { return "" }
 
-// OnMachines says why a subject cannot be weighed in a laboratory of machines; empty
-// if it can.
+// OnMachines returns the reason why a subject cannot be weighed in a laboratory of machines; empty if it can.
 func OnMachines(s Subject, l *lab.Lab) string {
 	if machines := s.Can().Machines; machines != nil {
 		return machines(l)
@@ -40,8 +39,8 @@ func OnMachines(s Subject, l *lab.Lab) string {
 		" is set up in the laboratory of namespaces only: what it does to a host's network is not taken back on a machine"
 }
 
-// BesideContainers says why a subject cannot stand on the host of containers that it balances,
-// and serve clients there (local) or beyond; empty if it can.
+// BesideContainers returns the reason why a subject cannot stand on the host of containers that it balances, and serve
+// clients there (local) or beyond; empty if it can.
 func BesideContainers(s Subject, local bool) string {
 	if containers := s.Can().Containers; containers != nil {
 		return containers(local)
@@ -49,7 +48,7 @@ func BesideContainers(s Subject, local bool) string {
 	return "it is not set up beside containers"
 }
 
-// BesideOthers says why a subject cannot be several balancers behind a router; empty if it can.
+// BesideOthers returns the reason why a subject cannot be several balancers behind a router; empty if it can.
 func BesideOthers(s Subject) string {
 	if others := s.Can().Others; others != nil {
 		return others()

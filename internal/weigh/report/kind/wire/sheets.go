@@ -70,7 +70,7 @@ func wireLatencyFields() []model.Field {
 	}
 }
 
-// failedSheet says why connections failed.
+// failedSheet returns the reason why connections failed.
 func failedSheet(s *model.Section) model.Sheet {
 	fields := append(s.Rows(), model.Fixed(model.MetricField("Begun", "", results.WireBegun), 0),
 		model.Fixed(model.MetricField("Established", "", results.WireEstablished), 0),
