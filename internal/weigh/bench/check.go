@@ -128,7 +128,7 @@ func (l Load) CheckRepeats(at Path, fail FailFunc) {
 	}
 }
 
-// leastConns is the reason for the least number of connections.
+// leastConns returns the reason for the least number of connections.
 func leastConns(least int) string {
 	if least == 1 {
 		return "1"
