@@ -19,9 +19,9 @@ import (
 
 // Provider follows an origin of backends.
 type Provider interface {
-	// Follow passes the origin's answers to notify until the context ends: the first as soon as possible, and then one
+	// Watch passes the origin's answers to notify until the context ends: the first as soon as possible, and then one
 	// whenever the answer may have changed or the origin fails. It bounds the size of answers and the rate of queries.
-	Follow(ctx context.Context, notify func(Answer))
+	Watch(ctx context.Context, notify func(Answer))
 }
 
 // Answer is the answer of an origin at one time.

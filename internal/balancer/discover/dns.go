@@ -82,8 +82,8 @@ type records struct {
 	emptyReason string
 }
 
-// Follow queries the name again when the TTL of the answer has passed.
-func (n dnsProvider) Follow(ctx context.Context, notify func(Answer)) {
+// Watch queries the name again when the TTL of the answer has passed.
+func (n dnsProvider) Watch(ctx context.Context, notify func(Answer)) {
 	retry := dnsMinBackoff
 	for ctx.Err() == nil {
 		bounded, cancel := context.WithTimeout(ctx, dnsAnswerTimeout)

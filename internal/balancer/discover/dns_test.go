@@ -293,7 +293,7 @@ func TestDNSTimes(t *testing.T) {
 		var last Answer
 		go func() {
 			defer close(done)
-			n.Follow(ctx, func(a Answer) { last = a })
+			n.Watch(ctx, func(a Answer) { last = a })
 		}()
 		pass := func(d time.Duration, least, most int) {
 			t.Helper()

@@ -72,8 +72,8 @@ func newContainers(s lb.Service) containers {
 			MaxIdleConns: 1}}}
 }
 
-// Follow lists the containers whenever the engine reports an event.
-func (c containers) Follow(ctx context.Context, notify func(Answer)) {
+// Watch lists the containers whenever the engine reports an event.
+func (c containers) Watch(ctx context.Context, notify func(Answer)) {
 	defer c.client.CloseIdleConnections()
 	retry := engineMinBackoff
 	for ctx.Err() == nil {

@@ -156,7 +156,7 @@ func (e *Engine) Run(ctx context.Context) {
 	e.start = func(o *origin) {
 		own, cancel := context.WithCancel(ctx)
 		o.cancel = cancel
-		following.Go(func() { o.provider.Follow(own, func(a Answer) { e.storeAnswer(own, o, a) }) })
+		following.Go(func() { o.provider.Watch(own, func(a Answer) { e.storeAnswer(own, o, a) }) })
 	}
 	for _, k := range slices.Sorted(maps.Keys(e.origins)) {
 		e.start(e.origins[k])

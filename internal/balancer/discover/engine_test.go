@@ -22,7 +22,7 @@ import (
 // fakeOrigin is an origin whose answers a test gives.
 type fakeOrigin chan Answer
 
-func (s fakeOrigin) Follow(ctx context.Context, notify func(Answer)) {
+func (s fakeOrigin) Watch(ctx context.Context, notify func(Answer)) {
 	for {
 		select {
 		case <-ctx.Done():

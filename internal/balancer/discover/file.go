@@ -46,9 +46,9 @@ type file struct {
 	maxBackends int
 }
 
-// Follow reads the file whenever it may have changed. It watches the folder instead of the file, because programs may
+// Watch reads the file whenever it may have changed. It watches the folder instead of the file, because programs may
 // replace the file.
-func (f file) Follow(ctx context.Context, notify func(Answer)) {
+func (f file) Watch(ctx context.Context, notify func(Answer)) {
 	watch := watchFolders()
 	defer watch.close()
 	r := fileReader{file: f, notify: notify}

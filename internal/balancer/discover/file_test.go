@@ -22,7 +22,7 @@ func follow(t *testing.T, p Provider) <-chan Answer {
 	answers, done := make(chan Answer, 4096), make(chan struct{})
 	go func() {
 		defer close(done)
-		p.Follow(ctx, func(a Answer) { answers <- a })
+		p.Watch(ctx, func(a Answer) { answers <- a })
 	}()
 	t.Cleanup(func() {
 		cancel()
