@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bpfhost finds the features that eBPF programs need and a kernel lacks: asked, not assumed.
+// Package bpfhost probes the kernel for the features that eBPF programs need, and returns those that it lacks.
 package bpfhost
 
 import (
@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// MissingFeature is a feature that a kernel lacks, or has otherwise than is tested.
+// MissingFeature is a feature that a kernel lacks, or has in an untested form.
 type MissingFeature struct {
 	// The missing feature, its consequence, and the remedy; each a sentence without its end.
 	Feature, Consequence, Remedy string
@@ -43,16 +43,16 @@ var machines = map[string][]string{"amd64": {"x86_64"}, "arm64": {"aarch64", "ar
 // (docs/internals/kernels.md).
 var testedPageSizes = []int{4 << 10, 16 << 10}
 
-// MissingFeatures returns the missing features of the kernel, nothing where all are there. A feature that cannot be
-// read is taken to be there: the load of the programs tells.
+// MissingFeatures returns the missing features of the kernel. A feature that cannot be read counts as present: loading
+// the programs fails otherwise.
 func (h Host) MissingFeatures() []MissingFeature {
-	var lacks []MissingFeature
-	for _, ask := range []func() *MissingFeature{h.checkArchitecture, h.checkBTF, h.checkJIT, h.checkPageSize} {
-		if missing := ask(); missing != nil {
-			lacks = append(lacks, *missing)
+	var features []MissingFeature
+	for _, check := range []func() *MissingFeature{h.checkArchitecture, h.checkBTF, h.checkJIT, h.checkPageSize} {
+		if missing := check(); missing != nil {
+			features = append(features, *missing)
 		}
 	}
-	return lacks
+	return features
 }
 
 // checkArchitecture compares the kernel with this program, which an emulator may run (binfmt_misc with QEMU): it has no

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package capabilities says which Linux capabilities a process lacks that the kernel has refused something.
+// Package capabilities names the Linux capabilities whose lack explains an error of the kernel.
 package capabilities
 
 import (
@@ -18,7 +18,7 @@ type Capability struct {
 	why    string
 }
 
-// The capabilities that the systemd units give, each of which a test takes away.
+// The capabilities that the systemd units grant, each of which a test drops.
 var (
 	BPF      = Capability{unix.CAP_BPF, "CAP_BPF", "load eBPF programs and make their maps"}
 	Perfmon  = Capability{unix.CAP_PERFMON, "CAP_PERFMON", "have the verifier take programs that compare pointers"}
@@ -27,8 +27,8 @@ var (
 	NetRaw = Capability{unix.CAP_NET_RAW, "CAP_NET_RAW", "hear what routers say of tunnel packets, and announce VIPs"}
 )
 
-// Explain adds to the error of a start which of the needed capabilities the process lacks: a refusal by the kernel for
-// lack of one often looks like another fault. A nil error stays nil.
+// Explain adds to an error at the start which of the needed capabilities the process lacks: the kernel's error for lack
+// of one often looks like another fault. A nil error stays nil.
 func Explain(err error, needed ...Capability) error {
 	if err == nil {
 		return nil
@@ -40,7 +40,7 @@ func Explain(err error, needed ...Capability) error {
 	var names, lines []string
 	for _, c := range needed {
 		names = append(names, strings.ToLower(c.name))
-		// CAP_SYS_ADMIN has stood for these two since before they were.
+		// CAP_SYS_ADMIN includes these two, which were split off from it.
 		covered := slices.Contains([]int{unix.CAP_BPF, unix.CAP_PERFMON}, c.number) && own&(1<<unix.CAP_SYS_ADMIN) != 0
 		if own&(1<<c.number) == 0 && !covered {
 			lines = append(lines, fmt.Sprintf("this process does not have %s, which it needs to %s", c.name, c.why))

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clock keeps times over the end of a process. Within one, Go's times have a reading of the
-// monotonic clock beside that of the wall clock, so that it does not matter when the wall clock is
-// set (by NTP's first answer after a boot, say). A file has the wall clock's alone: of a process
-// that follows, a deadline would pass, or a verdict be out of date, by as much as the clock was set
-// meanwhile. Beside such times stands a [Reading], by which they are told again.
+// Package clock converts times between processes. Within a process, Go's times have a reading of the monotonic clock
+// besides that of the wall clock, so that setting the wall clock (by NTP's first answer after a boot, say) does not
+// matter. A file has the wall clock's time only: in the next process, a deadline or the age of a verdict would be wrong
+// by as much as the clock was set meanwhile. So a [Reading] is saved with such times, by which they are converted.
 package clock
 
 import (
@@ -16,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reading is the time of the machine's clocks at a moment. The zero one knows nothing.
+// Reading is the time of the machine's clocks at a moment. The zero value converts nothing.
 type Reading struct {
 	Wall time.Time `json:"wall"`
 	// Boot is the kernel's boot_id, and Up the time since that boot, the machine's sleep included
@@ -30,7 +29,7 @@ type Reading struct {
 // Read reads the clocks.
 func Read() Reading {
 	var up unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil { // cannot be, since Linux 2.6.39
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil { // supported since Linux 2.6.39
 		panic(err)
 	}
 	return At(time.Now(), bootID(), time.Duration(up.Nano()))
@@ -44,13 +43,12 @@ func At(now time.Time, boot string, up time.Duration) Reading {
 var bootID = sync.OnceValue(func() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return "" // the wall clock alone is there
+		return "" // only the wall clock is known
 	}
 	return strings.TrimSpace(string(id))
 })
 
-// ToWall returns a time of this process as the wall clock of the reading would have shown it: for a
-// file that has the reading, too.
+// ToWall returns a time of this process by the wall clock of the reading, for a file that also has the reading.
 func (r Reading) ToWall(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
@@ -58,8 +56,8 @@ func (r Reading) ToWall(t time.Time) time.Time {
 	return r.Wall.Add(t.Sub(r.now))
 }
 
-// FromWall returns a time of a file as one of this process, where r is the reading in the file and now
-// the present one. Of another boot, the wall clock is all there is to go by.
+// FromWall returns a time in a file as a time of this process, where r is the reading in the file and now the present
+// one. After another boot, only the wall clock is used.
 func (r Reading) FromWall(t time.Time, now Reading) time.Time {
 	if t.IsZero() || r.Boot == "" || r.Boot != now.Boot {
 		return t

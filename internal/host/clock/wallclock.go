@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// WallClock converts times of this process to the wall clock as it is set now. By the wall clock of the moment at which
-// they were taken, an event of a minute ago would seem an hour old once the clock was set forward by an hour.
+// WallClock converts times of this process to the wall clock as it is set now. By the wall clock at the time of the
+// event, an event of a minute ago would seem an hour old after the clock was set forward by an hour.
 type WallClock struct {
 	base Reading
 
@@ -20,12 +20,12 @@ type WallClock struct {
 // NewWallClock returns a WallClock for times taken after a reading.
 func NewWallClock(base Reading) *WallClock { return &WallClock{base: base} }
 
-// minStep is the least difference that is a step of the clock: reading two clocks takes time, too.
+// minStep is the least difference that counts as a step of the clock: reading two clocks takes time, too.
 const minStep = 100 * time.Millisecond
 
 // Of returns a function that converts times to the wall clock of the reading now; nil where no time needs converting.
-// As long as nobody sets the clock, it converts a time to the same value every time. After the machine has slept, which
-// the monotonic clock does not count, it leaves times unchanged.
+// Until the clock is set again, the function converts a time to the same value every time. After a suspend of the
+// machine, which the monotonic clock does not count, times stay unchanged.
 func (p *WallClock) Of(now Reading) func(time.Time) time.Time {
 	passed, up := now.now.Sub(p.base.now), now.Up-p.base.Up
 	set := now.Wall.Sub(p.base.Wall) - up
@@ -41,7 +41,7 @@ func (p *WallClock) Of(now Reading) func(time.Time) time.Time {
 	return func(t time.Time) time.Time {
 		wall := t.Round(0)
 		if t == wall || wall.IsZero() {
-			return t // by the wall clock alone
+			return t // no monotonic reading
 		}
 		fromWall := p.base.Wall.Add(t.Sub(p.base.now) + set)
 		if fromWall.Sub(wall).Abs() < minStep {
@@ -51,20 +51,20 @@ func (p *WallClock) Of(now Reading) func(time.Time) time.Time {
 	}
 }
 
-// Map returns a copy of a value in which of has replaced every time, also behind pointers and in slices. It does not
+// Map returns a copy of a value in which every time is converted, also behind pointers and in slices. It does not
 // modify memory that the value shares with others.
-func Map[T any](value T, of func(time.Time) time.Time) T {
-	mapTimes(reflect.ValueOf(&value).Elem(), of)
+func Map[T any](value T, convert func(time.Time) time.Time) T {
+	mapTimes(reflect.ValueOf(&value).Elem(), convert)
 	return value
 }
 
 var timeType = reflect.TypeFor[time.Time]()
 
 // mapTimes replaces the times in a value that the caller owns. It copies values behind pointers before it changes them.
-func mapTimes(value reflect.Value, of func(time.Time) time.Time) {
+func mapTimes(value reflect.Value, convert func(time.Time) time.Time) {
 	switch t := value.Type(); {
 	case t == timeType:
-		value.Set(reflect.ValueOf(of(value.Interface().(time.Time))))
+		value.Set(reflect.ValueOf(convert(value.Interface().(time.Time))))
 		return
 	case !hasTimes(t):
 		return
@@ -73,14 +73,14 @@ func mapTimes(value reflect.Value, of func(time.Time) time.Time) {
 	case reflect.Struct:
 		for i := range value.NumField() {
 			if value.Type().Field(i).IsExported() {
-				mapTimes(value.Field(i), of)
+				mapTimes(value.Field(i), convert)
 			}
 		}
 	case reflect.Pointer:
 		if !value.IsNil() {
 			own := reflect.New(value.Type().Elem())
 			own.Elem().Set(value.Elem())
-			mapTimes(own.Elem(), of)
+			mapTimes(own.Elem(), convert)
 			value.Set(own)
 		}
 	case reflect.Slice:
@@ -90,7 +90,7 @@ func mapTimes(value reflect.Value, of func(time.Time) time.Time) {
 			value.Set(own)
 		}
 		for i := range value.Len() {
-			mapTimes(value.Index(i), of)
+			mapTimes(value.Index(i), convert)
 		}
 	}
 }

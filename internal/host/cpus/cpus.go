@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// Mask is a set as files such as xps_cpus take it: hexadecimal words of 32 bits,
-// the highest first, set apart by commas. The empty set is "0".
+// Mask returns a set in the format of files such as xps_cpus: hexadecimal words of 32 bits, the highest first,
+// separated by commas. The empty set is "0".
 func Mask(set cpuset.CPUSet) string {
 	list := set.List()
 	if len(list) == 0 {
@@ -29,7 +29,7 @@ func Mask(set cpuset.CPUSet) string {
 	return strings.Join(texts, ",")
 }
 
-// SameMask reports whether two masks are of one set, however many leading zeros the kernel prints.
+// SameMask reports whether two masks are of the same set, ignoring leading zeros.
 func SameMask(a, b string) bool {
 	trimmed := func(mask string) string {
 		return strings.TrimLeft(strings.ReplaceAll(strings.TrimSpace(mask), ",", ""), "0")

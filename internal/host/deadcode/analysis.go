@@ -17,7 +17,7 @@ const (
 // registers are the known values of r0 to r10.
 type registers [11]value
 
-// join keeps the values of r that other has as well, and reports whether that is less.
+// join drops the values of r that differ in other, and reports whether there were any.
 func (r *registers) join(other *registers) (changed bool) {
 	for i := range r {
 		if r[i].kind != unknown && r[i] != other[i] {
@@ -27,7 +27,7 @@ func (r *registers) join(other *registers) (changed bool) {
 	return changed
 }
 
-// An analysis finds which instructions run, and which way their branches go.
+// An analysis finds which instructions are reachable, and which branches are always or never taken.
 type analysis struct {
 	*graph
 	constants map[string][]byte
@@ -42,7 +42,7 @@ func newAnalysis(g *graph, constants map[string][]byte) *analysis {
 		entry: make([]*registers, len(g.program))}
 }
 
-// run begins with the program's first instruction.
+// run analyses the program from its first instruction.
 func (a *analysis) run() []outcome {
 	a.leader[0] = true
 	a.enter(0, &registers{})
@@ -65,7 +65,7 @@ func (a *analysis) enter(i int, state *registers) {
 	a.work = append(a.work, i)
 }
 
-// block follows the instructions from a leader on to the next one, or to where control goes elsewhere.
+// block analyses the instructions of a basic block.
 func (a *analysis) block(start int) {
 	state := *a.entry[start]
 	for i := start; i < len(a.program); i++ {
@@ -79,7 +79,7 @@ func (a *analysis) block(start int) {
 	}
 }
 
-// step follows one instruction, and reports whether control may go on to the next.
+// step analyses one instruction, and reports whether control may continue with the next.
 func (a *analysis) step(i int, state *registers) (next bool) {
 	ins := &a.program[i]
 	switch {
@@ -97,7 +97,8 @@ func (a *analysis) step(i int, state *registers) (next bool) {
 	return true
 }
 
-// arguments are the known registers of the function that ins calls. Those of a callback only the kernel knows.
+// arguments returns the known registers at the entry of the function that ins calls. The kernel sets those of a
+// callback.
 func arguments(ins *asm.Instruction, state *registers) *registers {
 	var known registers
 	if ins.IsFunctionCall() {
@@ -106,21 +107,22 @@ func arguments(ins *asm.Instruction, state *registers) *registers {
 	return &known
 }
 
-// branch follows a jump. Once a branch was found to go both ways it stays so, for less and less is known each time.
+// branch analyses a jump. A branch that may go either way stays so, since each visit knows less.
 func (a *analysis) branch(i int, state *registers) (next bool) {
 	ins := &a.program[i]
-	way := decideJump(ins, state)
-	if ins.Symbol() != "" && way != jumps || a.outcomes[i] == runs || a.outcomes[i] != dead && a.outcomes[i] != way {
-		// The first instruction of a function bears its name, so it stays.
-		way = runs
+	result := decideJump(ins, state)
+	if ins.Symbol() != "" && result != jumps ||
+		a.outcomes[i] == runs || a.outcomes[i] != dead && a.outcomes[i] != result {
+		// The first instruction of a function has its symbol, and must be kept.
+		result = runs
 	}
-	a.outcomes[i] = way
-	if way != falls {
+	a.outcomes[i] = result
+	if result != falls {
 		taken := *state
 		taken.learn(ins, asm.JEq)
 		a.enter(a.target[i], &taken)
 	}
-	if way == jumps {
+	if result == jumps {
 		return false
 	}
 	state.learn(ins, asm.JNE)
@@ -135,7 +137,7 @@ func (r *registers) learn(ins *asm.Instruction, op asm.JumpOp) {
 	}
 }
 
-// decideJump says which way ins goes: jumps, falls, or runs where it may go either way.
+// decideJump returns whether ins is always taken (jumps), never (falls), or may go either way (runs).
 func decideJump(ins *asm.Instruction, state *registers) outcome {
 	op := ins.OpCode.JumpOp()
 	if op == asm.Ja {
@@ -150,7 +152,7 @@ func decideJump(ins *asm.Instruction, state *registers) outcome {
 	}
 	l, r := left.bits, right.bits
 	if ins.OpCode.Class() == asm.Jump32Class {
-		// Signed comparisons see the sign of 32 bits, and extending both keeps the order of unsigned ones.
+		// Sign extension serves signed comparisons, and keeps the order of unsigned ones.
 		l, r = uint64(int64(int32(l))), uint64(int64(int32(r)))
 	}
 	taken, known := compare(op, l, r)

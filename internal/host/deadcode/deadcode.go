@@ -2,7 +2,7 @@
 
 // Package deadcode removes the instructions from eBPF programs that their constants make unreachable.
 //
-// A program that serves many configurations reads which one from constants (`const volatile` in C, .rodata in the
+// A program for many configurations reads its configuration from constants (`const volatile` in C, .rodata in the
 // object) and branches on them. The kernel removes the branches that are never taken, but only after it has verified
 // the program, and one run of instructions at a time: each removal moves all that follows and adjusts every jump. For a
 // program of 12,000 instructions that is a fourth of the time that loading takes. Removing them all at once beforehand
@@ -10,8 +10,8 @@
 //
 // The analysis is a conditional constant propagation (Wegman and Zadeck, "Constant propagation with conditional
 // branches", TOPLAS 13(2), 1991) over the registers alone. It knows less than the verifier, which follows the stack and
-// bounds as well: what it keeps without success, the kernel removes. Cilium's loader finds unreachable blocks likewise,
-// to leave out maps; it is not published as a library.
+// bounds as well: the kernel removes the remaining unreachable code. Cilium's loader finds unreachable blocks in a
+// similar way, to omit maps; it is not published as a library.
 package deadcode
 
 import (

@@ -60,7 +60,7 @@ func newGraph(program asm.Instructions) (*graph, error) {
 	return g, nil
 }
 
-// isJump reports whether ins may go on elsewhere in the same function.
+// isJump reports whether ins may continue elsewhere in the same function.
 func isJump(ins *asm.Instruction) bool {
 	op := ins.OpCode.JumpOp()
 	return ins.OpCode.Class().IsJump() && op != asm.Call && op != asm.Exit
@@ -79,8 +79,8 @@ func jumpOffset(ins *asm.Instruction) int {
 	return int(ins.Offset)
 }
 
-// rewrite returns the instructions that outcomes has as live. A branch that always goes one way becomes a jump or
-// nothing, as the verifier has it.
+// rewrite returns the live instructions. A branch that is always taken becomes a jump, and one that is never taken is
+// removed, as by the verifier.
 func (g *graph) rewrite(outcomes []outcome) asm.Instructions {
 	keep := make([]bool, len(g.program))
 	for i, o := range outcomes {
@@ -88,7 +88,7 @@ func (g *graph) rewrite(outcomes []outcome) asm.Instructions {
 	}
 	g.dropEmptyJumps(outcomes, keep)
 	offsets := g.offsets(keep)
-	var made asm.Instructions
+	var live asm.Instructions
 	for i, ins := range g.program {
 		if !keep[i] {
 			continue
@@ -99,9 +99,9 @@ func (g *graph) rewrite(outcomes []outcome) asm.Instructions {
 		if isJump(&ins) {
 			setJumpOffset(&ins, offsets[g.target[i]]-offsets[i]-1)
 		}
-		made = append(made, ins)
+		live = append(live, ins)
 	}
-	return made
+	return live
 }
 
 // dropEmptyJumps takes jumps to the next instruction from keep. One that goes may make another one empty.

@@ -9,7 +9,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// A kind is how much is known of a register's value.
+// A kind is the kind of a register's known value.
 type kind uint8
 
 const (
@@ -53,7 +53,7 @@ func (r *registers) apply(ins *asm.Instruction, constants map[string][]byte) {
 			r[ins.Dst] = value{kind: pointer, section: ins.Reference(), bits: uint64(ins.Constant) >> 32}
 		}
 	default:
-		// LD_ABS and LD_IND are calls in disguise.
+		// LD_ABS and LD_IND clobber the same registers as calls.
 		clear(r[asm.R0:asm.R6])
 	}
 }

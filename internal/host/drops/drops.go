@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package drops counts the packets that the kernel throws away, by reason, place and network namespace, and those that
-// XDP programs lost. A [Tracer] listens to the kernel's tracepoints; it costs nothing while nothing is dropped.
+// Package drops counts the packets that the kernel drops, by reason, function and network namespace, and those that XDP
+// programs lost. A [Tracer] uses the kernel's tracepoints; it costs nothing while nothing is dropped.
 package drops
 
 import (
@@ -20,12 +20,11 @@ import (
 var (
 	// ErrNoRights: the process may not trace the kernel.
 	ErrNoRights = errors.New("no right to trace the kernel")
-	// ErrUnsupported: the kernel lacks type information, or says no reasons
-	// (before 5.17).
+	// ErrUnsupported: the kernel lacks type information, or drop reasons (before 5.17).
 	ErrUnsupported = errors.New("the kernel cannot be traced in this way")
 )
 
-// Source is the part of the kernel that told of a drop.
+// Source is the tracepoint that reported a drop.
 type Source string
 
 // The sources.
@@ -54,7 +53,7 @@ type Drop struct {
 	// Reason is the kernel's name without its prefix, as in "TCP_CSUM"; its number
 	// where the kernel has no name for it.
 	Reason string `json:"reason"`
-	// Function is the kernel's function that gave the packets up; empty for XDP.
+	// Function is the kernel's function that dropped the packets; empty for XDP.
 	Function string `json:"function,omitempty"`
 	// Namespace is the inode number of the network namespace; 0 for packets that
 	// belonged to none any more.
@@ -64,7 +63,7 @@ type Drop struct {
 	// EtherType is the EtherType of the frame (IEEE 802.3), such as 0x0800.
 	EtherType uint16 `json:"ethertype,omitempty"`
 	Packets   uint64 `json:"packets"`
-	// Bytes are those of the packets as they were when they were dropped.
+	// Bytes is the sum of the packets' lengths when they were dropped.
 	Bytes uint64 `json:"bytes,omitempty"`
 	// Example is one of the packets; nil if none could be read.
 	Example *Flow `json:"example,omitempty"`
@@ -81,7 +80,7 @@ type Flow struct {
 	DestinationPort uint16 `json:"destination_port,omitempty"`
 }
 
-// Tracer listens until it is closed. It sees the whole machine.
+// Tracer counts drops of the whole machine until it is closed.
 type Tracer struct {
 	objects tracerObjects
 	links   []link.Link
@@ -129,7 +128,7 @@ func explainError(err error) error {
 	return fmt.Errorf("listen to what the kernel drops: %w: %v", ErrUnsupported, err)
 }
 
-// Read returns the drops so far, in no order, and the number of further ones of which nothing is known.
+// Read returns the drops so far, in no order, and the number of further drops that were not recorded.
 func (t *Tracer) Read() (dropped []Drop, unknown uint64, err error) {
 	var key tracerDropKey
 	var perCPU []tracerDropValue
@@ -209,7 +208,7 @@ func (t *Tracer) Close() error {
 	return errors.Join(append(errs, t.objects.Close())...)
 }
 
-// names are the running kernel's.
+// names has the names and properties of the running kernel's tracepoints.
 type names struct {
 	reasons map[uint32]string
 	// socket: kfree_skb has a fourth argument, the receiving socket.

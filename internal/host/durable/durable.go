@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package durable writes the files that only a restart needs. That one cannot be written never keeps anybody from
-// a decision: its content is kept in a second place where there is one, the fault is told, and the file is written
-// again until there is room.
+// Package durable writes files that only a restart needs. A failed write never prevents a change: the content is kept
+// in a fallback, if there is one, the fault is recorded, and the write is retried until it succeeds.
 package durable
 
 import (
@@ -19,16 +18,16 @@ import (
 	"time"
 )
 
-// ErrNotWritten is wrapped by the error of Save: the content holds all the same, and Retry writes the file later.
+// ErrNotWritten is wrapped by the error of Save: the content is in force all the same, and Retry writes the file later.
 var ErrNotWritten = errors.New("not written to its file yet")
 
-// Fallback keeps small contents where no room on a disk is needed, until the machine is started again.
+// Fallback keeps small contents without a disk, until the machine is restarted.
 type Fallback interface {
-	// Store keeps a content under a name, whole or not at all, in the place of the one before.
+	// Store stores a content under a name, and atomically replaces the previous one.
 	Store(name string, data []byte) error
 	// Load returns the content; fs.ErrNotExist where there is none.
 	Load(name string) ([]byte, error)
-	// Drop forgets the content, if it is there.
+	// Drop deletes the content, if it exists.
 	Drop(name string) error
 }
 
@@ -36,10 +35,10 @@ type Fallback interface {
 type Fault struct {
 	// The content's name, as a noun with an article, and the path of its file.
 	Name, Path string
-	// Since is when writing it failed first, and Err why it did last.
+	// Since is when writing it first failed, and Err the last error.
 	Since time.Time
 	Err   error
-	// InFallback: the second place has the content, so that only a start of the machine loses it.
+	// InFallback: the fallback has the content, so that only a restart of the machine loses it.
 	InFallback bool
 }
 
@@ -55,15 +54,14 @@ func (f Fault) String() string {
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// Options are the file system and the second place of Files.
+// Options are the file system and the fallback of Files.
 type Options struct {
-	// FileSystem is OS if nil; without a Spare there is no second place.
+	// FileSystem is OS if nil; Fallback may be nil.
 	FileSystem FileSystem
 	Fallback   Fallback
 }
 
-// Files are the files of a daemon. The zero value is of use; its methods may be called from several goroutines,
-// and on nil.
+// Files are the files of a daemon. Methods may be called from several goroutines, and on nil.
 type Files struct {
 	opt Options
 
@@ -73,18 +71,18 @@ type Files struct {
 	changes  chan struct{}
 }
 
-// pendingFile is a fault, and how to try again; retry is nil where its owner does.
+// pendingFile is a fault, and its retry; nil where the owner of the file retries.
 type pendingFile struct {
 	Fault
 	retry func() error
 }
 
-// New returns files of which none is written.
+// New returns Files without faults.
 func New(opt Options) *Files {
 	return &Files{opt: opt, pending: map[string]*pendingFile{}, changes: make(chan struct{}, 1)}
 }
 
-// FileSystem is the file system that files are written to.
+// FileSystem returns the file system that files are written to.
 func (f *Files) FileSystem() FileSystem {
 	if f == nil || f.opt.FileSystem == nil {
 		return OS
@@ -92,7 +90,7 @@ func (f *Files) FileSystem() FileSystem {
 	return f.opt.FileSystem
 }
 
-// Changes has something to receive after Faults may have changed.
+// Changes is signalled after Faults may have changed.
 func (f *Files) Changes() <-chan struct{} {
 	if f == nil {
 		return nil
@@ -100,7 +98,7 @@ func (f *Files) Changes() <-chan struct{} {
 	return f.changes
 }
 
-// Faults are the files that could not be written, in the order of their paths.
+// Faults returns the files that could not be written, in the order of their paths.
 func (f *Files) Faults() []Fault {
 	if f == nil {
 		return nil
@@ -114,7 +112,7 @@ func (f *Files) Faults() []Fault {
 	return faults
 }
 
-// Failures is how many attempts to write a file have failed.
+// Failures returns how many attempts to write a file have failed.
 func (f *Files) Failures() uint64 {
 	if f == nil {
 		return 0
@@ -124,7 +122,7 @@ func (f *Files) Failures() uint64 {
 	return f.failures
 }
 
-// RecordResult records the result of an attempt to write a file: an error of nil ends its fault. Its owner tries again.
+// RecordResult records the result of an attempt to write a file: a nil error ends its fault. The owner retries.
 func (f *Files) RecordResult(what, path string, err error, kept bool) {
 	f.setResult(what, path, err, kept, nil)
 }
@@ -178,14 +176,14 @@ func (f *Files) Retry() {
 	}
 	f.mu.Unlock()
 	for _, try := range retries {
-		_ = try() // it is a fault again
+		_ = try() // a failure is recorded again
 	}
 }
 
 // Content is a file whose content is replaced as a whole. Its methods may be called from several goroutines.
 type Content struct {
 	files *Files
-	// The content's name for a Fault, its path, and the name of its copy in the second place.
+	// The content's name for a Fault, its path, and the name of its copy in the fallback.
 	noun, path, name string
 	mode             fs.FileMode
 	mu               sync.Mutex
@@ -193,13 +191,13 @@ type Content struct {
 	unwritten []byte
 }
 
-// Content returns the file at a path, which is kept under a name in the second place; with an empty name, as of a file
-// that another program reads, or of a nil Files, it has none.
+// Content returns the file at a path, which has a name in the fallback; with an empty name, as for a file that another
+// program reads, or for nil Files, it has no fallback.
 func (f *Files) Content(what, path, name string, mode fs.FileMode) *Content {
 	return &Content{files: f, noun: what, path: path, name: name, mode: mode}
 }
 
-// Path is where the file is.
+// Path returns the path of the file.
 func (c *Content) Path() string { return c.path }
 
 // Save replaces the content; nil removes the file. An error wraps ErrNotWritten.
@@ -210,7 +208,7 @@ func (c *Content) Save(data []byte) error {
 	return c.write()
 }
 
-// write has the file as it is wanted, or its copy in the second place.
+// write writes the file, or its copy in the fallback.
 func (c *Content) write() error {
 	fsys := c.files.FileSystem()
 	var err error
@@ -223,7 +221,7 @@ func (c *Content) write() error {
 	if err == nil {
 		c.files.setResult(c.noun, c.path, nil, false, nil)
 		if fallback != nil {
-			_ = fallback.Drop(c.name) // a copy is of no account where the file is another than it was made beside
+			_ = fallback.Drop(c.name) // a copy that stays is ignored, since the file has changed
 		}
 		return nil
 	}
@@ -238,7 +236,7 @@ type notWritten struct{ Fault }
 func (n *notWritten) Error() string   { return n.Fault.String() }
 func (n *notWritten) Unwrap() []error { return []error{ErrNotWritten, n.Err} }
 
-// retryWrite tries once more to write the content.
+// retryWrite writes the content again.
 func (c *Content) retryWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,14 +250,14 @@ func (c *Content) fallback() Fallback {
 	return c.files.opt.Fallback
 }
 
-// copyHeader begins a copy. Beside is the file as it was when the copy was made: where it is another one now, it was
-// written later.
+// copyHeader is the first line of a copy. Beside identifies the file when the copy was made: if the file is another one
+// now, it is newer.
 type copyHeader struct {
 	Beside  stamp `json:"beside"`
 	Removed bool  `json:"removed,omitempty"`
 }
 
-// stamp identifies a file and its content; the zero value is of none.
+// stamp identifies a file and its content; the zero value means that there is no file.
 type stamp struct {
 	Inode    uint64 `json:"inode,omitempty"`
 	Modified int64  `json:"modified,omitempty"`
@@ -281,7 +279,7 @@ func (c *Content) stamp() (stamp, error) {
 	return s, nil
 }
 
-// writeCopy keeps the content in the second place.
+// writeCopy stores the content in the fallback.
 func (c *Content) writeCopy(fallback Fallback) error {
 	beside, err := c.stamp()
 	if err != nil {
@@ -317,8 +315,8 @@ func (c *Content) readCopy() (data []byte, newer, removed bool) {
 		return nil, false, false
 	}
 	var head copyHeader
-	first, data, whole := bytes.Cut(data, []byte{'\n'})
-	if !whole || json.Unmarshal(first, &head) != nil {
+	first, data, ok := bytes.Cut(data, []byte{'\n'})
+	if !ok || json.Unmarshal(first, &head) != nil {
 		return nil, false, false
 	}
 	beside, err := c.stamp()
@@ -328,8 +326,7 @@ func (c *Content) readCopy() (data []byte, newer, removed bool) {
 	return data, true, head.Removed
 }
 
-// Forget removes the file, its copies, and the remains of an attempt to write it; it is an error if one of them cannot
-// be removed.
+// Forget removes the file, its copies, and a partly written one; it returns an error if one of them cannot be removed.
 func (c *Content) Forget() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FileSystem has the operations by which files are written. OS is the machine's; tests have one that fails.
+// FileSystem has the operations for writing files. OS is the machine's; tests use one that fails.
 type FileSystem interface {
 	OpenFile(path string, flag int, mode fs.FileMode) (File, error)
 	Stat(path string) (fs.FileInfo, error)
@@ -24,7 +24,7 @@ type FileSystem interface {
 type File interface {
 	Write(data []byte) (int, error)
 	Truncate(size int64) error
-	// Allocate reserves room for the first size bytes, and leaves the file as long as it is.
+	// Allocate reserves room for the first size bytes, without changing the length of the file.
 	Allocate(size int64) error
 	Chmod(mode fs.FileMode) error
 	Sync() error
@@ -58,8 +58,8 @@ func (f machineFile) Allocate(size int64) error {
 // NewSuffix is the suffix of a file that is about to replace another.
 const NewSuffix = ".new"
 
-// Replace writes a file whole or not at all, and follows no link that another user may have put into a directory that
-// others can write to. With sync its content is on disk on return; its name is after SyncDir.
+// Replace replaces a file atomically, and follows no link that another user may have put into a directory that others
+// can write to. With sync the content is on disk on return; the directory entry is after SyncDir.
 func Replace(fsys FileSystem, path string, data []byte, mode fs.FileMode, sync bool) error {
 	temporary := path + NewSuffix
 	file, err := fsys.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, mode)
@@ -88,8 +88,8 @@ func remove(fsys FileSystem, path string) error {
 	return nil
 }
 
-// InDirectory calls do, which makes a file at a path, and once more with the file's directory recreated where that was
-// removed.
+// InDirectory calls do, which creates a file at a path. If the file's directory is missing, it creates that and calls
+// do again.
 func InDirectory(fsys FileSystem, path string, do func() error) error {
 	err := do()
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -101,12 +101,12 @@ func InDirectory(fsys FileSystem, path string, do func() error) error {
 	return do()
 }
 
-// Unwritable reports whether an error is one of a file system that has no room, is read-only, broken or closed to root,
-// or of a directory that is not there: faults that can be over later, and are not the caller's.
+// Unwritable reports whether an error means that a file system is full, read-only, broken or inaccessible to root, or
+// that a directory is missing: faults that may end later, and are not the caller's.
 func Unwritable(err error) bool {
-	for _, of := range []error{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EIO, unix.ESTALE,
+	for _, errno := range []error{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EIO, unix.ESTALE,
 		unix.ENOMEM, unix.ENFILE, unix.EMFILE, unix.ENOENT, unix.ENOTDIR, unix.EISDIR, unix.ELOOP} {
-		if errors.Is(err, of) {
+		if errors.Is(err, errno) {
 			return true
 		}
 	}

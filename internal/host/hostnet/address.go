@@ -18,31 +18,28 @@ import (
 
 // AddressOptions says how an address is put on a link.
 type AddressOptions struct {
-	// ScopeHost keeps an IPv4 address from being chosen as the source of
-	// anything that leaves the host, of ARP requests too. IPv6 has no such
-	// choice (the scope follows from the address): use Deprecated there.
+	// ScopeHost prevents that the kernel selects an IPv4 address as the source of packets that leave the host, or of
+	// ARP requests. IPv6 has no such setting (the scope follows from the address): use Deprecated there.
 	ScopeHost bool
-	// Deprecated gives an IPv6 address a preferred lifetime of 0: it is valid
-	// for ever, but not chosen as a source while there is another (RFC 4862
-	// section 5.5.4, RFC 6724 section 5, rule 3).
+	// Deprecated gives an IPv6 address a preferred lifetime of 0: it is valid, but not selected as a source while there
+	// is another (RFC 4862 section 5.5.4, RFC 6724 section 5, rule 3).
 	Deprecated bool
 	// NoDAD leaves out IPv6 duplicate address detection, which would hold the address back for a second, and
 	// permanently if a peer has it too.
 	NoDAD bool
-	// Lifetime is after which time the kernel takes the address away, unless RenewAddresses
-	// comes before, so that it ends with its process; in whole seconds, 0: never.
+	// Lifetime is the time after which the kernel removes the address unless RenewAddresses renews it, so that it does
+	// not outlive its process for long; in whole seconds, 0: unlimited.
 	Lifetime time.Duration
 }
 
-// AddAddress puts addr on link as a /32 or /128. If the link has the address
-// already and not from here, it is not ours: it is kept, an Event says
-// so, and it will not be removed. Errors: ErrNoLink, ErrNoRights.
+// AddAddress adds addr to link as a /32 or /128. An address that the link has already, and that is not in the journal,
+// is not ours: it is kept, an Event says so, and it will not be removed. Errors: ErrNoLink, ErrNoRights.
 func (c *Changes) AddAddress(link string, addr netip.Addr, opt AddressOptions) error {
 	return c.AddAddresses(link, []netip.Addr{addr}, opt)
 }
 
-// AddAddresses puts a list of addresses on a link as AddAddress does, all of them or none. The journal names all of
-// them before the first is there, so that it is written once, however many they are.
+// AddAddresses adds a list of addresses to a link as AddAddress does, all of them or none. The journal has all of them
+// before the first is added, so that it is written once, however many they are.
 func (c *Changes) AddAddresses(link string, addrs []netip.Addr, opt AddressOptions) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,24 +55,24 @@ func (c *Changes) AddAddresses(link string, addrs []netip.Addr, opt AddressOptio
 	if err := c.journal.append(fresh...); err != nil {
 		return fmt.Errorf("%s: %w", addError(link, addrs...), err)
 	}
-	var made []change
+	var installed []change
 	for _, ch := range missing {
 		added, err := c.addAddress(ch, opt)
 		switch {
 		case added:
-			made = append(made, ch)
+			installed = append(installed, ch)
 		case err == nil:
-			// Strike it out at once: it is rare, and not ours.
+			// Remove it from the journal at once: it is not ours.
 			err = c.journal.forget(ch)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", addError(link, ch.Address), errors.Join(err, c.rollBack(made, fresh)))
+			return fmt.Errorf("%s: %w", addError(link, ch.Address), errors.Join(err, c.rollBack(installed, fresh)))
 		}
 	}
 	return nil
 }
 
-// addError names the work of AddAddresses, for its errors.
+// addError describes AddAddresses in its errors.
 func addError(link string, addrs ...netip.Addr) string {
 	if len(addrs) == 1 {
 		return fmt.Sprintf("put address %s on %s", addrs[0].Unmap(), link)
@@ -83,8 +80,8 @@ func addError(link string, addrs ...netip.Addr) string {
 	return fmt.Sprintf("put %d addresses on %s", len(addrs), link)
 }
 
-// missingAddresses returns those of addrs, each once, that the link does not have, and records those that were
-// there already.
+// missingAddresses returns those of addrs, each once, that the link does not have, and records those of others that it
+// has already.
 func (c *Changes) missingAddresses(name string, addrs []netip.Addr) ([]change, error) {
 	if c.closed {
 		return nil, errClosed
@@ -98,7 +95,7 @@ func (c *Changes) missingAddresses(name string, addrs []netip.Addr) ([]change, e
 	if err != nil {
 		return nil, err
 	}
-	there, err := c.places()
+	existing, err := c.places()
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +106,7 @@ func (c *Changes) missingAddresses(name string, addrs []netip.Addr) ([]change, e
 		at := ch.place()
 		switch {
 		case seen[at]:
-		case !there[at]:
+		case !existing[at]:
 			missing = append(missing, ch)
 		case !ours[at]:
 			c.recordKept(name, ch.Address)
@@ -119,8 +116,8 @@ func (c *Changes) missingAddresses(name string, addrs []netip.Addr) ([]change, e
 	return missing, nil
 }
 
-// rollBack undoes the addresses of a batch, the last one first, and removes their journal entries. Those that cannot be
-// undone stay written down.
+// rollBack removes the addresses of a batch, the last one first, and their journal entries. Addresses that cannot be
+// removed stay in the journal.
 func (c *Changes) rollBack(made, added []change) error {
 	var failed []error
 	keep := map[change]bool{}
@@ -130,16 +127,16 @@ func (c *Changes) rollBack(made, added []change) error {
 			keep[ch] = true
 		}
 	}
-	gone := slices.DeleteFunc(slices.Clone(added), func(ch change) bool { return keep[ch] })
-	return errors.Join(append(failed, c.journal.forget(gone...))...)
+	removed := slices.DeleteFunc(slices.Clone(added), func(ch change) bool { return keep[ch] })
+	return errors.Join(append(failed, c.journal.forget(removed...))...)
 }
 
-// addAddress reports whether it was this call that put the address there.
+// addAddress reports whether this call has added the address.
 func (c *Changes) addAddress(ch change, opt AddressOptions) (bool, error) {
 	err := c.netlink.AddrAdd(nil, netlinkAddress(ch, opt))
 	switch {
 	case errors.Is(err, unix.EEXIST):
-		// Another program was faster between looking and adding.
+		// Another program has added it meanwhile.
 		c.recordKept(ch.Link, ch.Address)
 		return false, nil
 	case errors.Is(err, unix.EACCES) && ch.Address.Is6() && c.ipv6Off(ch.Link):
@@ -151,7 +148,7 @@ func (c *Changes) addAddress(ch change, opt AddressOptions) (bool, error) {
 	return true, nil
 }
 
-// netlinkAddress is an address as the kernel is to have it.
+// netlinkAddress returns the netlink message's address, with its options.
 func netlinkAddress(ch change, opt AddressOptions) *netlink.Addr {
 	addr := kernelAddress(ch)
 	if ch.Address.Is4() && opt.ScopeHost {
@@ -176,8 +173,8 @@ func netlinkAddress(ch change, opt AddressOptions) *netlink.Addr {
 // forever is the kernel's lifetime without an end.
 const forever = math.MaxUint32
 
-// RenewAddresses has those of addrs that AddAddresses has put on link, by this process or the one before, stay for
-// opt.Lifetime from now on; one that is gone is put back. Where that is 0 they stay permanently. As many as it can.
+// RenewAddresses renews the lifetime of those of addrs that AddAddresses has added to link, in this process or the one
+// before: opt.Lifetime from now, or unlimited if that is 0. It adds missing ones again, and continues after errors.
 func (c *Changes) RenewAddresses(link string, addrs []netip.Addr, opt AddressOptions) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,7 +183,7 @@ func (c *Changes) RenewAddresses(link string, addrs []netip.Addr, opt AddressOpt
 	}
 	keep := map[place]bool{}
 	if opt.Lifetime == 0 {
-		// Most of them do already.
+		// Most of them are unlimited already.
 		list, err := c.listAddresses()
 		if err != nil {
 			return fmt.Errorf("renew addresses on %s: %w", link, err)
@@ -206,7 +203,7 @@ func (c *Changes) RenewAddresses(link string, addrs []netip.Addr, opt AddressOpt
 		if ch.Kind != kindAddress || ch.Link != link || !renew[ch.Address] || keep[ch.place()] {
 			continue
 		}
-		// An index of before is that of a link that is gone, and with it its addresses.
+		// ENODEV: the link was deleted, and its addresses with it.
 		if err := c.netlink.AddrReplace(nil, netlinkAddress(ch, opt)); err != nil && !errors.Is(err, unix.ENODEV) {
 			failed = append(failed, fmt.Errorf("renew address %s on %s: %w", ch.Address, link, wrapRights(err)))
 		}
@@ -214,20 +211,20 @@ func (c *Changes) RenewAddresses(link string, addrs []netip.Addr, opt AddressOpt
 	return errors.Join(failed...)
 }
 
-// InstalledAddresses returns which addresses AddAddresses has put on link, by this process or the one before, and are
-// still there.
+// InstalledAddresses returns the addresses that AddAddresses has added to link, in this process or the one before, and
+// that are still there.
 func (c *Changes) InstalledAddresses(link string) (held []netip.Addr, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return nil, fmt.Errorf("list our addresses on %s: %w", link, errClosed)
 	}
-	there, err := c.places()
+	existing, err := c.places()
 	if err != nil {
 		return nil, fmt.Errorf("list our addresses on %s: %w", link, err)
 	}
 	for _, ch := range c.journal.changes {
-		if ch.Kind == kindAddress && ch.Link == link && there[ch.place()] {
+		if ch.Kind == kindAddress && ch.Link == link && existing[ch.place()] {
 			held = append(held, ch.Address)
 		}
 	}
@@ -257,14 +254,12 @@ func (c *Changes) recordKept(link string, addr netip.Addr) {
 		Reason: "jeoul did not put it there: it stays, also afterwards"})
 }
 
-// RemoveAddress takes addr off link again if AddAddress put it there; anything
-// else it leaves alone.
+// RemoveAddress removes addr from link if AddAddress has added it.
 func (c *Changes) RemoveAddress(link string, addr netip.Addr) error {
 	return c.RemoveAddresses(link, []netip.Addr{addr})
 }
 
-// RemoveAddresses removes a list of addresses as RemoveAddress does; those that it can, if it cannot take them all
-// away.
+// RemoveAddresses removes a list of addresses as RemoveAddress does, and continues after errors.
 func (c *Changes) RemoveAddresses(link string, addrs []netip.Addr) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -275,30 +270,30 @@ func (c *Changes) RemoveAddresses(link string, addrs []netip.Addr) error {
 	for _, addr := range addrs {
 		leave[addr.Unmap()] = true
 	}
-	// One address more than once, if the link was removed and recreated in between.
+	// The journal has an address more than once if the link was deleted and recreated.
 	return c.removeAddresses(func(ch change) bool { return ch.Link == link && leave[ch.Address] })
 }
 
-// removeAddresses takes those away that were put there and are chosen.
-func (c *Changes) removeAddresses(chosen func(change) bool) error {
+// removeAddresses removes the selected ones of the added addresses.
+func (c *Changes) removeAddresses(selected func(change) bool) error {
 	undoing := c.newUndoer("")
 	var failed []error
-	var gone []change
+	var removed []change
 	for _, ch := range c.journal.changes {
-		if ch.Kind != kindAddress || !chosen(ch) {
+		if ch.Kind != kindAddress || !selected(ch) {
 			continue
 		}
 		if err := undoing.removeAddress(ch); err != nil {
 			failed = append(failed, err)
 			continue
 		}
-		gone = append(gone, ch)
+		removed = append(removed, ch)
 	}
-	return errors.Join(append(failed, c.journal.forget(gone...))...)
+	return errors.Join(append(failed, c.journal.forget(removed...))...)
 }
 
-// RetainAddresses removes the addresses that AddAddresses has put on any link, but addrs on this one, as many as it
-// can.
+// RetainAddresses removes the addresses that AddAddresses has added to any link, except addrs on this one, and
+// continues after errors.
 func (c *Changes) RetainAddresses(link string, addrs []netip.Addr) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -312,13 +307,13 @@ func (c *Changes) RetainAddresses(link string, addrs []netip.Addr) error {
 	return c.removeAddresses(func(ch change) bool { return ch.Link != link || !keep[ch.Address] })
 }
 
-// removeAddress takes an address away if it is still there.
+// removeAddress removes an address if it is still there.
 func (u *undoer) removeAddress(ch change) error {
-	there, err := u.present()
+	existing, err := u.present()
 	if err != nil {
 		return fmt.Errorf("take address %s off %s: %w", ch.Address, ch.Link, err)
 	}
-	if !there[ch.place()] {
+	if !existing[ch.place()] {
 		return nil
 	}
 	return u.deleteAddress(ch, u.reason)
@@ -337,7 +332,7 @@ func (c *Changes) deleteAddress(ch change, reason string) error {
 	return nil
 }
 
-// ownPlaces returns where AddAddresses has put addresses.
+// ownPlaces returns the addresses that AddAddresses has added, with their links.
 func (c *Changes) ownPlaces() map[place]bool {
 	ours := map[place]bool{}
 	for _, ch := range c.journal.changes {
@@ -348,8 +343,7 @@ func (c *Changes) ownPlaces() map[place]bool {
 	return ours
 }
 
-// Links returns the names of the interfaces that have the address, with
-// whatever prefix length.
+// Links returns the names of the interfaces that have the address, with any prefix length.
 func (c *Changes) Links(addr netip.Addr) ([]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -357,12 +351,12 @@ func (c *Changes) Links(addr netip.Addr) ([]string, error) {
 	if c.closed {
 		return nil, fmt.Errorf("%s: %w", doing, errClosed)
 	}
-	there, err := c.places()
+	existing, err := c.places()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", doing, err)
 	}
 	var indices []int
-	for at := range there {
+	for at := range existing {
 		if at.address == addr.Unmap() {
 			indices = append(indices, at.index)
 		}
@@ -382,7 +376,7 @@ func (c *Changes) Links(addr netip.Addr) ([]string, error) {
 	return names, nil
 }
 
-// places lists the addresses that there are.
+// places lists the host's addresses with their links.
 func (c *Changes) places() (map[place]bool, error) {
 	list, err := c.listAddresses()
 	if err != nil {

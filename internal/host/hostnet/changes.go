@@ -32,32 +32,31 @@ type Changes struct {
 	forwarding4, forwarding6 forwarding
 }
 
-// undoer undoes changes, and has the state of that.
+// undoer has the state of undoing changes.
 type undoer struct {
 	*Changes
 	reason string // for the Events
-	// changedByOthers names the sysctls that another program has changed: an earlier change
-	// of ours must not be restored over theirs.
+	// changedByOthers has the sysctls that another program has changed: an earlier value of ours must not replace
+	// theirs.
 	changedByOthers map[string]bool
-	// present is where addresses were when the first was asked about: there may be
-	// thousands, and each list has them all.
+	// present returns the host's addresses at its first call: there may be thousands, and a dump lists all.
 	present func() (map[place]bool, error)
 }
 
-// apply journals ch, does it, and removes it from the journal again if it was refused or, as do reports with false,
-// did not have to be made.
+// apply writes ch into the journal, calls do, and removes ch from the journal again if do fails, or reports that no
+// change was needed.
 func (c *Changes) apply(ch change, do func() (bool, error)) error {
 	if err := c.journal.append(ch); err != nil {
 		return err
 	}
-	made, err := do()
-	if made && err == nil {
+	changed, err := do()
+	if changed && err == nil {
 		return nil
 	}
 	return errors.Join(err, c.journal.forget(ch))
 }
 
-// Event is a change of the host's network settings, or one that was on purpose not made, for a person to read.
+// Event is a change of the host's network settings, or one that was deliberately not made, for a log.
 type Event struct {
 	Subject string // such as net.ipv4.conf.all.arp_ignore, or "192.0.2.1/32 on lo"
 	Old     string // the value before
@@ -102,7 +101,7 @@ func (c *Changes) newUndoer(reason string) *undoer {
 	return &undoer{c, reason, map[string]bool{}, sync.OnceValues(c.places)}
 }
 
-// place is an address on a link, with whatever prefix length.
+// place is an address on a link, with any prefix length.
 type place struct {
 	index   int
 	address netip.Addr
@@ -115,6 +114,6 @@ type forwarding struct {
 	sysctls []string
 	// links are the links on which the host forwards.
 	links []string
-	// adopted: another process has set them, perhaps not all that it wanted.
+	// adopted: another process has set them, perhaps incompletely.
 	adopted bool
 }

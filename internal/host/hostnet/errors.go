@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultDir is the state directory; /run is emptied by a reboot, as are the
-// settings that the journals in it speak of.
+// DefaultDir is the state directory; a reboot empties /run, and resets the settings that its journals list.
 const DefaultDir = "/run/jeoul"
 
 // Errors that a caller may test for.
@@ -26,17 +25,16 @@ var (
 	ErrCorrupt = errors.New("journal is damaged")
 )
 
-// stateDirHint is the remedy for a state directory that is of no use.
+// stateDirHint is the remedy for an unusable state directory.
 const stateDirHint = "make it writable, or choose another state directory"
 
-// errClosed is for a caller's mistake, not for a caller's test.
+// errClosed is a programming error of the caller.
 var errClosed = errors.New("used after Close")
 
-// JournalSuffix ends the name of a journal's file, NAME-NETNS.journal: NETNS is the inode of the
-// network namespace.
+// JournalSuffix is the suffix of a journal's file, NAME-NETNS.journal: NETNS is the inode of the network namespace.
 const JournalSuffix = ".journal"
 
-// wrapRights makes an error for lack of rights one that says so and that a caller can test for.
+// wrapRights wraps an error for lack of rights in ErrNoRights.
 func wrapRights(err error) error {
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
 		return fmt.Errorf("%w (%w)", ErrNoRights, err)

@@ -15,9 +15,9 @@ import (
 // The values of a feature, as Events have them.
 const featureOn, featureOff = "on", "off"
 
-// DisableFeature switches a feature of a link off, by the kernel's name for it, as `ethtool -K` does. One that is
-// off already is left alone. Errors: ErrNoLink, ErrNoRights; that the link has no such feature, or that it stays
-// on.
+// DisableFeature switches a feature of a link off, by the kernel's name for it, as `ethtool -K` does. It does not
+// change a feature that is off already. Errors: ErrNoLink, ErrNoRights; that the link has no such feature, or that it
+// stays on.
 func (c *Changes) DisableFeature(name, feature, why string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,8 +51,7 @@ func (c *Changes) DisableFeature(name, feature, why string) error {
 	return nil
 }
 
-// RestoreFeature switches a feature of a link on again if DisableFeature switched it off; anything else it leaves
-// alone.
+// RestoreFeature switches a feature of a link on again if DisableFeature has switched it off.
 func (c *Changes) RestoreFeature(name, feature, why string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,10 +73,10 @@ func (c *Changes) RestoreFeature(name, feature, why string) error {
 	return errors.Join(failed...)
 }
 
-// undoFeature switches a feature on again, unless it is on already, or its link is gone.
+// undoFeature switches a feature on again, unless it is on already, or its link was deleted.
 func (u *undoer) undoFeature(ch change) error {
 	link, err := u.netlink.LinkByIndex(ch.Index)
-	if _, gone := err.(netlink.LinkNotFoundError); gone {
+	if _, missing := err.(netlink.LinkNotFoundError); missing {
 		return nil
 	}
 	if err != nil {
@@ -95,7 +94,7 @@ func (u *undoer) undoFeature(ch change) error {
 	return nil
 }
 
-// ethtool does something with ethtool requests in the namespace.
+// ethtool calls do in the namespace with a socket for ethtool requests.
 func (c *Changes) ethtool(do func(*ethtool.Ethtool) error) error {
 	return c.ns.Do(func() error {
 		tool, err := ethtool.NewEthtool()
@@ -113,8 +112,8 @@ func (c *Changes) hasFeature(name, feature string) (on bool, err error) {
 		if err != nil {
 			return wrapRights(err)
 		}
-		var there bool
-		if on, there = all[feature]; !there {
+		var found bool
+		if on, found = all[feature]; !found {
 			return errors.New("this kernel knows no such feature")
 		}
 		return nil
@@ -122,7 +121,7 @@ func (c *Changes) hasFeature(name, feature string) (on bool, err error) {
 	return on, err
 }
 
-// setFeature sets a feature and reads it back: a driver that will not have it says nothing.
+// setFeature sets a feature and reads it back, since a driver may ignore the request silently.
 func (c *Changes) setFeature(name, feature string, on bool) error {
 	err := c.ethtool(func(tool *ethtool.Ethtool) error { return tool.Change(name, map[string]bool{feature: on}) })
 	if errors.Is(err, unix.EOPNOTSUPP) {

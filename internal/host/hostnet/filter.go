@@ -19,7 +19,7 @@ const clsact = "clsact"
 
 // Filter is an eBPF program in TC.
 type Filter struct {
-	// Name is how the filter is known, to `tc` and when it is taken away.
+	// Name is the filter's name, by which it is removed.
 	Name string
 	// FD is the program's file descriptor, needed during AddFilter only.
 	FD int
@@ -27,10 +27,8 @@ type Filter struct {
 	Egress bool
 }
 
-// AddFilter attaches a program to a link by netlink, before the filters that
-// are there, as a kernel without TCX (before 6.6) needs it. Unlike a TCX link
-// the filter outlives the process: it is journalled. Errors: ErrNoLink,
-// ErrNoRights.
+// AddFilter attaches a program to a link by netlink, before existing filters, for kernels without TCX (before 6.6).
+// Unlike a TCX link the filter outlives the process, and so is in the journal. Errors: ErrNoLink, ErrNoRights.
 func (c *Changes) AddFilter(name string, f Filter) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +61,7 @@ func (c *Changes) AddFilter(name string, f Filter) error {
 	return nil
 }
 
-// HasFilter reports whether a filter of that name is at one side of the link with that index, whoever put it there.
+// HasFilter reports whether a link has a filter of that name at ingress or egress, whoever added it.
 func (c *Changes) HasFilter(index int, name string, egress bool) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,8 +75,8 @@ func (c *Changes) HasFilter(index int, name string, egress bool) (bool, error) {
 	}), err
 }
 
-// RemoveFilters removes the filters that AddFilter has attached to the link with that index, which may be gone, and
-// strikes them out.
+// RemoveFilters removes the filters that AddFilter has attached to the link of that index, which may be deleted, and
+// their journal entries.
 func (c *Changes) RemoveFilters(index int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +85,7 @@ func (c *Changes) RemoveFilters(index int) error {
 	}
 	undoing := c.newUndoer("")
 	var failed []error
-	var gone []change
+	var removed []change
 	for _, ch := range slices.Backward(c.journal.changes) {
 		if ch.Index != index || ch.Kind != kindFilter && ch.Kind != kindClsact {
 			continue
@@ -96,12 +94,12 @@ func (c *Changes) RemoveFilters(index int) error {
 			failed = append(failed, err)
 			continue
 		}
-		gone = append(gone, ch)
+		removed = append(removed, ch)
 	}
-	return errors.Join(append(failed, c.journal.forget(gone...))...)
+	return errors.Join(append(failed, c.journal.forget(removed...))...)
 }
 
-// addClsact adds the queueing discipline if the link has none that serves.
+// addClsact adds the queueing discipline if the link has none.
 func (c *Changes) addClsact(link netlink.Link) error {
 	qdiscs, err := netdump.Consistent(func() ([]netlink.Qdisc, error) { return c.netlink.QdiscList(link) })
 	if err != nil {
@@ -122,10 +120,9 @@ func (c *Changes) addClsact(link netlink.Link) error {
 	})
 }
 
-// EnsureClsact gives a link the queueing discipline if it has none, and calls attach; ours says that this process
-// brought it. Attach then attaches a filter by which a later owner knows. Until attach has returned
-// the journal says it: a process that is killed before leaves none. Errors: ErrNoLink, ErrNoRights;
-// attach's.
+// EnsureClsact adds the queueing discipline to a link that has none, and calls attach; ours says that this process has
+// added it. attach attaches a filter by whose name a later owner knows that. Until attach has returned the journal has
+// the qdisc, so that it is removed after a kill. Errors: ErrNoLink, ErrNoRights, those of attach.
 func (c *Changes) EnsureClsact(name string, attach func(ours bool) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,7 +137,7 @@ func (c *Changes) EnsureClsact(name string, attach func(ours bool) error) error 
 	ch := change{Kind: kindClsact, Link: name, Index: link.Attrs().Index}
 	err = c.apply(ch, func() (bool, error) {
 		err := c.netlink.QdiscAdd(clsactOf(ch))
-		if errors.Is(err, unix.EEXIST) { // one, or its forerunner ingress, is there
+		if errors.Is(err, unix.EEXIST) { // EEXIST: clsact, or the older ingress qdisc, is there
 			return false, nil
 		}
 		return err == nil, wrapRights(err)
@@ -148,7 +145,7 @@ func (c *Changes) EnsureClsact(name string, attach func(ours bool) error) error 
 	if err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
-	// Of a process that was killed here, too.
+	// Also the qdisc of a process that was killed at this point.
 	ours := slices.ContainsFunc(c.journal.changes, func(it change) bool {
 		return it.Kind == kindClsact && it.Index == ch.Index
 	})
@@ -164,15 +161,15 @@ func (c *Changes) EnsureClsact(name string, attach func(ours bool) error) error 
 	return errors.Join(err, c.forgetClsact(ch.Index))
 }
 
-// forgetClsact strikes out that a link's queueing discipline is ours.
+// forgetClsact removes a link's queueing discipline from the journal.
 func (c *Changes) forgetClsact(index int) error {
-	var gone []change
+	var owned []change
 	for _, ch := range c.journal.changes {
 		if ch.Kind == kindClsact && ch.Index == index {
-			gone = append(gone, ch)
+			owned = append(owned, ch)
 		}
 	}
-	return c.journal.forget(gone...)
+	return c.journal.forget(owned...)
 }
 
 func clsactOf(ch change) netlink.Qdisc {
@@ -190,7 +187,7 @@ func filterParent(ch change) uint32 {
 	return netlink.HANDLE_MIN_INGRESS
 }
 
-// undoFilter takes away the filters of that name.
+// undoFilter removes the filters of that name.
 func (c *Changes) undoFilter(ch change, reason string) error {
 	filters, err := c.filters(ch)
 	if err != nil {
@@ -209,8 +206,7 @@ func (c *Changes) undoFilter(ch change, reason string) error {
 	return nil
 }
 
-// undoClsact takes the queueing discipline away unless another program has
-// attached something to it.
+// undoClsact removes the queueing discipline unless another program has attached a filter to it.
 func (c *Changes) undoClsact(ch change, reason string) error {
 	for _, egress := range []bool{false, true} {
 		ch := ch
@@ -224,7 +220,7 @@ func (c *Changes) undoClsact(ch change, reason string) error {
 			return nil
 		}
 	}
-	if there, err := c.hasClsact(ch.Index); err != nil || !there {
+	if found, err := c.hasClsact(ch.Index); err != nil || !found {
 		return err
 	}
 	if err := c.netlink.QdiscDel(clsactOf(ch)); err != nil {
@@ -254,7 +250,7 @@ func (c *Changes) hasClsact(index int) (bool, error) {
 	return false, err
 }
 
-// filters lists those at one side of a link; none if the link is gone.
+// filters lists the filters at ingress or egress of a link; none if the link was deleted.
 func (c *Changes) filters(ch change) ([]netlink.Filter, error) {
 	link := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: ch.Index}}
 	filters, err := netdump.Consistent(func() ([]netlink.Filter, error) {
@@ -266,9 +262,8 @@ func (c *Changes) filters(ch change) ([]netlink.Filter, error) {
 	return filters, wrapRights(err)
 }
 
-// isGone reports whether an error means that another program has removed it, alone
-// or with its link. The kernel says EINVAL where the queueing discipline is
-// missing.
+// isGone reports whether an error means that another program has removed the object, alone or with its link. EINVAL
+// means that the queueing discipline is missing.
 func isGone(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL)
 }

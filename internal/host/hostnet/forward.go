@@ -11,16 +11,16 @@ import (
 	"strings"
 )
 
-// setting is a sysctl and the value that it shall have.
+// setting is a sysctl and its desired value.
 type setting struct{ name, value string }
 
-// EnableForwarding makes the host a router on links, for each family or for none: settings for a family, or a link,
-// that is no longer wanted are undone. The first of the links has the addresses that packets are translated to. On an
-// error all is as it was before, but for links that were left.
+// EnableForwarding makes the host a router on links, for the families that are true: it undoes settings for other
+// families and links. The first of the links has the addresses to which packets are translated. On an error all is as
+// before, except for links that were removed.
 //
-// A balancer that translates addresses sends replies on by itself, as long as it may: the kernel's lookup refuses to
-// find a route for it on an interface that does not forward. And it leaves packets to the kernel that it cannot send
-// itself, such as the reply to a client, or router, whose MAC address is not known yet.
+// A balancer that translates addresses forwards replies by itself, which needs forwarding: otherwise the kernel's FIB
+// lookup returns no route on the interface. And it passes packets to the kernel that it cannot send itself, such as the
+// reply to a client, or router, whose MAC address is not known yet.
 func (c *Changes) EnableForwarding(links []string, four, six bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -37,11 +37,11 @@ func (c *Changes) EnableForwarding(links []string, four, six bool) error {
 	return err
 }
 
-// forwardFamily sets the settings of a family, or takes them back. It returns those that it has set.
-func (c *Changes) forwardFamily(done *forwarding, want bool, links []string,
-	settings func([]string) ([]setting, error)) (made []string, err error) {
+// forwardFamily sets the settings of a family, or restores them. It returns the sysctls that it has set.
+func (c *Changes) forwardFamily(done *forwarding, enable bool, links []string,
+	settings func([]string) ([]setting, error)) (added []string, err error) {
 	switch {
-	case !want:
+	case !enable:
 		done.links = nil
 		return nil, c.restoreSysctls(&done.sysctls)
 	case len(done.sysctls) > 0 && !done.adopted && slices.Equal(done.links, links):
@@ -56,30 +56,30 @@ func (c *Changes) forwardFamily(done *forwarding, want bool, links []string,
 			continue // of a link that stays
 		}
 		if err := c.setSysctl(s.name, s.value); err != nil {
-			return nil, errors.Join(err, c.restoreSysctls(&made))
+			return nil, errors.Join(err, c.restoreSysctls(&added))
 		}
 		if !slices.Contains(done.sysctls, s.name) {
-			made = append(made, s.name)
+			added = append(added, s.name)
 		}
 	}
-	done.sysctls, done.links, done.adopted = append(done.sysctls, made...), slices.Clone(links), false
-	return made, c.restoreLinks(done)
+	done.sysctls, done.links, done.adopted = append(done.sysctls, added...), slices.Clone(links), false
+	return added, c.restoreLinks(done)
 }
 
 // restore undoes sysctls that forwardFamily has set.
-func (f *forwarding) restore(c *Changes, made []string) error {
-	f.sysctls = slices.DeleteFunc(f.sysctls, func(name string) bool { return slices.Contains(made, name) })
-	err := c.restoreSysctls(&made)
-	f.sysctls = append(f.sysctls, made...)
-	f.adopted = true // what is set is not all that is wanted
+func (f *forwarding) restore(c *Changes, added []string) error {
+	f.sysctls = slices.DeleteFunc(f.sysctls, func(name string) bool { return slices.Contains(added, name) })
+	err := c.restoreSysctls(&added)
+	f.sysctls = append(f.sysctls, added...)
+	f.adopted = true // the settings are incomplete
 	return err
 }
 
-// linkSettings are the names of the settings that forwarding takes of a link for itself. The settings that keep the
-// routes of other links (keepRouterSettings) are not among them.
+// linkSettings are the names of the settings that forwarding needs on a link, without those that keep the routes of
+// other links (keepRouterSettings).
 var linkSettings = []string{"send_redirects", "accept_local", "rp_filter", "forwarding", "force_forwarding"}
 
-// restoreLinks undoes the settings of links on which the host is not to forward any more, and of the first those that
+// restoreLinks restores the settings of links on which the host no longer forwards, and on the first link those that
 // only the others need.
 func (c *Changes) restoreLinks(done *forwarding) error {
 	keep := []string{conf4("all", "send_redirects"), conf6("all", "forwarding")}
@@ -99,8 +99,8 @@ func (c *Changes) restoreLinks(done *forwarding) error {
 	return err
 }
 
-// restoreSysctls takes sysctls back, the last one first. Those that it could not stay
-// in the list, and in the journal.
+// restoreSysctls restores sysctls, the last one first. Those that it could not restore stay in the list, and in the
+// journal.
 func (c *Changes) restoreSysctls(names *[]string) error {
 	var failed []error
 	var remain []string
@@ -119,28 +119,25 @@ func (c *Changes) restoreSysctls(names *[]string) error {
 func (c *Changes) forward4(links []string) ([]setting, error) {
 	var list []setting
 	for i, link := range links {
-		// A reply leaves by the interface that it came in on, wherever clients and
-		// backends share one. The kernel would then advise the sender, by an ICMP
-		// redirect, to go to the client directly, past the translation.
+		// A reply leaves by its ingress interface if clients and backends share it. The kernel would then tell the
+		// sender, by an ICMP redirect, to send to the client directly, past the translation.
 		list = append(list, setting{conf4(link, "send_redirects"), "0"})
-		// A reply that was translated, and then left to the kernel, comes from
-		// the VIP: an address of this host, which the kernel takes for a forgery.
+		// A translated reply that is passed to the kernel has the VIP as its source: an address of this host, which the
+		// kernel drops as martian.
 		list = append(list, setting{conf4(link, "accept_local"), "1"})
 		strict, err := c.isStrict(link)
 		if err != nil {
 			return nil, err
 		}
 		if strict && i > 0 {
-			// For the same reason: the VIP is on the first interface, and strict filtering drops packets with its
-			// address on another. Loose filtering (RFC 3704 section 2.4) does not mind which.
+			// For the same reason: the VIP is on the first interface, and strict filtering drops packets from it on
+			// another. Loose filtering (RFC 3704 section 2.4) does not.
 			list = append(list, setting{conf4(link, "rp_filter"), "2"})
 		}
-		// Not net.ipv4.ip_forward, which would make routers of the other
-		// interfaces too.
+		// Not net.ipv4.ip_forward, which would enable forwarding on all other interfaces, too.
 		list = append(list, setting{conf4(link, "forwarding"), "1"})
 	}
-	// Redirects are sent if either allows it. The other interfaces have values
-	// of their own, so this takes nothing from those that have 1.
+	// Redirects are sent if either `all` or the interface allows it. Other interfaces with 1 keep sending them.
 	all := conf4("all", "send_redirects")
 	if value, err := c.read(all); err != nil {
 		return nil, err
@@ -150,8 +147,8 @@ func (c *Changes) forward4(links []string) ([]setting, error) {
 	return list, nil
 }
 
-// isStrict reports whether the kernel drops packets whose source is not routed back by the link that they came in on:
-// the greater of the two values counts.
+// isStrict reports whether the kernel drops packets whose source is not routed back by their ingress link: the greater
+// of the two values applies.
 func (c *Changes) isStrict(link string) (bool, error) {
 	all, err := c.read(conf4("all", "rp_filter"))
 	if err != nil {
@@ -163,7 +160,7 @@ func (c *Changes) isStrict(link string) (bool, error) {
 
 // forward6 lists the settings for forwarding IPv6.
 func (c *Changes) forward6(links []string) ([]setting, error) {
-	single := true // each interface for itself
+	single := true // forwarding can be enabled per interface
 	for _, link := range links {
 		_, err := c.read(conf6(link, "force_forwarding"))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -178,9 +175,8 @@ func (c *Changes) forward6(links []string) ([]setting, error) {
 	return append(list, forwardSettings6(links, single)...), nil
 }
 
-// forwardSettings6 makes links forward, with the rest of the host before Linux
-// 6.17: there IPv6 is forwarded on all interfaces or on none, and `all` gives
-// each of them its value.
+// forwardSettings6 lists the settings that make links forward; before Linux 6.17 all interfaces of the host, because
+// there IPv6 is forwarded on all interfaces or on none, and `all` sets the value of each.
 func forwardSettings6(links []string, single bool) []setting {
 	var list []setting
 	if !single {
@@ -190,14 +186,14 @@ func forwardSettings6(links []string, single bool) []setting {
 		if single {
 			list = append(list, setting{conf6(link, "force_forwarding"), "1"})
 		}
-		// The lookups of the data plane look at this one.
+		// The data plane's FIB lookups check this setting.
 		list = append(list, setting{conf6(link, "forwarding"), "1"})
 	}
 	return list
 }
 
-// keepRouterSettings lists the settings that keep the default routes that routers have announced. A host that begins to
-// forward, on whatever interface, drops those of all, and takes no new ones on interfaces that forward, unless
+// keepRouterSettings lists the settings that keep the default routes from router advertisements. A host that begins to
+// forward, on any interface, drops those of all interfaces, and accepts no new ones on interfaces that forward, unless
 // accept_ra is 2 there.
 func (c *Changes) keepRouterSettings(single bool) ([]setting, error) {
 	links, err := c.confs6()
@@ -224,7 +220,7 @@ func (c *Changes) keepRouterSettings(single bool) ([]setting, error) {
 	return list, nil
 }
 
-// confs6 returns the names with settings of their own for IPv6: the interfaces, "all" and "default".
+// confs6 returns the names that have their own IPv6 settings: the interfaces, "all" and "default".
 func (c *Changes) confs6() (names []string, err error) {
 	err = c.ns.Do(func() error {
 		entries, err := os.ReadDir("/proc/sys/net/ipv6/conf")

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostnet changes a host's network settings, addresses, sysctls and
-// features of links, and takes every change back: on Close, and after a death without one (kill
-// -9, a panic) at the next Open.
+// Package hostnet changes a host's network settings (addresses, sysctls and features of links) and undoes every change:
+// on Close, and after a crash (kill -9, a panic) at the next Open.
 //
-// Each change is written into a journal, with the value that it replaces,
-// before it is made. The journal is a file per name and network namespace in
-// the state directory; an advisory lock beside it, which the kernel drops with
-// the process, tells a live owner from a dead one. No data is synced to a disk:
-// what a crash of the whole machine loses from the journal, the same crash has
-// lost from the network settings.
+// Each change is written into a journal, with the value that it replaces, before it is made. The journal is a file per
+// name and network namespace in the state directory; an advisory lock beside it, which the kernel releases with the
+// process, shows whether the owner is alive. Nothing is synced to disk: a crash of the machine that loses a part of the
+// journal also resets the network settings.
 //
-// What others did stays theirs: an address that was there before is kept
-// and never removed, and a value that was edited by hand since is left as it is.
+// Settings of others are kept: an address that existed before is never removed, and a value that was changed by hand
+// since is not restored.
 package hostnet
 
 import (
@@ -43,21 +40,19 @@ func optionsOf(with []Option) (opt options) {
 	return opt
 }
 
-// Files has the journal written by files, which are told where it cannot be.
-// Without, Events say so.
+// Files makes files write the journal, and record its faults. Without this option, Events report faults.
 func Files(files *durable.Files) Option { return func(o *options) { o.files = files } }
 
-// Open takes the lock for name in the calling thread's network namespace. If a dead process left changes under that
-// name it takes them back first, and says so in Events. dir is made if it is missing; "" means DefaultDir. A file
-// system that is full, read-only or broken prevents no change to the host: the change holds, the process takes it back
-// on Close, and Files are notified of the fault; only a next process then may not know the change. Errors: ErrBusy,
-// ErrNoRights, ErrCorrupt.
+// Open takes the lock for name in the calling thread's network namespace. If a dead process has left changes under that
+// name, Open undoes them first, and reports that in Events. It creates dir if it is missing; "" means DefaultDir. A
+// full, read-only or broken file system prevents no change to the host: the process undoes the change on Close, and
+// Files record the fault; only the next process may not know the change. Errors: ErrBusy, ErrNoRights, ErrCorrupt.
 func Open(dir, name string, with ...Option) (*Changes, error) {
 	return open(dir, name, (*Changes).recover, with)
 }
 
-// Adopt is Open for a process that goes on with the work of the one that left: its changes stay, as if this process had
-// made them. The user undoes those that are not wanted any more: see RetainAddresses and Forward.
+// Adopt is Open for a process that takes over from the previous one, whose changes stay as if this process had made
+// them. The caller undoes those that are no longer needed: see RetainAddresses and EnableForwarding.
 func Adopt(dir, name string, with ...Option) (*Changes, error) {
 	return open(dir, name, (*Changes).adopt, with)
 }
@@ -91,7 +86,7 @@ func open(dir, name string, begin func(*Changes) error, with []Option) (*Changes
 }
 
 func makeDir(dir string, files *durable.Files) error {
-	// Without the directory, each write into it is a fault of its own.
+	// Without the directory, each write into it is recorded as a fault.
 	if err := files.FileSystem().MkdirAll(dir, 0o755); err != nil && !durable.Unwritable(err) {
 		return fmt.Errorf("make the state directory: %w: %s", wrapRights(err), stateDirHint)
 	}
@@ -114,7 +109,7 @@ func (c *Changes) open(dir, name string, begin func(*Changes) error, files *dura
 	return begin(c)
 }
 
-// lockAgain takes the lock where its file could not be made before.
+// lockAgain takes the lock if its file could not be created before.
 func (c *Changes) lockAgain() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,7 +145,7 @@ func (c *Changes) adopt() error {
 			c.forwarding6.adopt(ch.Sysctl)
 		}
 	}
-	// It names the owner.
+	// Write the journal again with this process as its owner.
 	return c.journal.replace(c.journal.changes)
 }
 
@@ -171,8 +166,8 @@ func (c *Changes) load() error {
 	return err
 }
 
-// undoAll undoes all changes, the last one first. A change that cannot be undone stays in the journal, and the rest is
-// undone all the same.
+// undoAll undoes all changes, the last one first. A change that cannot be undone stays in the journal, and does not
+// prevent undoing the others.
 func (c *Changes) undoAll(reason string) error {
 	var failed []error
 	var remain []change
@@ -190,7 +185,7 @@ func (c *Changes) undoAll(reason string) error {
 	return errors.Join(append(failed, c.journal.replace(remain))...)
 }
 
-// undo takes one change back.
+// undo undoes one change.
 func (u *undoer) undo(ch change) error {
 	switch ch.Kind {
 	case kindSysctl:
@@ -228,7 +223,7 @@ func (c *Changes) Close() error {
 }
 
 // Detach releases the lock and leaves all changes as they are: the journal has them, for Adopt or the next Open.
-// After it, as after Close, nothing more is done.
+// The Changes cannot be used afterwards.
 func (c *Changes) Detach() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

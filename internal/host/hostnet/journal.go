@@ -40,8 +40,7 @@ type contents struct {
 	Changes []change `json:"changes"` // oldest first
 }
 
-// identity says whose journal it is: settings are those of one network
-// namespace of one boot.
+// identity identifies the journal's owner: settings belong to one network namespace of one boot.
 type identity struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
@@ -50,7 +49,7 @@ type identity struct {
 	PID  int    `json:"pid"`
 }
 
-// change is one change to the host, with the values that undoing it needs. Two that are equal are the same one.
+// change is one change to the host, with the values that undoing it needs.
 type change struct {
 	Kind string `json:"kind"`
 
@@ -138,20 +137,20 @@ func encodeJournal(c contents) ([]byte, error) {
 	return append(data, '\n'), err
 }
 
-// lockedJournal is the file of changes that are made, or about to be, and the lock
-// that says that its owner lives. Where the file cannot be written, the changes are
-// known here, and the fault is told: a host change does not wait for room on a disk.
+// lockedJournal is the file of changes that were made, or are about to be, and the lock that shows that the owner is
+// alive. If the file cannot be written, the changes are kept in memory, and the fault is recorded: a change to the host
+// does not wait for room on a disk.
 type lockedJournal struct {
 	path  string
 	id    identity
 	files *durable.Files
 	// content is the file and its copy.
 	content *durable.Content
-	// lock is nil where its file cannot be made: another process is then kept out by the other locks of a balancer.
-	// again is one more attempt at it, for files.
+	// lock is nil where its file cannot be created: then the other locks of a balancer exclude another process.
+	// retryLock retries that, for files.
 	lock      *os.File
 	retryLock func() error
-	// changes are the changes that hold, oldest first.
+	// changes are the changes in force, oldest first.
 	changes []change
 }
 
@@ -166,8 +165,8 @@ const lockSuffix = ".lock"
 // lockJournal takes the lock that belongs to path. Errors: ErrBusy, ErrNoRights.
 func lockJournal(path string, id identity, files *durable.Files, again func() error) (*lockedJournal, error) {
 	content := files.Content(journalNoun, path, "journal", 0o600)
-	// An owner that closes removes the lock file, perhaps between our opening
-	// it and our locking it: then the lock is on a file that no other process will find.
+	// An owner that closes removes the lock file, perhaps between our open and our lock: then the lock is on a file
+	// that no other process will find.
 	for range 100 {
 		file, err := openLock(path + lockSuffix)
 		if durable.Unwritable(err) {
@@ -190,13 +189,13 @@ func lockJournal(path string, id identity, files *durable.Files, again func() er
 	return nil, fmt.Errorf("lock %s: other processes keep replacing it", path+lockSuffix)
 }
 
-// openLock opens the file of a lock, to read it: a file that is there can be locked on a read-only file system, and
-// does not keep one from becoming that.
+// openLock opens the file of a lock for reading: an existing file can then be locked on a read-only file system, and
+// does not prevent remounting one read-only.
 func openLock(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 }
 
-// lockAgain takes a lock that could not be had, or whose file somebody has removed.
+// lockAgain takes the lock if that failed before, or if its file was removed.
 func (j *lockedJournal) lockAgain() error {
 	path := j.path + lockSuffix
 	if j.lock != nil {
@@ -262,7 +261,7 @@ func Running(dir, name string) (bool, error) {
 	return false, err
 }
 
-// pathOf returns where the journal of a name is.
+// pathOf returns the path of the journal of a name.
 func pathOf(dir, name string, ns *namespace.Namespace) string {
 	return filepath.Join(dir, fmt.Sprintf("%s-%d%s", name, ns.Inode(), JournalSuffix))
 }
@@ -276,7 +275,7 @@ func (j *lockedJournal) owner() string {
 	return fmt.Sprintf(" (process %d)", c.PID)
 }
 
-// load takes over the changes that the last owner has not undone; or none, and why they do not matter any more.
+// load reads the changes that the last owner has not undone, or returns why they no longer matter.
 func (j *lockedJournal) load() (why string, err error) {
 	c, err := j.read()
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
@@ -307,8 +306,8 @@ func (j *lockedJournal) read() (contents, error) {
 	return c, nil
 }
 
-// append writes changes down; only then may they be made. A change that cannot be written down is known to this process
-// all the same, and a fault until it is.
+// append writes changes into the journal, before they are made. A failed write is recorded as a fault, and the changes
+// are kept in memory.
 func (j *lockedJournal) append(changes ...change) error {
 	if len(changes) == 0 {
 		return nil
@@ -316,16 +315,16 @@ func (j *lockedJournal) append(changes ...change) error {
 	return j.replace(append(slices.Clip(j.changes), changes...))
 }
 
-// forget strikes out changes: of those that are equal, the last.
+// forget removes changes from the journal: among equal ones, the last.
 func (j *lockedJournal) forget(changes ...change) error {
-	gone := make(map[change]int, len(changes))
+	removed := make(map[change]int, len(changes))
 	for _, ch := range changes {
-		gone[ch]++
+		removed[ch]++
 	}
 	var remain []change
 	for _, ch := range slices.Backward(j.changes) {
-		if gone[ch] > 0 {
-			gone[ch]--
+		if removed[ch] > 0 {
+			removed[ch]--
 			continue
 		}
 		remain = append(remain, ch)
@@ -337,15 +336,15 @@ func (j *lockedJournal) forget(changes ...change) error {
 	return j.replace(remain)
 }
 
-// replace has changes be those that hold, and puts them into the file, whole or not at all. An
-// error is that of more changes than a journal holds, or of a file that nothing is the matter with.
+// replace replaces the changes, in memory and atomically in the file. It returns an error if a journal cannot have that
+// many changes, or for a failed write that is not the file system's fault.
 func (j *lockedJournal) replace(changes []change) error {
 	data, err := encodeJournal(contents{j.id, changes})
 	if err == nil && len(data) > journal.MaxSize {
 		return fmt.Errorf("write the journal of network changes: %d changes are more than it holds", len(changes))
 	}
 	if err == nil {
-		_ = j.lockAgain() // it is a fault, and tried again
+		_ = j.lockAgain() // a failure is recorded, and retried
 		err = j.content.Save(data)
 	}
 	if err != nil && !durable.Unwritable(err) {

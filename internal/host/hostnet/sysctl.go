@@ -12,7 +12,7 @@ import (
 )
 
 // Sysctl returns the present value of a sysctl under net, such as
-// "net.ipv4.conf.all.arp_ignore"; several numbers are set apart by one space.
+// "net.ipv4.conf.all.arp_ignore"; several numbers are separated by one space.
 func (c *Changes) Sysctl(name string) (value string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -26,9 +26,9 @@ func (c *Changes) Sysctl(name string) (value string, err error) {
 	return value, err
 }
 
-// SetSysctl sets a sysctl under net. If it has that value already nothing is changed, and nothing will be undone. If
-// something else has changed it since we set that value, the value that it has now is what Close puts back. Errors:
-// ErrNoRights; fs.ErrNotExist if this kernel has no such sysctl; that the kernel would not keep the value.
+// SetSysctl sets a sysctl under net. If it has that value already, nothing is changed, and nothing will be undone. If
+// another program has changed it since this process set that value, Close restores the other program's value. Errors:
+// ErrNoRights; fs.ErrNotExist if this kernel has no such sysctl; that the kernel did not keep the value.
 func (c *Changes) SetSysctl(name, value string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,19 +67,19 @@ func (c *Changes) setSysctl(name, value string) error {
 	})
 }
 
-// isReset reports whether the last of our changes to a sysctl set the same value, which something else has changed
-// since. The journal then has one entry as before, with the value that was there now as the one to put back: it
-// does not grow where two programs disagree.
+// isReset reports whether our last change of a sysctl set the same value, which another program has changed since. Then
+// the present value replaces the one to restore in the existing journal entry, so that the journal does not grow where
+// two programs disagree.
 func (c *Changes) isReset(ch change) (bool, error) {
 	changes := slices.Clone(c.journal.changes)
-	for i, was := range slices.Backward(changes) {
-		if was.Kind != kindSysctl || was.Sysctl != ch.Sysctl {
+	for i, old := range slices.Backward(changes) {
+		if old.Kind != kindSysctl || old.Sysctl != ch.Sysctl {
 			continue
 		}
-		if was.New != ch.New {
+		if old.New != ch.New {
 			return false, nil
 		}
-		if changes[i] = ch; was == ch {
+		if changes[i] = ch; old == ch {
 			return true, nil
 		}
 		return true, c.journal.replace(changes)
@@ -87,8 +87,7 @@ func (c *Changes) isReset(ch change) (bool, error) {
 	return false, nil
 }
 
-// restoreSysctl takes our changes to a sysctl back, the last one first, and
-// strikes them out.
+// restoreSysctl undoes our changes of a sysctl, the last one first, and removes them from the journal.
 func (c *Changes) restoreSysctl(name string) error {
 	foreign := map[string]bool{}
 	for _, ch := range slices.Backward(slices.Clone(c.journal.changes)) {
@@ -105,7 +104,7 @@ func (c *Changes) restoreSysctl(name string) error {
 	return nil
 }
 
-// undoSysctl puts the old value back if the new one is still there.
+// undoSysctl restores the old value if the new one is still set.
 func (c *Changes) undoSysctl(ch change, reason string, foreign map[string]bool) error {
 	if foreign[ch.Sysctl] {
 		return nil
@@ -114,7 +113,7 @@ func (c *Changes) undoSysctl(ch change, reason string, foreign map[string]bool) 
 		now, err := readSysctl(ch.Sysctl)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			// Its interface is gone, and took the value along.
+			// Its interface was deleted.
 			return nil
 		case err != nil:
 			return err
@@ -134,8 +133,8 @@ func (c *Changes) undoSysctl(ch change, reason string, foreign map[string]bool) 
 	})
 }
 
-// writeChecked writes value and reads it back: some sysctls take a value and
-// keep another. Then old is put back.
+// writeChecked writes value and reads it back, since some sysctls accept a value and keep another. Then it restores
+// old.
 func writeChecked(name, old, value string) error {
 	if err := checkName(name); err != nil {
 		return err

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package httpserve has the parts that our HTTP servers share: they end with a context, after the requests in hand, and
-// compress for clients that accept gzip.
+// Package httpserve has the common parts of our HTTP servers: they end with a context, after the requests in progress,
+// and compress answers for clients that accept gzip.
 package httpserve
 
 import (
@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Until answers requests on the listener until the context ends, which is no error; then it
-// lets the requests in hand finish, for as long as farewell, and closes the listener.
+// Until serves requests on the listener until the context ends, which is no error; then it lets the requests in
+// progress finish, for shutdownTimeout at most, and closes the listener.
 func Until(ctx context.Context, server *http.Server, listener net.Listener, shutdownTimeout time.Duration) error {
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

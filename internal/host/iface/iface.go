@@ -32,18 +32,17 @@ var (
 // State is an interface at one moment.
 type State struct {
 	Name string
-	// Index is another one where the interface was deleted and recreated.
+	// Index changes if the interface is deleted and recreated.
 	Index int
-	// Gone says that there is no interface of that name now, nor the one that had it when the watch began: it was
-	// deleted, or moved to another namespace. Of the rest there are only Name and the last Index.
+	// Gone says that the watched interface was deleted, or moved to another namespace, and that none of its name exists
+	// now. Only Name and the last Index are set then.
 	Gone bool
-	// Up says that packets can pass: it is switched on and has a carrier.
+	// Up: the interface is administratively up and has a carrier.
 	Up  bool
 	MAC net.HardwareAddr
-	// Addresses are those of the interface, with their prefix lengths.
+	// Addresses are the interface's addresses, with their prefix lengths.
 	Addresses []netip.Prefix
-	// Subnets are the prefixes whose hosts are neighbours: those of the
-	// addresses, and of the routes that lead there without a gateway. Sorted.
+	// Subnets are the on-link prefixes, sorted: those of the addresses, and of the routes without a gateway.
 	Subnets []netip.Prefix
 }
 
@@ -61,8 +60,8 @@ type Interfaces struct {
 type watched struct {
 	name  string // when the watch began
 	index int
-	lost  uint64 // of XDP's frames, when the watch began
-	gone  bool   // when it was looked at last
+	lost  uint64 // frames that XDP had lost when the watch began
+	gone  bool   // as of the last read
 }
 
 // Watch starts to watch the interfaces of these names.
@@ -102,8 +101,8 @@ func (i *Interfaces) find(names []string) (found []watched, err error) {
 	return found, nil
 }
 
-// SetInterfaces watches the interfaces of these names from now on, and no others; losses on those that stay are counted
-// on. On an error it goes on with those of before.
+// SetInterfaces replaces the watched interfaces; the counts of losses on those that stay continue. On an error the
+// watched interfaces stay the same.
 func (i *Interfaces) SetInterfaces(names []string) error {
 	next, err := i.find(names)
 	if err != nil {
@@ -111,8 +110,9 @@ func (i *Interfaces) SetInterfaces(names []string) error {
 	}
 	for at := range next {
 		before := i.watchedInterfaces()
-		if was := slices.IndexFunc(before, func(w watched) bool { return w.index == next[at].index }); was >= 0 {
-			next[at].lost = before[was].lost
+		previous := slices.IndexFunc(before, func(w watched) bool { return w.index == next[at].index })
+		if previous >= 0 {
+			next[at].lost = before[previous].lost
 		} else {
 			next[at].lost = i.countXDPLost(next[at])
 		}
@@ -133,15 +133,14 @@ func (i *Interfaces) Lookup(names []string) ([]State, error) {
 	return i.states(found)
 }
 
-// watchedInterfaces returns the watched interfaces. It is replaced as a whole.
+// watchedInterfaces returns the watched interfaces. The slice is never modified.
 func (i *Interfaces) watchedInterfaces() []watched {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.watched
 }
 
-// Changes is signalled after States may have changed; signals that are not
-// taken yet are one.
+// Changes is signalled after States may have changed; pending signals are merged.
 func (i *Interfaces) Changes() <-chan struct{} { return i.changes }
 
 // Close stops the watch.
@@ -153,13 +152,13 @@ func (i *Interfaces) Close() {
 	}
 }
 
-// listen turns messages about the interfaces into signals, until Close.
+// listen signals netlink messages about the interfaces, until Close.
 func (i *Interfaces) listen() {
 	for {
 		messages, _, err := i.events.Receive()
 		switch {
 		case errors.Is(err, unix.ENOBUFS):
-			i.notifyChanged() // messages were lost, and one about these may be among them
+			i.notifyChanged() // messages were lost, perhaps about these interfaces
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
 		case err != nil:
 			return
@@ -177,7 +176,7 @@ func (i *Interfaces) has(index int) bool {
 	return slices.ContainsFunc(i.watchedInterfaces(), func(w watched) bool { return w.index == index })
 }
 
-// isMissing reports whether an interface is gone: any other may be the one that takes its place.
+// isMissing reports whether a watched interface is deleted: then any new interface may be the one that replaces it.
 func (i *Interfaces) isMissing() bool {
 	return slices.ContainsFunc(i.watchedInterfaces(), func(w watched) bool { return w.gone })
 }
@@ -198,8 +197,8 @@ func (i *Interfaces) notifyChanged() {
 	}
 }
 
-// States asks the kernel; they are in the order of the names. An interface that is deleted is Gone, and one that is
-// recreated with its name takes its place. Errors: ErrGone, if one goes away meanwhile.
+// States reads the interfaces' states from the kernel, in the order of the names. A deleted interface is Gone, and one
+// that is recreated with its name replaces it. Errors: ErrGone, if one is deleted meanwhile.
 func (i *Interfaces) States() ([]State, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -221,7 +220,7 @@ func (i *Interfaces) States() ([]State, error) {
 	return states, nil
 }
 
-// findAgain looks an interface up by its index, and if that is gone, one by its name.
+// findAgain looks up an interface by its index, or by its name if that index is deleted.
 func (i *Interfaces) findAgain(w watched) (watched, error) {
 	_, err := i.handle.LinkByIndex(w.index)
 	if _, missing := err.(netlink.LinkNotFoundError); !missing {
@@ -246,9 +245,9 @@ func wrapError(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-func (i *Interfaces) states(of []watched) ([]State, error) {
-	states := make([]State, len(of))
-	for at, w := range of {
+func (i *Interfaces) states(list []watched) ([]State, error) {
+	states := make([]State, len(list))
+	for at, w := range list {
 		var err error
 		if states[at], err = i.state(w); err != nil {
 			return nil, err
@@ -334,7 +333,7 @@ func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 	return netip.PrefixFrom(addr, ones), ok && bits == addr.BitLen()
 }
 
-// subnets leaves out single addresses, which have no neighbours.
+// subnets merges lists of prefixes, without single addresses, which have no neighbours.
 func subnets(lists ...[]netip.Prefix) []netip.Prefix {
 	var all []netip.Prefix
 	for _, p := range slices.Concat(lists...) {

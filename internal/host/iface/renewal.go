@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// IsRenewal reports whether a message of rtnetlink only tells that a single address (of a /32 or /128) stays for
-// longer: it was there before, and nothing else follows from it. Some addresses are renewed every second or two.
+// IsRenewal reports whether an rtnetlink message only extends the lifetime of an existing /32 or /128 address, which
+// some programs do every second or two.
 func IsRenewal(m syscall.NetlinkMessage) bool {
 	const head = unix.SizeofIfAddrmsg
 	if m.Header.Type != unix.RTM_NEWADDR || len(m.Data) < head {

@@ -12,8 +12,8 @@ import (
 // on purpose are not among them.
 var xdpLosses = regexp.MustCompile(`(?i)xdp.*(err|full|redirect_drop|tx_drop)`)
 
-// CountsXDPLoss reports whether a counter of a driver, as `ethtool -S` names it, is of frames that an XDP program sent
-// and that are lost.
+// CountsXDPLoss reports whether a driver's counter, by its name in `ethtool -S`, counts lost frames that an XDP program
+// sent.
 func CountsXDPLoss(counter string) bool { return xdpLosses.MatchString(counter) }
 
 // XDPLost returns, for each interface in the order of the names, how many frames that XDP
@@ -54,7 +54,7 @@ func (i *Interfaces) countXDPLost(w watched) (lost uint64) {
 	return lost
 }
 
-// openDriver records the losses of before; without it nothing is counted.
+// openDriver opens ethtool, and records the losses so far; if that fails, no losses are counted.
 func (i *Interfaces) openDriver() {
 	driver, err := ethtool.NewEthtool()
 	if err != nil {

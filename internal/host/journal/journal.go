@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package journal has the parts that all journals of changes to a host share: a change is written down before it is
-// made, so that the next process after a crash can take it back. It reads and replaces the file, and knows where its
-// changes hold; the format of a change is its owner's: hostnet and tune have formats of their own.
+// Package journal has the common parts of journals of changes to a host: a change is written into the journal before it
+// is made, so that the next process after a crash can undo it. The package reads and replaces the file, and identifies
+// the boot and network namespace of the changes; hostnet and tune have their own formats of changes.
 package journal
 
 import (
@@ -28,25 +28,25 @@ const MaxSize = 16 << 20
 // NewSuffix is the suffix of a file that is about to replace a journal.
 const NewSuffix = durable.NewSuffix
 
-// Place is where changes hold: in a network namespace of one boot.
+// Place identifies the network namespace and the boot of changes.
 type Place struct {
 	// Boot is the kernel's boot_id.
 	Boot string `json:"boot"`
-	// Namespace is the inode number; Cookie tells apart two namespaces that
-	// had the same one, one after the other (0: the kernel has no cookies).
+	// Namespace is the inode number; Cookie distinguishes namespaces that had the same inode number one after the other
+	// (0: the kernel has no cookies).
 	Namespace uint64 `json:"namespace"`
 	Cookie    uint64 `json:"cookie"`
 }
 
-// In is the same boot in a network namespace.
+// In returns the place with a network namespace.
 func (p Place) In(ns *namespace.Namespace) (Place, error) {
 	cookie, err := ns.Cookie()
 	p.Namespace, p.Cookie = ns.Inode(), cookie
 	return p, err
 }
 
-// Read reads a journal. Its changes are undone with our rights, so no other user may be able to write it. A file that
-// is not to be trusted, or longer than Most, is an error that wraps damaged; others are those of opening and reading.
+// Read reads a journal. Its changes are undone with our rights, so no other user may be able to write it. For an
+// untrusted file, or one longer than MaxSize, the error wraps damaged; other errors are those of opening and reading.
 func Read(path string, damaged error) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -68,8 +68,8 @@ func Read(path string, damaged error) ([]byte, error) {
 	return data, err
 }
 
-// isTrusted reports whether a user may direct a process with our rights: root, ourselves, and, where an administrator
-// cleans up behind a service, the user that the directory was given to and who alone can write to it.
+// isTrusted reports whether the owner of a journal is trusted: root, our own user, and, where an administrator cleans
+// up after a service, the user that owns the directory and is the only one who can write to it.
 func isTrusted(uid uint32, dir string) bool {
 	if uid == 0 || int(uid) == os.Geteuid() {
 		return true
@@ -78,7 +78,7 @@ func isTrusted(uid uint32, dir string) bool {
 	return unix.Stat(dir, &stat) == nil && stat.Uid == uid && stat.Mode&0o022 == 0
 }
 
-// Decode decodes one JSON value whose every field is known, and which nothing follows.
+// Decode decodes one JSON value, and rejects unknown fields and trailing data.
 func Decode(data []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
@@ -91,8 +91,8 @@ func Decode(data []byte, into any) error {
 	return nil
 }
 
-// Replace writes a file whole or not at all. It follows no link that another user
-// may have put into a directory that others can write to.
+// Replace replaces a file atomically. It follows no link that another user may have put into a directory that others
+// can write to.
 func Replace(path string, data []byte, mode fs.FileMode) error {
 	return durable.Replace(durable.OS, path, data, mode, false)
 }
@@ -105,7 +105,7 @@ func ReplaceOnDisk(path string, data []byte, mode fs.FileMode) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// SyncDir has on disk which files a directory has.
+// SyncDir syncs the entries of a directory to disk.
 func SyncDir(dir string) error {
 	file, err := os.Open(dir)
 	if err != nil {

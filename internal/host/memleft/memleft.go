@@ -11,16 +11,16 @@ import (
 	"strings"
 )
 
-// Available is how much memory may still be taken, in bytes, and which limit says so.
+// Available is how much memory may still be allocated, in bytes, and the limit that determines it.
 type Available struct {
 	Bytes uint64
 	// Source names the file with the limit.
 	Source string
-	// Known is false where no source tells.
+	// Known is false if no limit could be read.
 	Known bool
 }
 
-// lower returns the tighter of two bounds.
+// lower returns the lower of two limits.
 func (m Available) lower(o Available) Available {
 	if !m.Known || o.Known && o.Bytes < m.Bytes {
 		return o
@@ -28,16 +28,16 @@ func (m Available) lower(o Available) Available {
 	return m
 }
 
-// Read asks the kernel how much of the machine's memory is available, and how much the control groups of this process
-// leave of that. Maps are charged to them (Linux 5.11 and later).
+// Read returns how much of the machine's memory is available within the limits of this process's control groups. BPF
+// maps are charged to them (Linux 5.11 and later).
 func Read(root fs.FS) Available {
-	var left Available
+	var limit Available
 	if available, ok := readField(root, "proc/meminfo", "MemAvailable:"); ok {
-		left = Available{available << 10, "MemAvailable of /proc/meminfo", true}
+		limit = Available{available << 10, "MemAvailable of /proc/meminfo", true}
 	}
 	groups, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
-		return left
+		return limit
 	}
 	for line := range strings.Lines(string(groups)) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -46,31 +46,31 @@ func Read(root fs.FS) Available {
 		}
 		switch {
 		case parts[0] == "0" && parts[1] == "":
-			left = left.lower(cgroupAvailable(root, "sys/fs/cgroup", parts[2], "memory.max", "memory.current",
+			limit = limit.lower(cgroupAvailable(root, "sys/fs/cgroup", parts[2], "memory.max", "memory.current",
 				"inactive_file"))
 		case parts[1] == "memory":
-			left = left.lower(cgroupAvailable(root, "sys/fs/cgroup/memory", parts[2], "memory.limit_in_bytes",
+			limit = limit.lower(cgroupAvailable(root, "sys/fs/cgroup/memory", parts[2], "memory.limit_in_bytes",
 				"memory.usage_in_bytes", "total_inactive_file"))
 		}
 	}
-	return left
+	return limit
 }
 
-// cgroupAvailable returns the memory that a control group and those above it may still take. In a container their files
-// may be where the root's would be.
-func cgroupAvailable(root fs.FS, mount, group, limit, usage, cache string) (left Available) {
+// cgroupAvailable returns the memory that a control group and its ancestors may still allocate. In a container their
+// files may be in the place of the root's.
+func cgroupAvailable(root fs.FS, mount, group, limit, usage, cache string) (available Available) {
 	for at := path.Clean("/" + group); ; at = path.Dir(at) {
 		dir := path.Join(mount, at)
-		most, ok := readBytes(root, path.Join(dir, limit))
+		max, ok := readBytes(root, path.Join(dir, limit))
 		used, readable := readBytes(root, path.Join(dir, usage))
 		if ok && readable {
-			// The page cache of files goes when memory is needed.
+			// The inactive page cache is reclaimable.
 			copies, _ := readField(root, path.Join(dir, "memory.stat"), cache)
 			used -= min(copies, used)
-			left = left.lower(Available{most - min(used, most), "/" + path.Join(dir, limit), true})
+			available = available.lower(Available{max - min(used, max), "/" + path.Join(dir, limit), true})
 		}
 		if at == "/" {
-			return left
+			return available
 		}
 	}
 }
@@ -105,10 +105,9 @@ func (m Available) Usable() uint64 {
 	return m.Bytes - min(max(m.Bytes/Margin, minMargin), m.Bytes)
 }
 
-// The share of the memory that is available which is not taken: the kernel needs some for
-// packets, and we for changes.
+// The part of the available memory that is reserved: the kernel needs some for packets, and the process for changes.
 const (
-	// Margin divides the available memory; one such part stays.
+	// Margin is the divisor: one part of that many is reserved.
 	Margin    = 8
 	minMargin = 64 << 20
 )

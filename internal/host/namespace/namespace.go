@@ -2,11 +2,9 @@
 
 // Package namespace holds on to a network namespace and runs code inside it.
 //
-// Which namespace a system call sees is a property of the operating system
-// thread that makes it: sockets are born in it, and /proc/sys/net shows its
-// values. Go moves goroutines between threads, so code that was handed a
-// namespace once (on a locked thread, say, in a laboratory) and has to come
-// back to it later from any goroutine keeps a Namespace and uses Do.
+// The network namespace is a property of the operating system thread that makes a system call: sockets are created in
+// it, and /proc/sys/net shows its values. Go moves goroutines between threads, so code that has to use a namespace
+// later, from any goroutine, keeps a Namespace and uses Do.
 package namespace
 
 import (
@@ -56,20 +54,19 @@ func Named(name string) (*Namespace, error) {
 	return n, nil
 }
 
-// New makes a network namespace that has no name: it is gone when the last
-// process, thread and handle in it are, so nothing of it can be left behind,
-// not even by kill -9. Its loopback interface is down.
+// New creates a network namespace without a name, which is deleted with the last process, thread and handle in it, also
+// after kill -9. Its loopback interface is down.
 func New() (*Namespace, error) {
-	var made *Namespace
+	var created *Namespace
 	err := onOwnThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("make a network namespace: %w", err)
 		}
 		var err error
-		made, err = Current()
+		created, err = Current()
 		return err
 	})
-	return made, err
+	return created, err
 }
 
 func fromHandle(handle netns.NsHandle) (*Namespace, error) {
@@ -80,16 +77,15 @@ func fromHandle(handle netns.NsHandle) (*Namespace, error) {
 	return &Namespace{handle: handle, inode: stat.Ino}, nil
 }
 
-// Handle returns the file descriptor, for libraries that ask for one. It stays
-// the Namespace's: do not close it.
+// Handle returns the file descriptor, for libraries that need one. The Namespace owns it: do not close it.
 func (n *Namespace) Handle() netns.NsHandle { return n.handle }
 
-// Inode returns the namespace's inode number, its identity among the namespaces
-// that exist now: the number of one that is gone may be given out again.
+// Inode returns the namespace's inode number, its identity among existing namespaces: the number of a deleted one may
+// be reused.
 func (n *Namespace) Inode() uint64 { return n.inode }
 
-// Cookie returns the kernel's number of this namespace, which is never given
-// out again before a reboot; 0 on a kernel before 5.14, which has none.
+// Cookie returns the kernel's cookie of this namespace, which is never reused before a reboot; 0 on kernels before
+// 5.14, which have none.
 func (n *Namespace) Cookie() (uint64, error) {
 	var cookie uint64
 	err := n.Do(func() error {
@@ -110,9 +106,8 @@ func (n *Namespace) Cookie() (uint64, error) {
 	return cookie, err
 }
 
-// Do runs f on a thread that is in the namespace and returns f's error. f must
-// not leave work to goroutines that it starts: those run elsewhere. A thread
-// that is in the namespace already needs no rights to be used.
+// Do runs f on a thread in the namespace and returns f's error. Goroutines that f starts do not run in the namespace.
+// If the process is in the namespace already, Do needs no privileges.
 func (n *Namespace) Do(f func() error) error {
 	return onOwnThread(func() error {
 		if err := n.enter(); err != nil {
@@ -122,9 +117,9 @@ func (n *Namespace) Do(f func() error) error {
 	})
 }
 
-// Visit runs f on the calling thread in the namespace, and brings the thread back home, which is
-// the namespace that it is in. It costs two system calls, where Do costs a thread. Should the
-// thread not come back, it stays the goroutine's, and ends with it.
+// Visit runs f on the calling thread in the namespace, and returns the thread to home, the namespace that it is in. It
+// costs two system calls, where Do costs a thread. If the return fails, the thread stays locked to the goroutine, and
+// ends with it.
 func (n *Namespace) Visit(home *Namespace, f func() error) error {
 	runtime.LockOSThread()
 	if err := netns.Set(n.handle); err != nil {
@@ -150,9 +145,8 @@ func (n *Namespace) enter() error {
 	return nil
 }
 
-// onOwnThread runs f on a thread of its own and never gives that thread back:
-// one that has been in another namespace must not serve other goroutines, and
-// the runtime ends it with its goroutine.
+// onOwnThread runs f on a locked thread and never unlocks it: a thread that has been in another namespace must not run
+// other goroutines, and the runtime terminates it with its goroutine.
 func onOwnThread(f func() error) error {
 	result := make(chan error, 1)
 	go func() {

@@ -19,18 +19,17 @@ var (
 	allNodesMAC = net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}
 )
 
-// Announce tells everybody on the link, in the calling thread's network namespace, that addrs are at the link's MAC
-// address: neighbours that know them at another correct themselves. It sends one frame for each, an ARP announcement
-// (RFC 5227 section 3) or an unsolicited neighbour advertisement (RFC 4861 section 7.2.6); frames get lost, so send
-// them again a second or two later. An address that cannot be announced is left out; after a frame that cannot be sent
-// the rest are not tried. Errors: ErrNoLink, ErrNoRights, ErrBadAddress.
+// Announce announces addrs at the link's MAC address to all hosts on the link, in the calling thread's network
+// namespace: neighbours with another MAC address update their entries. It sends one frame for each, an ARP announcement
+// (RFC 5227 section 3) or an unsolicited neighbour advertisement (RFC 4861 section 7.2.6); frames may be lost, so
+// repeat it a second or two later. It skips addresses that cannot be announced, and stops after a frame that cannot be
+// sent. Errors: ErrNoLink, ErrNoRights, ErrBadAddress.
 func Announce(link string, addrs ...netip.Addr) error {
 	nic, err := ethernet(link)
 	if err != nil {
 		return fmt.Errorf("announce addresses on %s: %w", link, err)
 	}
-	// One socket for all: to close one, the kernel waits until no CPU can use it
-	// any more, which takes milliseconds.
+	// One socket for all: closing one waits for an RCU grace period, which takes milliseconds.
 	fd, err := packetSocket()
 	if err != nil {
 		return fmt.Errorf("announce addresses on %s: %w", link, err)
@@ -81,8 +80,7 @@ func advertisement(mac net.HardwareAddr, addr netip.Addr) []byte {
 	return packet.Frame(allNodesMAC, mac, ip.EtherType(), ip.Packet(message))
 }
 
-// packetSocket opens a socket that sends whole frames, and receives nothing: its
-// protocol is 0.
+// packetSocket opens a packet socket for sending frames; with protocol 0 it receives nothing.
 func packetSocket() (int, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {

@@ -15,8 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
-// run follows the kernel's neighbour table until ctx is done. The subscription ends when the kernel could not deliver
-// an event for lack of buffer space (ENOBUFS): then missed events are made up for by reading the table.
+// run watches the kernel's neighbour table until ctx is done. The subscription ends when the kernel could not deliver
+// an event for lack of buffer space (ENOBUFS): then the table is read again.
 func (r *Resolver) run(ctx context.Context, updates <-chan netlink.NeighUpdate, stop func()) {
 	defer close(r.ended)
 	defer r.close()
@@ -49,7 +49,7 @@ func (r *Resolver) subscribe() (<-chan netlink.NeighUpdate, func(), error) {
 	stop := func() {
 		close(done)
 		go func() {
-			// The sender may be in the middle of sending.
+			// Drain the channel: the sender may be blocked on it.
 			for range updates {
 			}
 		}()
@@ -57,7 +57,7 @@ func (r *Resolver) subscribe() (<-chan netlink.NeighUpdate, func(), error) {
 	return updates, stop, nil
 }
 
-// resubscribe subscribes again, as often as it takes, and then reads the table.
+// resubscribe retries to subscribe until that succeeds, and then reads the table.
 func (r *Resolver) resubscribe(ctx context.Context) (<-chan netlink.NeighUpdate, func()) {
 	for {
 		if ctx.Err() != nil {
@@ -77,7 +77,7 @@ func (r *Resolver) resubscribe(ctx context.Context) (<-chan netlink.NeighUpdate,
 	}
 }
 
-// resync brings all peers up to date with the neighbour table.
+// resync updates all peers from the neighbour table.
 func (r *Resolver) resync() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,7 +94,7 @@ func (r *Resolver) resync() error {
 	return nil
 }
 
-// readTable returns the link's neighbours as the kernel has them.
+// readTable returns the link's entries in the kernel's neighbour table.
 func (r *Resolver) readTable() (map[netip.Addr]netlink.Neigh, error) {
 	table := map[netip.Addr]netlink.Neigh{}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -111,8 +111,7 @@ func (r *Resolver) readTable() (map[netip.Addr]netlink.Neigh, error) {
 	return table, nil
 }
 
-// follow applies events and acts when it is time, until the events end or ctx
-// is done.
+// follow applies events and sends probes that are due, until the events end or ctx is done.
 func (r *Resolver) follow(ctx context.Context, updates <-chan netlink.NeighUpdate) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -134,7 +133,7 @@ func (r *Resolver) follow(ctx context.Context, updates <-chan netlink.NeighUpdat
 	}
 }
 
-// apply takes one event over, and reports whether it was about a peer.
+// apply applies one event, and reports whether it was about a peer.
 func (r *Resolver) apply(u netlink.NeighUpdate) bool {
 	addr, ok := netip.AddrFromSlice(u.IP)
 	if !ok || u.LinkIndex != r.index || u.Flags&netlink.NTF_PROXY != 0 {
@@ -156,7 +155,7 @@ func (r *Resolver) apply(u netlink.NeighUpdate) bool {
 	return true
 }
 
-// probeDue probes all peers whose time has come, and returns how long it is until the next one's.
+// probeDue probes all peers that are due, and returns the time until the next probe.
 func (r *Resolver) probeDue() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,14 +171,14 @@ func (r *Resolver) probeDue() time.Duration {
 	return max(next, 0)
 }
 
-// probe makes the kernel ask for a peer, or verify its entry.
+// probe makes the kernel resolve a peer, or verify its entry.
 func (r *Resolver) probe(p *peer, now time.Time) error {
 	switch {
 	case p.kernelState&(statesConfigured|statesProbing) != 0:
 		p.nextProbe = now.Add(r.timing.verify)
 		return nil
 	case p.kernelState&(netlink.NUD_REACHABLE|netlink.NUD_STALE) != 0:
-		// Three requests to the MAC address that is known, which stays in use.
+		// Up to three unicast requests to the known MAC address, which stays in use.
 		err := r.writeEntry(p, netlink.Neigh{State: netlink.NUD_PROBE})
 		if !errors.Is(err, unix.EINVAL) {
 			p.nextProbe = now.Add(r.timing.verify)
@@ -188,7 +187,7 @@ func (r *Resolver) probe(p *peer, now time.Time) error {
 		// The kernel has lost the entry in the meantime.
 		p.kernelState = netlink.NUD_NONE
 	}
-	// As if a packet for it were waiting: up to three requests to everybody.
+	// As if a packet for it were queued: up to three broadcast or multicast requests.
 	p.probeSent(now, r.timing)
 	return r.recordRefusal(p, r.writeEntry(p, netlink.Neigh{State: netlink.NUD_NONE, Flags: netlink.NTF_USE}))
 }
@@ -199,7 +198,7 @@ func (r *Resolver) writeEntry(p *peer, n netlink.Neigh) error {
 	return r.netlink.NeighSet(&n)
 }
 
-// recordRefusal records why the kernel would not ask for p, if err is one.
+// recordRefusal records the error with which the kernel refused to probe p, if any.
 func (r *Resolver) recordRefusal(p *peer, err error) error {
 	if err == nil {
 		return nil

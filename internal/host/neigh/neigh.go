@@ -3,15 +3,12 @@
 // Package neigh finds the MAC addresses of backends, and of the routers to them,
 // on a link, notices when they change, and announces addresses to a link.
 //
-// The kernel does the asking and answering (ARP, RFC 826; neighbour discovery,
-// RFC 4861): its neighbour table is read and followed over netlink. But what an
-// XDP program forwards never passes the kernel's neighbour code, so nothing
-// there would ask for a backend, or ask again whether it still is where it was.
-// The Resolver makes it do so.
+// The kernel sends and answers requests (ARP, RFC 826; neighbour discovery, RFC 4861); the Resolver reads and watches
+// its neighbour table by netlink. But packets that an XDP program forwards never pass the kernel's neighbour code, so
+// the kernel would neither resolve a backend nor verify its entry. The Resolver makes it do so.
 //
-// The kernel could be told to keep entries fresh by itself (NTF_EXT_MANAGED,
-// since 5.16). It would go on doing so after the death of the process that told
-// it; entries that are merely used and probed expire like any others.
+// The kernel can also keep entries up to date by itself (NTF_EXT_MANAGED, since 5.16). It would continue after the
+// death of the process; entries that are only used and probed expire like any others.
 package neigh
 
 import (
@@ -45,16 +42,16 @@ var (
 
 // The states of an Entry.
 const (
-	// Reachable: it answered lately. It remains so while it is asked again.
+	// Reachable: it answered recently. It stays so while it is probed again.
 	Reachable = "reachable"
 	// Stale: its MAC address is from an announcement or an old answer, and is
 	// about to be verified.
 	Stale = "stale"
-	// Probing: it is being asked; the MAC, if there is one, is unverified.
+	// Probing: it is being probed; the MAC address, if there is one, is unverified.
 	Probing = "probing"
-	// Failed: it does not answer, or with what cannot be its MAC address.
+	// Failed: it does not answer, or with an invalid MAC address.
 	Failed = "failed"
-	// Unknown: it has not been asked yet.
+	// Unknown: it has not been probed yet.
 	Unknown = "unknown"
 )
 
@@ -66,42 +63,40 @@ type Entry struct {
 	Reason  string // why there is no MAC, for a person to read; "" if there is one
 }
 
-// timing is how often to ask.
+// timing has the intervals of probes.
 type timing struct {
-	// retry is the time until an address that did not answer is asked for
-	// again. It doubles up to maxRetry. The kernel sends three requests, one a
-	// second, each time.
+	// retry is the time until an address that did not answer is probed again. It doubles up to maxRetry. The kernel
+	// sends three requests, one a second, each time.
 	retry, maxRetry time.Duration
 	// verifyNew is the time until a MAC address that is unverified is probed. It bounds the probes that a flood of
 	// announcements can make us send.
 	verifyNew time.Duration
-	// verify is the time until one that answered is probed again, so that a
-	// network card that was replaced in silence, or a host that is gone, is
-	// noticed: after this and three requests without an answer.
+	// verify is the time until an address that answered is probed again, so that a replaced network card, or a dead
+	// host, is detected: after this time and three requests without an answer.
 	verify time.Duration
-	// spacing lengthens verify where there are many peers: probes of different ones are that far apart on average.
-	// 0: however many there are.
+	// spacing lengthens verify where there are many peers: it is the average interval between probes. 0: verify is
+	// independent of their number.
 	spacing time.Duration
 }
 
 var defaultTiming = timing{retry: time.Second, maxRetry: 4 * time.Second, verifyNew: time.Second,
 	verify: 5 * time.Second}
 
-// confirmTiming finds out sooner than the kernel would as a forwarder, which uses a stale entry for 5 s before it makes
-// three requests, a second apart (delay_first_probe_time, ucast_solicit; arp(7)). With 1,024 peers verify is 20 s, and
-// the kernel trusts a neighbour that answered for 15 to 45 s (base_reachable_time).
+// confirmTiming detects changes sooner than the kernel would as a forwarder, which uses a stale entry for 5 s before it
+// sends three requests, a second apart (delay_first_probe_time, ucast_solicit; arp(7)). With 1,024 peers verify is 20
+// s, and the kernel trusts a neighbour that answered for 15 to 45 s (base_reachable_time).
 var confirmTiming = timing{retry: time.Second, maxRetry: 4 * time.Second, verifyNew: time.Second,
 	verify:  4 * time.Second,
 	spacing: 20 * time.Millisecond}
 
-// forPeers returns the timing for so many peers.
+// forPeers returns the timing for that many peers.
 func (p timing) forPeers(peers int) timing {
 	p.verify = max(p.verify, time.Duration(peers)*p.spacing)
 	return p
 }
 
-// Resolver keeps the MAC addresses of a set of addresses on one link. It is
-// safe for concurrent use.
+// Resolver resolves the MAC addresses of a set of addresses on one link, and watches them. It is safe for concurrent
+// use.
 type Resolver struct {
 	link       string
 	index      int
@@ -116,8 +111,8 @@ type Resolver struct {
 
 	mu           sync.Mutex
 	peers        map[netip.Addr]*peer
-	changedPeers map[netip.Addr]bool // peers that Changed has to tell of
-	closed       bool                // no more is followed, and the sockets are closed
+	changedPeers map[netip.Addr]bool // peers that the next Changed returns
+	closed       bool                // the watch has ended, and the sockets are closed
 }
 
 // New returns a Resolver for a link in the calling thread's network namespace.
@@ -126,10 +121,9 @@ func New(ctx context.Context, link string) (*Resolver, error) {
 	return newResolver(ctx, link, defaultTiming)
 }
 
-// NewConfirming is New for neighbours that the kernel resolves by itself, and whose MAC addresses eBPF programs use
-// without the kernel's notice, so that it would not confirm them: routers, and clients, of which there may be many. A
-// change of a MAC address is found within 8 s where there are few, which is the kernel's own time as a forwarder at
-// best.
+// NewConfirming is New for neighbours that the kernel resolves by itself, and whose entries it would not confirm,
+// because only eBPF programs use them: routers, and clients, of which there may be many. With few neighbours it detects
+// a change of a MAC address within 8 s, which is the kernel's own best time as a forwarder.
 func NewConfirming(ctx context.Context, link string) (*Resolver, error) {
 	return newResolver(ctx, link, confirmTiming)
 }
@@ -206,7 +200,7 @@ func (r *Resolver) SetAddresses(addrs []netip.Addr) error {
 	return nil
 }
 
-// validate returns the set that addrs make, or why one of them cannot be watched.
+// validate returns the peers of addrs, or why one of them cannot be watched.
 func (r *Resolver) validate(addrs []netip.Addr) (map[netip.Addr]*peer, error) {
 	own, err := r.ownAddresses()
 	if err != nil {
@@ -230,12 +224,11 @@ func (r *Resolver) validate(addrs []netip.Addr) (map[netip.Addr]*peer, error) {
 
 var broadcast4 = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// key is the form in which addresses are compared: the link makes a zone needless.
+// key returns the form in which addresses are compared: a zone is redundant on one link.
 func key(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 
-// ownAddresses returns the host's addresses, and which link has them. A link-local
-// address is one of its link only: another host's may be the same elsewhere, as
-// is that of many a router (fe80::1).
+// ownAddresses returns the host's addresses and their links. A link-local address is the host's on its own link only:
+// another host may have the same one on another link, as many routers do (fe80::1).
 func (r *Resolver) ownAddresses() (map[netip.Addr]string, error) {
 	list, err := netdump.Consistent(func() ([]netlink.Addr, error) {
 		return r.netlink.AddrList(nil,
@@ -264,8 +257,7 @@ func (r *Resolver) linkName(index int) string {
 	return link.Attrs().Name
 }
 
-// startPeers takes over the kernel's entries of those of peers that are new, and asks for them at once if it has none:
-// want of rights shows here.
+// startPeers reads the kernel's entries of new peers, and probes those without one at once, which shows missing rights.
 func (r *Resolver) startPeers(peers map[netip.Addr]*peer) error {
 	table, err := r.readTable()
 	if err != nil {
@@ -296,7 +288,7 @@ func (r *Resolver) Known(addrs []netip.Addr) (known []netip.Addr, err error) {
 		return nil, err
 	}
 	for _, addr := range addrs {
-		if _, there := table[key(addr)]; there {
+		if _, found := table[key(addr)]; found {
 			known = append(known, addr)
 		}
 	}
@@ -315,8 +307,7 @@ func (r *Resolver) Entries() map[netip.Addr]Entry {
 	return entries
 }
 
-// Changed returns the entries that have changed since it was called last, those
-// that Watch added included. It costs nothing for the others.
+// Changed returns the entries that have changed since the last call, including those that SetAddresses has added.
 func (r *Resolver) Changed() map[netip.Addr]Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -336,9 +327,8 @@ func (r *Resolver) markChanged(p *peer) {
 	signal(r.changes)
 }
 
-// Changes is signalled after a change of a watched MAC address or state, and
-// after Watch has changed the set. Several changes may make one signal. It is
-// never closed.
+// Changes is signalled after a change of a watched MAC address or state, and after SetAddresses has changed the set.
+// Several changes may be one signal. It is never closed.
 func (r *Resolver) Changes() <-chan struct{} { return r.changes }
 
 // Close stops the Resolver. Entries then stay as they are.

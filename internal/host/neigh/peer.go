@@ -16,7 +16,7 @@ import (
 
 // Groups of the kernel's states of a neighbour (NUD_*, include/uapi/linux/neighbour.h).
 const (
-	// statesConfigured: by an administrator: not ours to touch, and never probed.
+	// statesConfigured: configured by an administrator, never changed nor probed.
 	statesConfigured = netlink.NUD_PERMANENT | netlink.NUD_NOARP
 	statesAnswered   = netlink.NUD_REACHABLE | statesConfigured
 	// statesProbing entries have a MAC address that the kernel is verifying, or
@@ -27,17 +27,17 @@ const (
 // peer is a watched address.
 type peer struct {
 	entry       Entry
-	kernelState int           // the state that the kernel last told, one of NUD_*
-	nextProbe   time.Time     // when to act next
-	wait        time.Duration // how long after that, if it does not answer
+	kernelState int           // the last state in the kernel, one of NUD_*
+	nextProbe   time.Time     // the time of the next probe
+	wait        time.Duration // the interval to the probe after that, if it does not answer
 }
 
 func newPeer(addr netip.Addr) *peer {
 	return &peer{entry: Entry{Address: addr, State: Unknown, Reason: "was not asked yet"}}
 }
 
-// update takes over the kernel's entry of the address, the zero Neigh if none, and sets the time to act next. It
-// reports whether the entry changed.
+// update applies the kernel's entry of the address, the zero Neigh if none, and sets the time of the next probe. It
+// reports whether the entry has changed.
 func (p *peer) update(n netlink.Neigh, now time.Time, pace timing) bool {
 	before := p.entry
 	if n.State == netlink.NUD_FAILED && p.kernelState&(netlink.NUD_REACHABLE|netlink.NUD_STALE) != 0 {
@@ -58,7 +58,7 @@ func (p *peer) update(n netlink.Neigh, now time.Time, pace timing) bool {
 	case p.entry.State == Reachable:
 		p.nextProbe = now.Add(jitter(pace.verify))
 	case p.kernelState&statesProbing != 0:
-		// The kernel will tell how it went.
+		// The kernel will report the result.
 		p.nextProbe = now.Add(pace.verify)
 	case p.kernelState == netlink.NUD_STALE:
 		p.nextProbe = earlier(p.nextProbe, now.Add(pace.verifyNew))
@@ -69,7 +69,7 @@ func (p *peer) update(n netlink.Neigh, now time.Time, pace timing) bool {
 	return before.State != p.entry.State || !bytes.Equal(before.MAC, p.entry.MAC)
 }
 
-// nextState returns the state and MAC address that follow from the entry before and the kernel's entry now.
+// nextState returns the state and MAC address that result from the previous entry and the kernel's present one.
 func nextState(before Entry, n netlink.Neigh) (string, net.HardwareAddr) {
 	switch {
 	case n.State&(statesAnswered|statesProbing|netlink.NUD_STALE) != 0:
@@ -92,20 +92,19 @@ func nextState(before Entry, n netlink.Neigh) (string, net.HardwareAddr) {
 	case n.State&netlink.NUD_FAILED != 0, before.State == Failed:
 		return Failed, nil
 	case before.MAC != nil:
-		// The entry is gone: flushed, or pushed out of a full table. That says nothing about the peer, which is asked
-		// again and has a few seconds to answer before it counts as failed.
+		// The entry was flushed, or evicted from a full table. That says nothing about the peer, which is probed again
+		// and has a few seconds to answer before it counts as failed.
 		return Probing, before.MAC
 	}
 	return before.State, nil
 }
 
-// usable reports whether a MAC address can be that of one host. A peer that
-// answers with another would have us flood the link, or send to no host.
+// usable reports whether a MAC address is a unicast address: others would flood the link, or reach no host.
 func usable(mac net.HardwareAddr) bool {
 	return len(mac) == 6 && mac[0]&1 == 0 && !bytes.Equal(mac, make([]byte, 6))
 }
 
-// reason says why an entry has no MAC address.
+// reason returns why an entry has no MAC address.
 func reason(e Entry, n netlink.Neigh) string {
 	switch {
 	case e.State == Unknown:
@@ -120,7 +119,7 @@ func reason(e Entry, n netlink.Neigh) string {
 	return "does not answer neighbour solicitations"
 }
 
-// probeSent records that the kernel was made to ask.
+// probeSent records that the kernel was made to probe.
 func (p *peer) probeSent(now time.Time, pace timing) {
 	p.nextProbe = now.Add(p.wait)
 	p.wait = min(2*p.wait, pace.maxRetry)
@@ -130,7 +129,7 @@ func (p *peer) probeSent(now time.Time, pace timing) {
 	}
 }
 
-// probeFailed records that the kernel could not be made to ask.
+// probeFailed records that the kernel could not be made to probe.
 func (p *peer) probeFailed(err error) (changed bool) {
 	changed = p.entry.State != Failed
 	p.entry.State, p.entry.MAC, p.entry.Reason = Failed, nil, err.Error()

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netdump reads the kernel's tables (links, addresses, routes, neighbours, rules, filters) whole.
+// Package netdump reads the kernel's tables (links, addresses, routes, neighbours, rules, filters) consistently.
 //
-// The kernel marks a netlink dump during which the table has changed (NLM_F_DUMP_INTR): it may lack entries that were
-// there all the time, so whoever acted on it would take an address for gone that is not. The dump has to be made again.
+// The kernel marks a netlink dump during which the table has changed (NLM_F_DUMP_INTR): it may lack entries that
+// existed all the time. So such a dump is repeated.
 package netdump
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
-// On a busy host a table may change during each of several dumps in a row, so a pause that grows lies between them. All
-// together they take some three seconds at most.
+// On a busy host a table may change during several consecutive dumps, so there is a growing pause between them.
+// Together the pauses take some three seconds at most.
 const (
 	attempts = 60
 	maxPause = 64 * time.Millisecond

@@ -143,7 +143,7 @@ func Frame(to, from net.HardwareAddr, etherType uint16, payload []byte) []byte {
 	return append(b, make([]byte, max(0, minimum-len(b)))...)
 }
 
-// ARPFrame returns the frame of a request to everybody for an IPv4 address. from is the address of the sender.
+// ARPFrame returns the frame of a broadcast ARP request for an IPv4 address. from is the address of the sender.
 func ARPFrame(mac net.HardwareAddr, from, target netip.Addr) []byte {
 	arp := ARP{HardwareType: unix.ARPHRD_ETHER, ProtocolType: unix.ETH_P_IP, HardwareLength: 6, ProtocolLength: 4,
 		Operation: ARPRequest, SenderMAC: [6]byte(mac), SenderIP: from.As4(), TargetIP: target.As4()}
@@ -201,7 +201,7 @@ func (p IP) fillChecksum(segment []byte) {
 	binary.BigEndian.PutUint16(segment[at:], 0)
 	c := checksum(initial, segment)
 	if c == 0 && p.Protocol == unix.IPPROTO_UDP {
-		c = 0xffff // 0 stands for none
+		c = 0xffff // 0 means no checksum
 	}
 	binary.BigEndian.PutUint16(segment[at:], c)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package program finds the other programs of this product on a host, and tells one build of a program from another.
+// Package program finds the other programs of this product on a host, and identifies builds of a program.
 package program
 
 import (
@@ -32,7 +32,7 @@ func find(suffix string, self func() (string, error), look func(string) (string,
 		}
 	}
 	path, err := look(name)
-	// A PATH with a relative directory, in which a stranger may have written, is no place for what root runs.
+	// LookPath rejects relative directories in PATH, to which another user may have written.
 	if err != nil {
 		return "", &missingError{name, suffix}
 	}
@@ -49,8 +49,7 @@ func (e *missingError) Error() string {
 
 func (e *missingError) Unwrap() error { return ErrNotInstalled }
 
-// Build tells the program in an executable file from every other build of it: the build ID that Go's linker has written
-// into it, a hash of its parts.
+// Build returns the build ID in an executable file, a hash of its parts that Go's linker writes.
 func Build(file io.ReaderAt) (string, error) {
 	executable, err := elf.NewFile(file)
 	if err != nil {
@@ -72,10 +71,10 @@ func Build(file io.ReaderAt) (string, error) {
 	return strings.TrimRight(string(note[noteHeader:]), "\x00"), nil
 }
 
-// noteHeader is the length in bytes of what stands before the ID in the note of Go's build ID.
+// noteHeader is the length in bytes of the header before the ID in the note of Go's build ID.
 const noteHeader = 16
 
-// OwnBuild is Build of the program that runs.
+// OwnBuild returns the build ID of the running program.
 func OwnBuild() (string, error) {
 	file, err := os.Open("/proc/self/exe")
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resident keeps a daemon's memory small: garbage is collected at a lower bound, and memory that only a start
-// or a large change needed is given back to the kernel once it is over.
+// Package resident keeps a daemon's memory small: it lowers the threshold of garbage collection, and returns memory to
+// the kernel that only a start or a large change needed.
 package resident
 
 import (
@@ -20,11 +20,9 @@ import (
 )
 
 const (
-	// gcPercent is how much garbage may gather before it is collected, in per cent of the memory in use. Go's 100 saves
-	// a daemon that allocates little nothing that is worth that memory.
+	// gcPercent is GOGC. Go's default of 100 saves no noticeable time in a daemon that allocates little.
 	gcPercent = 50
-	// debounce is how long there must be no change before memory is given back: a change that follows would take it
-	// again.
+	// debounce is the time without changes after which memory is returned: a following change would allocate it again.
 	debounce = 2 * time.Second
 )
 
@@ -35,24 +33,24 @@ func SetGCPercent() {
 	}
 }
 
-// Releaser gives memory back when changes are over.
+// Releaser returns memory to the kernel after changes.
 type Releaser struct {
 	changed chan struct{}
 	release func() error
 }
 
-// NewReleaser returns a Releaser that gives back this process's memory.
+// NewReleaser returns a Releaser for this process's memory.
 func NewReleaser() *Releaser { return &Releaser{make(chan struct{}, 1), Release} }
 
-// Changed says that a start or a change has taken memory that is not needed any more. It does not wait.
+// Changed notifies the Releaser of a start or a change. It does not block.
 func (k *Releaser) Changed() {
 	select {
 	case k.changed <- struct{}{}:
-	default: // said, and not heard yet
+	default: // a notification is pending
 	}
 }
 
-// Run gives memory back after changes, until ctx ends. An error is handed to failed: nothing is lost but memory.
+// Run returns memory after changes, until ctx ends. It passes errors to failed: they only cost memory.
 func (k *Releaser) Run(ctx context.Context, failed func(error)) {
 	timer := time.NewTimer(debounce)
 	timer.Stop()
@@ -70,9 +68,8 @@ func (k *Releaser) Run(ctx context.Context, failed func(error)) {
 	}
 }
 
-// Release collects garbage and gives its memory back, and drops the pages of files that this process has mapped and
-// not written to, such as the program's: those that are needed come back from the page cache, and most were for the
-// start only.
+// Release collects garbage and returns its memory to the kernel, and drops the clean pages of mapped files, such as the
+// program's: needed pages are mapped again from the page cache, and most were needed for the start only.
 func Release() error {
 	debug.FreeOSMemory()
 	maps, err := os.Open("/proc/self/smaps")
@@ -95,14 +92,14 @@ func Release() error {
 // addressRange is a range of addresses.
 type addressRange struct{ from, to uintptr }
 
-// keptFlags are flags of mappings (VmFlags in proc_pid_smaps(5)) whose pages the kernel does not give up, but answers
+// keptFlags are flags of mappings (VmFlags in proc_pid_smaps(5)) whose pages the kernel does not drop, but returns
 // EINVAL: "pf" has no pages, but physical memory, as the kernel's BTF in /sys/kernel/btf since Linux 6.16, which is
 // mapped when eBPF programs are loaded; "lo" is locked; "ht" has huge pages.
 var keptFlags = []string{"pf", "lo", "ht"}
 
-// cleanFileMappings returns where files are mapped privately and read-only, no page is this process's own, and the
-// kernel gives pages up, of a list as /proc/PID/smaps has it (proc_pid_smaps(5)). A page of its own holds data that is
-// nowhere else: a relocated address, or a debugger's breakpoint.
+// cleanFileMappings returns the private, read-only mappings of files without anonymous pages whose pages the kernel
+// drops, from a list in the format of /proc/PID/smaps (proc_pid_smaps(5)). An anonymous page has data that is in no
+// file: a relocated address, or a debugger's breakpoint.
 func cleanFileMappings(smaps io.Reader) (areas []addressRange, err error) {
 	var at addressRange
 	candidate := false

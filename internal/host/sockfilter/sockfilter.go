@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sockfilter gives sockets a filter of classic BPF (socket(7), SO_ATTACH_FILTER): packets that it does not
-// accept never wake the reader.
+// Package sockfilter attaches classic BPF filters to sockets (socket(7), SO_ATTACH_FILTER): packets that a filter
+// rejects do not wake the reader.
 package sockfilter
 
 import (
@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Attach gives the socket fd a program, which replaces one that it has. Errors: of a program that cannot be assembled,
-// and the kernel's.
+// Attach attaches a program to the socket fd, in place of a previous one. Errors: those of assembling the program, and
+// the kernel's.
 func Attach(fd int, program []bpf.Instruction) error {
 	raw, err := bpf.Assemble(program)
 	if err != nil {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package softirq measures the CPU time of the kernel's packet work, device by device. Packets that arrive are worked
-// on in a softirq, on top of whatever process the core was running, and the kernel bills that process. A [Meter] says
-// how much of it was done for each device, and how much the processes of each network namespace were billed for devices
-// of any namespace.
+// Package softirq measures the CPU time of the kernel's packet processing, device by device. The kernel processes
+// received packets in a softirq, which interrupts the process that runs on the core, and accounts the time to that
+// process. A [Meter] returns the time per device, and the time that was accounted to the processes of each network
+// namespace, for devices of any namespace.
 package softirq
 
 import (
@@ -32,21 +32,22 @@ type Device struct {
 	Index int
 }
 
-// Reading is the work since the meter was made.
+// Reading is the packet processing since the meter was created.
 type Reading struct {
 	// Devices is the CPU time for the packets of each device.
 	Devices map[Device]time.Duration
-	// PerNamespace is how much of it ran on top of processes of a namespace, by its
-	// inode number, and is part of their CPU time.
+	// PerNamespace is the part of that time that was accounted to the processes of a namespace, by the namespace's
+	// inode number.
 	PerNamespace map[uint64]time.Duration
 }
 
-// Meter listens to the kernel's tracepoints until it is closed. It sees the whole machine, and costs each poll of a
-// device (up to 64 packets) some hundred nanoseconds, which are part of its figures.
+// Meter traces the kernel's tracepoints, of the whole machine, until it is closed. It costs about a hundred nanoseconds
+// per poll of a device (up to 64 packets), which its figures include.
 type Meter struct {
 	objects meterObjects
 	links   []link.Link
-	// packets is the link of the program that tells packets in a core's own queue apart; nil while none does.
+	// packets is the link of the program that attributes the packets of a core's backlog queue to devices; nil while
+	// they are not attributed.
 	packets link.Link
 }
 
@@ -56,8 +57,8 @@ func NewMeter() (*Meter, error) {
 	if err := loadMeterObjects(&m.objects, nil); err != nil {
 		return nil, meterError(err)
 	}
-	// Nothing is charged before SoftirqEntry, which comes last: a softirq whose end is not seen would charge devices
-	// with work that nobody is billed for.
+	// Nothing is charged before SoftirqEntry is attached, so it is attached last: a softirq whose end is not traced
+	// would charge devices with time that is accounted to no namespace.
 	for _, program := range []*ebpf.Program{m.objects.SoftirqExit, m.objects.NapiPoll, m.objects.SoftirqEntry} {
 		l, err := link.AttachTracing(link.TracingOptions{Program: program})
 		if err != nil {
@@ -68,10 +69,9 @@ func NewMeter() (*Meter, error) {
 	return m, nil
 }
 
-// Packets has the meter tell packets in a core's own queue apart, or not, as a new
-// one does. There is the work for devices that have no NAPI instance, as a veth
-// without GRO or whose peer has TSO: without it, that work is no device's. It takes
-// some fifty nanoseconds more for each packet. Error: ErrUnsupported.
+// Packets sets whether the meter attributes the packets of a core's backlog queue to devices; a new meter does not.
+// Devices without a NAPI instance use that queue, as does a veth without GRO or whose peer has TSO: without this, their
+// processing is charged to no device. It costs about fifty nanoseconds more per packet. Error: ErrUnsupported.
 func (m *Meter) Packets(on bool) error {
 	if on == (m.packets != nil) {
 		return nil
@@ -93,14 +93,13 @@ func meterError(err error) error {
 	var refusal *ebpf.VerifierError
 	switch {
 	case errors.Is(err, fs.ErrPermission) && !errors.As(err, &refusal):
-		return fmt.Errorf("measure packet work: %w (%v): run as root", ErrNoRights, err)
+		return fmt.Errorf("measure packet processing: %w (%v): run as root", ErrNoRights, err)
 	default:
-		return fmt.Errorf("measure packet work: %w: %v", ErrUnsupported, err)
+		return fmt.Errorf("measure packet processing: %w: %v", ErrUnsupported, err)
 	}
 }
 
-// Read returns the work so far. It does not stop the packets: figures of
-// different devices may be a poll apart in time.
+// Read returns the time so far. It does not stop the packets: the figures of different devices may be a poll apart.
 func (m *Meter) Read() (Reading, error) {
 	reading := Reading{Devices: map[Device]time.Duration{}, PerNamespace: map[uint64]time.Duration{}}
 	add := func(key meterChargeKey, ns uint64) {
@@ -129,7 +128,7 @@ func (m *Meter) Read() (Reading, error) {
 		}
 	}
 	if err := errors.Join(entries.Err(), others.Err()); err != nil {
-		return Reading{}, fmt.Errorf("read what packet work was measured: %w", err)
+		return Reading{}, fmt.Errorf("read the CPU time of packet processing: %w", err)
 	}
 	return reading, nil
 }

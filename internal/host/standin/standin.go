@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package standin listens in the place of a unix socket whose file cannot be made, because the directory has no room or
-// cannot be written to: on the abstract name of its path (unix(7)), which needs no file. Only root and the listener's
-// own user are answered there. The name is that of one network namespace.
+// Package standin listens in place of a unix socket whose file cannot be created, because the directory is full or
+// cannot be written to: on an abstract socket (unix(7)) named by the path, which needs no file. It accepts connections
+// of root and of the listener's own user only. An abstract name is valid in one network namespace.
 package standin
 
 import (
@@ -18,7 +18,7 @@ import (
 // abstractName is the abstract socket name of a path.
 func abstractName(path string) string { return "@" + path }
 
-// Listen listens in the place of the socket at a path.
+// Listen listens in place of the socket at a path.
 func Listen(ctx context.Context, path string) (net.Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "unix", abstractName(path))
 	if err != nil {
@@ -27,7 +27,7 @@ func Listen(ctx context.Context, path string) (net.Listener, error) {
 	return trustedListener{l}, nil
 }
 
-// Dial connects to the socket at a path, or where no process answers there to its stand-in.
+// Dial connects to the socket at a path, or to its stand-in if no process listens there.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED) {
@@ -35,9 +35,9 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	}
 	other, failed := new(net.Dialer).DialContext(ctx, "unix", abstractName(path))
 	if failed != nil {
-		return nil, err // the file is what people know
+		return nil, err // users know the file, not the stand-in
 	}
-	// Anyone can take a name that nobody has.
+	// Any user can listen on an abstract name that is free.
 	if !isTrusted(other) {
 		other.Close()
 		return nil, err
@@ -58,13 +58,13 @@ func (t trustedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// isTrusted reports whether the other end is root or this process's user.
+// isTrusted reports whether the peer is root or the user of this process.
 func isTrusted(conn net.Conn) bool {
-	of, is := conn.(syscall.Conn)
-	if !is {
+	syscallConn, ok := conn.(syscall.Conn)
+	if !ok {
 		return false
 	}
-	raw, err := of.SyscallConn()
+	raw, err := syscallConn.SyscallConn()
 	if err != nil {
 		return false
 	}

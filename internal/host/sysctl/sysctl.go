@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sysctl reads and writes the kernel's settings under /proc/sys by the
-// names that sysctl(8) takes. Those under net are the calling thread's network
-// namespace's.
+// Package sysctl reads and writes the kernel's settings under /proc/sys by the names that sysctl(8) takes. Names under
+// net are settings of the calling thread's network namespace.
 package sysctl
 
 import (
@@ -17,22 +16,21 @@ import (
 
 // Errors that callers may test for.
 var (
-	// ErrName says that a text is no sysctl's name.
+	// ErrName means that a string is not the name of a sysctl.
 	ErrName = errors.New("not a sysctl's name")
-	// ErrReadOnly says that /proc/sys is mounted read-only.
+	// ErrReadOnly means that /proc/sys is mounted read-only.
 	ErrReadOnly = errors.New(
 		"/proc/sys is read-only here, as in most containers: set it on the host, or give the container a writable one")
-	// ErrNotKept says that the kernel took a value and kept another.
+	// ErrNotKept means that the kernel accepted a value and keeps another.
 	ErrNotKept = errors.New("the kernel made another value of it")
 )
 
 // Tree is a file system that has a proc/sys; the zero Tree is the machine's own.
 type Tree struct{ Root string }
 
-// Relative returns the file of a sysctl below /proc/sys. As sysctl(8) has it,
-// '.' separates and '/' stands for a dot within a part; a name whose first
-// separator is '/' is taken the other way round: net.ipv4.conf.eth0/100.forwarding
-// is net/ipv4/conf/eth0.100/forwarding. The error is ErrName.
+// Relative returns the file of a sysctl below /proc/sys. As in sysctl(8), '.' separates and '/' stands for a dot within
+// a part, unless the first separator of the name is '/', which swaps the two: net.ipv4.conf.eth0/100.forwarding is
+// net/ipv4/conf/eth0.100/forwarding. The error is ErrName.
 func Relative(name string) (string, error) {
 	path := name
 	if first := strings.IndexAny(name, "./"); first >= 0 && name[first] == '.' {
@@ -67,8 +65,8 @@ func (t Tree) Path(name string) (string, error) {
 	return filepath.Join("/", t.Root, "proc/sys", path), nil
 }
 
-// Read returns a value in one line. Errors: ErrName, and fs.ErrNotExist where the
-// kernel (or its namespace) has no such sysctl.
+// Read returns a value in one line. Errors: ErrName, and fs.ErrNotExist if the kernel (or the namespace) has no such
+// sysctl.
 func (t Tree) Read(name string) (string, error) {
 	path, err := t.Path(name)
 	if err != nil {
@@ -87,7 +85,7 @@ func (t Tree) Write(name, value string) error {
 	if err != nil {
 		return err
 	}
-	// No O_CREATE: it is there or it is an error.
+	// Without O_CREATE: a sysctl that does not exist is an error.
 	flags := os.O_WRONLY
 	if t.Root != "" {
 		// A plain file would keep the end of a longer value.
@@ -97,7 +95,7 @@ func (t Tree) Write(name, value string) error {
 	if err != nil {
 		return explainError(name, value, err)
 	}
-	// One write: the kernel takes each for a value of its own.
+	// In one write: the kernel reads a value from each.
 	_, err = file.WriteString(value + "\n")
 	if err := errors.Join(err, file.Close()); err != nil {
 		return explainError(name, value, err)
@@ -105,8 +103,8 @@ func (t Tree) Write(name, value string) error {
 	return nil
 }
 
-// Set writes value and reads it back: some sysctls take a value and keep another.
-// Then old is put back, and the error is ErrNotKept.
+// Set writes value and reads it back: some sysctls accept a value and keep another. It then restores old and returns
+// ErrNotKept.
 func (t Tree) Set(name, old, value string) error {
 	if err := t.Write(name, value); err != nil {
 		return err
@@ -146,6 +144,5 @@ func Set(name, old, value string) error { return Tree{}.Set(name, old, value) }
 // Writable is the machine's Tree.Writable.
 func Writable(name string) bool { return Tree{}.Writable(name) }
 
-// OneLine makes two spellings of one value equal: the kernel sets numbers apart
-// with tabs.
+// OneLine normalises the white space of a value: the kernel separates numbers with tabs.
 func OneLine(value string) string { return strings.Join(strings.Fields(value), " ") }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package systemd tells the service manager that has started this process how it fares (sd_notify(3)), by go-systemd.
-// Without a service manager nothing is sent.
+// Package systemd notifies the service manager that started this process of the process's state (sd_notify(3)), with
+// go-systemd. Without a service manager nothing is sent.
 package systemd
 
 import (
@@ -20,10 +20,10 @@ type Manager struct{ log *slog.Logger }
 // New returns the service manager of this process. Messages that cannot be sent are logged.
 func New(log *slog.Logger) *Manager { return &Manager{log} }
 
-// Status tells the line that `systemctl status` shows.
+// Status sets the line that `systemctl status` shows.
 func (m *Manager) Status(line string) { m.send("STATUS=" + line) }
 
-// Stopping tells that the process is about to end.
+// Stopping notifies that the process is about to end.
 func (m *Manager) Stopping() { m.send(daemon.SdNotifyStopping) }
 
 // send sends lines of sd_notify(3).
@@ -33,11 +33,11 @@ func (m *Manager) send(state string) {
 	}
 }
 
-// Ready tells that the process serves.
+// Ready notifies that the process serves.
 func (m *Manager) Ready() { m.send(daemon.SdNotifyReady) }
 
-// Reloading tells that another configuration is about to be put in force; Ready ends it. By the time stamp in it,
-// systemd tells this reload from one before (Type=notify-reload).
+// Reloading notifies that another configuration is about to be applied; Ready ends the reload. By the timestamp,
+// systemd tells this reload from an earlier one (Type=notify-reload).
 func (m *Manager) Reloading() {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
@@ -47,8 +47,8 @@ func (m *Manager) Reloading() {
 	m.send(fmt.Sprintf("%s\nMONOTONIC_USEC=%d", daemon.SdNotifyReloading, now.Nano()/1000))
 }
 
-// RunWatchdog notifies the watchdog, where there is one, that this process works, for as long as responds returns
-// no error. It returns nil when responds fails, or the context ends.
+// RunWatchdog notifies the watchdog, if the unit has one, that this process works, as long as responds returns no
+// error. It returns nil when responds fails or the context ends.
 func (m *Manager) RunWatchdog(ctx context.Context, responds func(context.Context) error) error {
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
@@ -57,7 +57,7 @@ func (m *Manager) RunWatchdog(ctx context.Context, responds func(context.Context
 	if err != nil || interval <= 0 {
 		return nil
 	}
-	// Twice in its time: one that is late alone must not be taken for a hang.
+	// Twice per timeout: a single late notification must not be taken for a hang.
 	tick := time.NewTicker(interval / 2)
 	defer tick.Stop()
 	for {
