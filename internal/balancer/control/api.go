@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// Operate carries out an order completely, or not at all. The change is in the data plane before it returns. Errors:
+// Operate runs an order completely, or not at all. The change is in the data plane before Operate returns. Errors:
 // api.ErrNotFound, api.ErrRefused, api.ErrBadRequest, api.ErrStopping, the context's (then it may still be done), the
 // data plane's.
 func (c *Controller) Operate(ctx context.Context, order ops.Order) (ops.Operation, error) {

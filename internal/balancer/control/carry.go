@@ -36,18 +36,18 @@ func (r *carried) note(name view.BackendName, format string, args ...any) {
 }
 
 // carryOver takes the operations over to another configuration, where each stays with the backend that has the same
-// name in it. Where the configuration says something new about the same part of a backend, it counts; a backend that
-// leaves it takes its operations with it, but for one that is discovered, and may be absent for a while. now is when
-// the other configuration comes.
+// name in it. Where the configuration changes the same setting of a backend, the configuration takes precedence; the
+// operations on a removed backend end, except for a discovered one, which may be absent for a while. now is the time of
+// the change.
 func (r *operator) carryOver(l *view.Layout, now time.Time) carried {
 	result := carried{overlays: map[view.BackendName]view.Overlay{}}
-	was, is := r.view.Locate(maps.Keys(r.view.Overlays)), l.Locate(maps.Keys(r.view.Overlays))
+	located, found := r.view.Locate(maps.Keys(r.view.Overlays)), l.Locate(maps.Keys(r.view.Overlays))
 	for name, o := range r.view.Overlays {
 		previous := o.Absent
 		if previous == nil {
-			previous = &view.Absence{Since: now, Was: was[name].Backend}
+			previous = &view.Absence{Since: now, Was: located[name].Backend}
 		}
-		if at := is[name]; at != nil {
+		if at := found[name]; at != nil {
 			view.SetOverlay(result.overlays, name, result.keep(name, o, previous.Was, at))
 			continue
 		}
@@ -74,7 +74,7 @@ func (r *carried) keep(name view.BackendName, o view.Overlay, previous lb.Backen
 			name, at.Backend.Weight)
 	}
 	if o.Forced != nil && !at.Service.IsMonitored() {
-		o.Forced = nil // nothing is left that it could outrank
+		o.Forced = nil // no check or outlier detection is left to override
 	}
 	if o.Absent != nil && !o.Empty() {
 		r.note(name, "%s is found again (%s), and is %s", name, at.Backend.Origin, o.StateText())
@@ -113,13 +113,13 @@ func (r *operator) carryHistory(l *view.Layout, now time.Time) []operation {
 			names[change.name] = true
 		}
 	}
-	is := l.Locate(maps.Keys(names))
+	found := l.Locate(maps.Keys(names))
 	for i := range history {
 		op := &history[i]
 		op.changes = slices.Clone(op.changes)
 		for k := range op.changes {
 			change := &op.changes[k]
-			at := is[change.name]
+			at := found[change.name]
 			if change.cannotUndo == "" && (at != nil || !l.MayReturn(change.name, change.was)) {
 				change.cannotUndo = lostBy(op.verb, change.was, at, now)
 			}
@@ -132,18 +132,18 @@ func (r *operator) carryHistory(l *view.Layout, now time.Time) []operation {
 }
 
 // lostBy returns why a change by an operation cannot be undone after its backend has changed in the configuration, from
-// was to is; empty if it can.
-func lostBy(verb ops.Verb, was lb.Backend, is *view.Found, now time.Time) string {
+// before to after; empty if it can.
+func lostBy(verb ops.Verb, before lb.Backend, after *view.Found, now time.Time) string {
 	when := now.Format(time.DateTime)
 	switch {
-	case is == nil && was.Origin != "":
-		return fmt.Sprintf("at %s the backend was no longer %s", when, whereFrom(was))
-	case is == nil:
+	case after == nil && before.Origin != "":
+		return fmt.Sprintf("at %s the backend was no longer %s", when, whereFrom(before))
+	case after == nil:
 		return fmt.Sprintf("the reload of %s took the backend out of the configuration", when)
-	case verb == ops.Weight && was.Weight != is.Backend.Weight:
-		return fmt.Sprintf("the reload of %s changed its weight to %d", when, is.Backend.Weight)
-	case verb != ops.Weight && was.Draining != is.Backend.Draining:
-		return fmt.Sprintf("the reload of %s changed its `drain` to %t", when, is.Backend.Draining)
+	case verb == ops.Weight && before.Weight != after.Backend.Weight:
+		return fmt.Sprintf("the reload of %s changed its weight to %d", when, after.Backend.Weight)
+	case verb != ops.Weight && before.Draining != after.Backend.Draining:
+		return fmt.Sprintf("the reload of %s changed its `drain` to %t", when, after.Backend.Draining)
 	}
 	return ""
 }
@@ -157,12 +157,12 @@ func whereFrom(b lb.Backend) string {
 }
 
 // commitOperations records and logs the carried operations once they are in force.
-func (r *operator) commitOperations(by carried) {
+func (r *operator) commitOperations(result carried) {
 	r.mu.Lock()
-	r.history = by.history
+	r.history = result.history
 	r.mu.Unlock()
 	lines, back := loglines.New(r.opt.Log.Warn), loglines.New(r.opt.Log.Info)
-	for _, note := range by.notes {
+	for _, note := range result.notes {
 		if note.back {
 			back.Logf(note.name.About(), "%s", note.text)
 			continue
@@ -174,7 +174,7 @@ func (r *operator) commitOperations(by carried) {
 	r.armDeadline()
 }
 
-// expire takes backends whose drain deadline has passed out of their services, and ends operations on backends that
+// expire removes backends whose drain deadline has passed from their services, and ends operations on backends that
 // have been absent for too long.
 func (r *operator) expire() error {
 	if err := r.expireAbsent(); err != nil {
@@ -190,13 +190,13 @@ func (r *operator) expire() error {
 	if len(due) == 0 {
 		return nil
 	}
-	left := r.counting.remainingFlows(due)
+	remaining := r.counting.remainingFlows(due)
 	overlays, services := maps.Clone(r.view.Overlays), []int{}
 	for _, name := range due {
 		o := overlays[name]
-		o.Drain = takenOut(o.Drain, left[name])
+		o.Drain = takenOut(o.Drain, remaining[name])
 		overlays[name] = o
-		if i, there := r.view.Named[name.Service]; there {
+		if i, ok := r.view.Named[name.Service]; ok {
 			services = append(services, i)
 		}
 	}
@@ -208,32 +208,32 @@ func (r *operator) expire() error {
 	for _, name := range due {
 		lines.Logf(name.About(),
 			"the deadline of the drain of %s has passed: it is taken out until it is enabled, and %s", name,
-			endText(left[name]))
+			endText(remaining[name]))
 	}
 	lines.Flush("%d more backends are taken out, whose deadline has passed: `jeoul backend list` shows them")
 	return nil
 }
 
 // takenOut returns a drain whose deadline has passed.
-func takenOut(d *ops.Drained, left *ops.Left) *ops.Drained {
+func takenOut(d *ops.Drained, remaining *ops.Left) *ops.Drained {
 	out := *d
-	out.Out, out.AtDeadline = true, left
+	out.Out, out.AtDeadline = true, remaining
 	return &out
 }
 
-// endText says how many flows end when a backend is taken out.
-func endText(left *ops.Left) string {
+// endText describes how many flows end when a backend is taken out.
+func endText(remaining *ops.Left) string {
 	switch {
-	case left == nil:
+	case remaining == nil:
 		return "the flows that it still had end"
-	case left.Tracked && left.Active == 0:
+	case remaining.Tracked && remaining.Active == 0:
 		return "no flow was left"
-	case left.Tracked:
-		return fmt.Sprintf("the flows that it still had end: %d", left.Active)
-	case left.Flows == 0:
+	case remaining.Tracked:
+		return fmt.Sprintf("the flows that it still had end: %d", remaining.Active)
+	case remaining.Flows == 0:
 		return "no flow was remembered of it; flows that are not remembered end"
 	}
-	return fmt.Sprintf("the flows that are remembered of it end: %d, and those that are not", left.Flows)
+	return fmt.Sprintf("the flows that are remembered of it end: %d, and those that are not", remaining.Flows)
 }
 
 // armDeadline schedules the next deadline of a drain or an absence.

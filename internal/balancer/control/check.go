@@ -119,7 +119,7 @@ func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]
 // reachability returns a predicate: true if a service reaches every backend by these routes, false if it may not. It
 // caches the result per mode, because there are many backends, but few addresses and modes.
 func reachability(routes map[netip.Addr]paths.Route) func(*lb.Service) bool {
-	arpSources, by := map[netip.Addr]bool{}, map[lb.Mode]bool{}
+	arpSources, reachable := map[netip.Addr]bool{}, map[lb.Mode]bool{}
 	for _, r := range routes {
 		arpSources[r.ARPSource] = true
 	}
@@ -127,13 +127,13 @@ func reachability(routes map[netip.Addr]paths.Route) func(*lb.Service) bool {
 		if s.Mode.Proxied() { // the kernel routes to its backends
 			return true
 		}
-		all, known := by[s.Mode]
+		all, known := reachable[s.Mode]
 		if !known {
 			all = true
 			for addr, r := range routes {
 				all = all && r.Fault == paths.None && view.RouteProblem(lb.Service{Mode: s.Mode}, addr, r) == ""
 			}
-			by[s.Mode] = all
+			reachable[s.Mode] = all
 		}
 		return all && !arpSources[s.VIP]
 	}
@@ -250,7 +250,7 @@ func orNone(at netip.AddrPort) string {
 // checkReload rejects changes of keys that need a restart.
 func checkReload(before, after *config.Config) yamlfile.Problems {
 	var problems yamlfile.Problems
-	was, is := before.Flows.Timeouts, after.Flows.Timeouts
+	old, updated := before.Flows.Timeouts, after.Flows.Timeouts
 	for _, field := range append(membersFields(before.Members, after.Members), []reloadField{
 		{"socket", before.Socket, after.Socket},
 		{"metrics.listen", orNone(before.Metrics.Listen), orNone(after.Metrics.Listen)},
@@ -259,12 +259,12 @@ func checkReload(before, after *config.Config) yamlfile.Problems {
 		{"orphan", before.Orphan, after.Orphan},
 		{"flows.limit", before.Flows.Limit, after.Flows.Limit},
 		{"flows.unproven", before.Flows.Unproven, after.Flows.Unproven},
-		{"flows.timeouts.opening", was.Opening, is.Opening},
-		{"flows.timeouts.first", was.First, is.First},
-		{"flows.timeouts.established", was.Established, is.Established},
-		{"flows.timeouts.udp", was.UDP, is.UDP},
-		{"flows.timeouts.fin", was.Fin, is.Fin},
-		{"flows.timeouts.closed", was.Closed, is.Closed},
+		{"flows.timeouts.opening", old.Opening, updated.Opening},
+		{"flows.timeouts.first", old.First, updated.First},
+		{"flows.timeouts.established", old.Established, updated.Established},
+		{"flows.timeouts.udp", old.UDP, updated.UDP},
+		{"flows.timeouts.fin", old.Fin, updated.Fin},
+		{"flows.timeouts.closed", old.Closed, updated.Closed},
 	}...) {
 		if field.before != field.after {
 			problems = append(problems,

@@ -365,7 +365,7 @@ func (c *Controller) verdictsFor(l *view.Layout, before *view.View) [][]view.Ver
 		if !s.Checks.On() {
 			continue
 		}
-		if at, has := before.HasService(i, s); has {
+		if at, ok := before.HasService(i, s); ok {
 			verdicts[i] = before.Verdicts[at]
 			continue
 		}

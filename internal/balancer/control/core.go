@@ -44,10 +44,10 @@ type core struct {
 	followers      []func(before, now *view.View)
 	reconcileTask  *loop.Task
 	retryTask      *loop.Task
-	recreated      []string      // names of interfaces that were created again, and whose settings are not made yet
+	recreated      []string      // interfaces that were created again, and are not configured yet
 	passive        bool          // another balancer holds the VIPs
 	reconciled     time.Time     // end of the last reconcile
-	stale          bool          // the data plane needs its state again, even if that has not changed
+	stale          bool          // the state must be applied to the data plane again, even if unchanged
 	rereadVerdicts bool          // all verdicts have to be read, whatever Checks.Changed returns
 	rereadPaths    bool          // all paths have to be read, whatever Paths.Changed returns
 	retryDelay     time.Duration // delay of the next retry
@@ -173,7 +173,7 @@ func (c *core) install(v *view.View) error {
 	return nil
 }
 
-// setView brings a view into force whose state the data plane has already.
+// setView makes a view current whose state the data plane has already.
 func (c *core) setView(v *view.View) {
 	c.announceView(v)
 	c.mu.Lock()
@@ -233,7 +233,7 @@ const (
 	// pathLogDelay is how long a backend may have no path before that is logged.
 	pathLogDelay = 3 * time.Second
 	// retryFirst is the pause before the first retry of a failed change. Each later one is twice as long, up to
-	// retryMost.
+	// retryMax.
 	retryFirst = time.Second
 	retryMax   = 30 * time.Second
 )
@@ -243,7 +243,7 @@ type actuator interface {
 	// Plan returns the steps from one desired state to another. The steps of apply run first, in the order of the
 	// actuators, and must keep the previous state working; the steps of cleanup run once all of apply have succeeded,
 	// in the reverse order of the actuators, and remove whatever only the previous state needed.
-	Plan(before, next *view.View) (bring, retire []steps.Step)
+	Plan(before, next *view.View) (apply, cleanup []steps.Step)
 }
 
 // reload is a configuration that the loop is to apply.

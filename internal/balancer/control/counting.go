@@ -16,8 +16,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// retally returns the tallies of the next configuration. It reads the counters only if names have other endpoints
-// there; if they cannot be read, these names continue with the counts of their endpoints.
+// retally returns the tallies of the next configuration. It reads the counters only if names have other endpoints in
+// it; if the counters cannot be read, these names continue with the counts of their new endpoints.
 func (n *counting) retally(next *view.View) map[view.BackendName]view.Tally {
 	before := n.view
 	all, moves := next.RetainTallies(before)
@@ -158,11 +158,11 @@ func (n *counting) xdpLost(attachments []lb.Attachment) []uint64 {
 	return n.losses.read(links.XDPLost)
 }
 
-// lossWait is how long a status waits for the drivers' counters. Mostly they are there in less than a millisecond.
+// lossWait is how long a status waits for the drivers' counters. Mostly reading takes less than a millisecond.
 const lossWait = 250 * time.Millisecond
 
-// lossReader reads the drivers' counters beside those who want them. The kernel reads them under a lock that covers the
-// changes of all interfaces in all network namespaces: while someone keeps it busy, a status would not come.
+// lossReader reads the drivers' counters in a goroutine of its own. The kernel reads them under the RTNL lock, which
+// all changes of interfaces in all network namespaces need: while others hold it, a status would have to wait.
 type lossReader struct {
 	mu sync.Mutex
 	// reading is closed when the reading under way ends; nil: none is.
@@ -218,19 +218,19 @@ func (n *counting) remainingFlows(names []view.BackendName) map[view.BackendName
 		n.opt.Log.Warn(fmt.Sprintf("counting the flows left on drained backends: %v", err))
 		return nil
 	}
-	left := map[view.BackendName]*ops.Left{}
+	remaining := map[view.BackendName]*ops.Left{}
 	for name, at := range n.view.Locate(slices.Values(names)) {
-		left[name] = remainingOf(at.Service, at.Service.BackendKey(at.Backend), counters.Counters)
+		remaining[name] = remainingOf(at.Service, at.Service.BackendKey(at.Backend), counters.Counters)
 	}
-	return left
+	return remaining
 }
 
 // remainingOf returns the flows that a backend still has.
 func remainingOf(s lb.Service, key lb.BackendKey, counters lb.Counters) *ops.Left {
 	count := counters.Backends[key]
-	left := &ops.Left{Flows: count.Flows, Tracked: s.Tracked(), Active: count.Active, Packets: count.Packets}
-	if t := counters.Services[key.Service].Transition; t != nil && t.Base && !left.Tracked {
-		left.Until = t.Until
+	remaining := &ops.Left{Flows: count.Flows, Tracked: s.Tracked(), Active: count.Active, Packets: count.Packets}
+	if t := counters.Services[key.Service].Transition; t != nil && t.Base && !remaining.Tracked {
+		remaining.Until = t.Until
 	}
-	return left
+	return remaining
 }

@@ -212,9 +212,9 @@ func meanwhile(set lb.Discovered) string {
 	}
 }
 
-func sortedKeys(of map[string]string) []string {
-	keys := make([]string, 0, len(of))
-	for key := range of {
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
 		keys = append(keys, key)
 	}
 	slices.Sort(keys)
@@ -254,12 +254,12 @@ func newNames(backends []lb.Backend, before map[string]string) (names []string) 
 
 // nameList lists up to ten names after a word, and counts the others.
 func nameList(word string, names []string) string {
-	const most = 10
+	const limit = 10
 	switch {
 	case len(names) == 0:
 		return ""
-	case len(names) > most:
-		return fmt.Sprintf("; %s: %s and %d more", word, strings.Join(names[:most], ", "), len(names)-most)
+	case len(names) > limit:
+		return fmt.Sprintf("; %s: %s and %d more", word, strings.Join(names[:limit], ", "), len(names)-limit)
 	}
 	return fmt.Sprintf("; %s: %s", word, strings.Join(names, ", "))
 }

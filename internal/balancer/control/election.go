@@ -121,9 +121,9 @@ func (e *election) releaseVIPs() {
 	e.vips.RemoveAll()
 }
 
-// standbyDelay is how long a balancer goes on to balance packets that arrive after another one has taken the VIPs over:
-// until the other has made the last of its announcements. A host that has not learnt of the change by then never will,
-// and a backup that served it for longer would hide that until it is switched off.
+// standbyDelay is how long a balancer still balances packets after another one has taken over the VIPs: until the last
+// announcement of the other one. A host that has not learnt of the change by then never will, and a backup that served
+// it for longer would hide that until it is switched off.
 var standbyDelay = vips.AnnounceAt[len(vips.AnnounceAt)-1] + 5*time.Second
 
 // standby makes the data plane of a backup pass packets for the VIPs to the kernel, which does not have the addresses

@@ -87,7 +87,7 @@ func (h *healthLog) logVerdicts(before *view.View, changed []view.Use) {
 // logVerdict logs a change of the verdict on the backend that has these uses.
 func (h *healthLog) logVerdict(before *view.View, uses []view.Use) {
 	at := uses[0]
-	was, now := before.Verdict(at), h.view.Verdict(at)
+	previous, now := before.Verdict(at), h.view.Verdict(at)
 	s, b := h.view.Service(at), h.view.Backend(at)
 	name, about := loglines.BackendText(s, b), loglines.AboutBackend(events.KindHealth, s, b)
 	switch more := len(uses) - 1; {
@@ -97,19 +97,19 @@ func (h *healthLog) logVerdict(before *view.View, uses []view.Use) {
 		name += fmt.Sprintf(" (and of %d more services)", more)
 	}
 	switch {
-	case now.State == lb.Failing && was.State != lb.Failing:
+	case now.State == lb.Failing && previous.State != lb.Failing:
 		h.log(h.opt.Log.Warn, about, "%s is unhealthy: it %s", name, view.ReasonOf(now))
-	case now.State == lb.Healthy && was.State == lb.Failing:
+	case now.State == lb.Healthy && previous.State == lb.Failing:
 		h.log(h.opt.Log.Info, about, "%s is healthy again, after %s", name,
-			now.Since.Sub(was.Since).Round(100*time.Millisecond))
+			now.Since.Sub(previous.Since).Round(100*time.Millisecond))
 	}
 	switch {
-	case now.Drain && !was.Drain:
+	case now.Drain && !previous.Drain:
 		h.log(h.opt.Log.Info, about, "%s asks for no new flow, by its agent", name)
-	case was.Drain && !now.Drain:
+	case previous.Drain && !now.Drain:
 		h.log(h.opt.Log.Info, about, "%s asks for new flows again, by its agent", name)
 	}
-	if was.State != "" && was.Share != now.Share {
+	if previous.State != "" && previous.Share != now.Share {
 		h.log(h.opt.Log.Info, about, "%s asks for %d%% of its weight, by its agent", name, now.Share)
 	}
 }
@@ -120,16 +120,16 @@ func (h *healthLog) logAllServing() {
 		h.logServing(i)
 	}
 	maps.DeleteFunc(h.selected, func(key lb.ServiceKey, _ view.Serving) bool {
-		_, there := h.view.Keyed[key]
-		return !there
+		_, ok := h.view.Keyed[key]
+		return !ok
 	})
 }
 
 // logServing logs which backends of service i take new flows, if that has changed since it was logged.
 func (h *healthLog) logServing(i int) {
 	s, now := h.view.Config.Services[i], h.view.Selected[i]
-	was := h.selected[s.Key()]
-	if was == now.Serving {
+	previous := h.selected[s.Key()]
+	if previous == now.Serving {
 		return
 	}
 	if h.selected == nil {

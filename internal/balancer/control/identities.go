@@ -33,18 +33,18 @@ func (n *identities) Plan(before, next *view.View) (apply, cleanup []steps.Step)
 }
 
 // register registers the process under the new first interface, and unregister removes the previous one.
-func (n *identities) register(was, is string) error {
-	if n.opt.Identity == nil || was == is {
+func (n *identities) register(previous, next string) error {
+	if n.opt.Identity == nil || previous == next {
 		return nil
 	}
-	return n.opt.Identity.Register(is)
+	return n.opt.Identity.Register(next)
 }
 
-func (n *identities) unregister(was, is string) error {
-	if n.opt.Identity == nil || was == is {
+func (n *identities) unregister(previous, next string) error {
+	if n.opt.Identity == nil || previous == next {
 		return nil
 	}
-	return n.opt.Identity.Unregister(was)
+	return n.opt.Identity.Unregister(previous)
 }
 
 // setInterfaces replaces the interfaces that are followed. Their states are those of the view until they are read

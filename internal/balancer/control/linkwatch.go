@@ -23,7 +23,7 @@ type linkWatch struct {
 	*core
 	pathLog *pathLog
 	vips    *vips.VIPs
-	// incomplete: an interface was deleted or came back, and reconcileLinks has not succeeded since.
+	// incomplete: an interface was deleted or created again, and reconcileLinks has not succeeded since.
 	incomplete bool
 }
 
@@ -36,7 +36,7 @@ func indexOfLink(before []iface.State, now iface.State) int {
 	return slices.IndexFunc(before, func(o iface.State) bool { return o.Name == now.Name })
 }
 
-// handleGone logs that an interface was deleted or came back, and marks the links for reconciliation.
+// handleGone logs that an interface was deleted or created again, and marks the links for reconciliation.
 func (w *linkWatch) handleGone(before, now iface.State) {
 	about := events.About{Kind: events.KindPath}.Attr()
 	switch {
@@ -64,15 +64,15 @@ func goneMessage(name string) string {
 	return fmt.Sprintf("interface %s was deleted: no packets by it until there is one of that name again", name)
 }
 
-// reconcileLinks adapts to interfaces that were deleted or came back: it enables forwarding on those that exist, lets
-// paths use them, and has the data plane attached to them. A step that fails is retried.
+// reconcileLinks adapts to interfaces that were deleted or created again: it enables forwarding on those that exist,
+// lets paths use them, and makes the data plane attach to them. A step that fails is retried.
 func (w *linkWatch) reconcileLinks() error {
 	if !w.incomplete || w.view == nil || len(w.view.Links) == 0 {
 		return nil
 	}
 	w.stale, w.rereadPaths = true, true
 	w.paths.MarkStale()
-	// The settings of the deleted interface are given up first: the new one has settings of its own.
+	// First, drop the settings of the deleted interface: the new one has its own.
 	err := w.forward(w.view)
 	if pending := w.recreated; len(pending) > 0 && err == nil {
 		w.recreated = nil

@@ -57,10 +57,10 @@ func (r *operator) restoreOverlays(l *view.Layout) (map[view.BackendName]view.Ov
 	for i := range saved {
 		saved[i].findName(l)
 	}
-	is := l.Locate(savedNames(saved))
+	found := l.Locate(savedNames(saved))
 	for _, s := range saved {
 		name, o := s.restored(now)
-		if at := is[name]; at != nil {
+		if at := found[name]; at != nil {
 			o.Absent = nil
 			if s.Tally != nil && s.Backend == at.Service.BackendKey(at.Backend) {
 				tallies[name] = *s.Tally
@@ -131,22 +131,22 @@ func savedOverlays(v *view.View, clock clock.Reading) []savedOverlay {
 	for name := range v.Tallies {
 		names[name] = true
 	}
-	saved, is := make([]savedOverlay, 0, len(names)), v.Locate(maps.Keys(names))
+	saved, found := make([]savedOverlay, 0, len(names)), v.Locate(maps.Keys(names))
 	for name := range names {
 		o := v.Overlays[name].At(clock.ToWall)
 		s := savedOverlay{Service: name.Service, Name: name.Backend, Drain: o.Drain, Weight: o.Weight, Forced: o.Forced,
 			Clock: clock}
-		switch at := is[name]; {
+		switch at := found[name]; {
 		case at != nil:
 			s.Backend, s.Was = at.Service.BackendKey(at.Backend), &at.Backend
 		case o.Absent != nil:
-			was := o.Absent.Was
-			s.Absent, s.Was = o.Absent.Since, &was
-			if i, there := v.Named[name.Service]; there {
-				s.Backend = v.Config.Services[i].BackendKey(was)
+			backend := o.Absent.Was
+			s.Absent, s.Was = o.Absent.Since, &backend
+			if i, ok := v.Named[name.Service]; ok {
+				s.Backend = v.Config.Services[i].BackendKey(backend)
 			}
 		}
-		if t, is := v.Tallies[name]; is {
+		if t, ok := v.Tallies[name]; ok {
 			s.Tally = &t
 		}
 		saved = append(saved, s)

@@ -21,7 +21,7 @@ import (
 // maxHistory is how many operations can be undone.
 const maxHistory = 32
 
-// operator carries out operations and undoes them, and carries them over to other configurations and processes.
+// operator runs operations and undoes them, and carries them over to other configurations and processes.
 type operator struct {
 	*core
 	health   *healthLog
@@ -118,7 +118,7 @@ func (r *operator) operate(order ops.Order) (ops.Operation, error) {
 	return done, nil
 }
 
-// change carries out an operation other than Undo.
+// change runs an operation other than Undo.
 func (r *operator) change(order ops.Order) (ops.Operation, error) {
 	if order.Verb == ops.Weight && (order.Weight < 0 || order.Weight > 1<<16-1) {
 		return ops.Operation{}, fmt.Errorf("%w: the weight %d is out of range: 0 to 65535", ops.ErrBadRequest,
@@ -141,9 +141,9 @@ func (r *operator) change(order ops.Order) (ops.Operation, error) {
 	if overlays == nil {
 		overlays = map[view.BackendName]view.Overlay{}
 	}
-	var left map[view.BackendName]*ops.Left
+	var remaining map[view.BackendName]*ops.Left
 	if order.Verb == ops.Disable {
-		left = r.counting.remainingFlows(r.view.NamesOf(targets))
+		remaining = r.counting.remainingFlows(r.view.NamesOf(targets))
 	}
 	for _, at := range targets {
 		s, b := r.view.Service(at), r.view.Backend(at)
@@ -157,7 +157,7 @@ func (r *operator) change(order ops.Order) (ops.Operation, error) {
 			return ops.Operation{}, err
 		}
 		if order.Verb == ops.Disable {
-			after.Drain = takenOut(after.Drain, left[name])
+			after.Drain = takenOut(after.Drain, remaining[name])
 		}
 		view.SetOverlay(overlays, name, after)
 		op.changes = append(op.changes, change{name: name, target: view.TargetOf(s, b), before: before, was: b})
@@ -221,11 +221,11 @@ func newOperation(order ops.Order) operation {
 	return op
 }
 
-// changeAbsent carries out an operation on an absent backend that has an overlay already: it changes the overlay, which
+// changeAbsent runs an operation on an absent backend that has an overlay already: it changes the overlay, which
 // applies once the backend is found again.
 func (r *operator) changeAbsent(op operation, name view.BackendName, before view.Overlay) (ops.Operation, error) {
-	s, was := r.view.Config.Services[r.view.Named[name.Service]], before.Absent.Was
-	after, err := op.overlayAfter(s, was, before)
+	s, backend := r.view.Config.Services[r.view.Named[name.Service]], before.Absent.Was
+	after, err := op.overlayAfter(s, backend, before)
 	if err != nil {
 		return ops.Operation{}, err
 	}
@@ -234,7 +234,7 @@ func (r *operator) changeAbsent(op operation, name view.BackendName, before view
 	}
 	overlays := maps.Clone(r.view.Overlays)
 	view.SetOverlay(overlays, name, after)
-	op.changes = []change{{name: name, target: view.TargetOf(s, was), before: before, was: was}}
+	op.changes = []change{{name: name, target: view.TargetOf(s, backend), before: before, was: backend}}
 	status, err := r.perform(op, overlays)
 	if err == nil {
 		status.Notes = append(status.Notes,

@@ -21,7 +21,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
 
-// ErrLeaving is the cause of a context that ends Run where another process is to go on with the work of this one.
+// ErrLeaving is the cause of a context that ends Run because another process takes over.
 var ErrLeaving = errors.New("the process ends, and its work goes on")
 
 // DataPlane is the part of the data plane that a controller needs.
@@ -82,7 +82,7 @@ type Host interface {
 	Events() []hostnet.Event
 }
 
-// Links follows the state of the interfaces that the balancer is attached to.
+// Links watches the state of the interfaces that the balancer is attached to.
 type Links interface {
 	// States returns the interfaces' states in the configuration's order; the first interface carries the VIPs.
 	States() ([]iface.State, error)

@@ -21,7 +21,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// outage is a time in which a backend gets no packets.
+// outage is a period in which a backend gets no packets.
 type outage struct {
 	since  time.Time
 	logged bool // the outage was logged
@@ -29,8 +29,8 @@ type outage struct {
 
 // outages are the present outages. The loop writes them, and Status reads them.
 type outages struct {
-	mu sync.Mutex
-	of map[logKey]outage
+	mu    sync.Mutex
+	byKey map[logKey]outage
 }
 
 // set begins an outage, or ends it.
@@ -38,14 +38,14 @@ func (o *outages) set(key logKey, out bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !out {
-		delete(o.of, key)
+		delete(o.byKey, key)
 		return
 	}
-	if _, already := o.of[key]; !already {
-		if o.of == nil {
-			o.of = map[logKey]outage{}
+	if _, already := o.byKey[key]; !already {
+		if o.byKey == nil {
+			o.byKey = map[logKey]outage{}
 		}
-		o.of[key] = outage{since: time.Now()}
+		o.byKey[key] = outage{since: time.Now()}
 	}
 }
 
@@ -53,12 +53,12 @@ func (o *outages) set(key logKey, out bool) {
 func (o *outages) markLogged(key logKey) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now, out := o.of[key]
+	now, out := o.byKey[key]
 	if !out || now.logged {
 		return false
 	}
 	now.logged = true
-	o.of[key] = now
+	o.byKey[key] = now
 	return true
 }
 
@@ -66,9 +66,9 @@ func (o *outages) markLogged(key logKey) bool {
 func (o *outages) prune(l *view.Layout) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	maps.DeleteFunc(o.of, func(key logKey, _ outage) bool {
-		n, there := l.Number[key.address]
-		return !there || !slices.ContainsFunc(l.Uses[n], func(at view.Use) bool {
+	maps.DeleteFunc(o.byKey, func(key logKey, _ outage) bool {
+		n, ok := l.Number[key.address]
+		return !ok || !slices.ContainsFunc(l.Uses[n], func(at view.Use) bool {
 			return l.Config.Services[at.I].Mode == key.mode
 		})
 	})
@@ -80,7 +80,7 @@ func (o *outages) fillSince(s *ops.Service) {
 	defer o.mu.Unlock()
 	for j, b := range s.Backends {
 		if b.Reason != "" {
-			s.Backends[j].Since = o.of[logKey{b.Address, s.Mode}].since
+			s.Backends[j].Since = o.byKey[logKey{b.Address, s.Mode}].since
 		}
 	}
 }
@@ -168,13 +168,13 @@ func (p *pathLog) logNewAddresses(before *view.View, kind events.Kind) {
 		previous := before.AddressesIn(s.Name)
 		for _, b := range s.Backends {
 			name := view.NameOf(*s, b)
-			was, known := previous[b.Name]
+			from, known := previous[b.Name]
 			if a := p.absent[name]; !known && a != nil && !a.Expired(time.Now()) {
-				was, known = view.AddressText(*s, a.Was), true
+				from, known = view.AddressText(*s, a.Was), true
 			}
-			if is := view.AddressText(*s, b); known && was != is {
+			if to := view.AddressText(*s, b); known && from != to {
 				about := events.About{Kind: kind, Service: s.Name, Backend: b.Name}
-				lines.Logf(about, "%s has another address: %s → %s%s", name, was, is, p.view.RetainedOperations(*s, b))
+				lines.Logf(about, "%s has another address: %s → %s%s", name, from, to, p.view.RetainedOperations(*s, b))
 			}
 		}
 	}
@@ -187,7 +187,7 @@ func (p *pathLog) describe(previous *view.View, warnings yamlfile.Problems) {
 	cfg, services := p.view.Config, loglines.New(p.opt.Log.Info)
 	for i := range cfg.Services {
 		s := &cfg.Services[i]
-		if _, has := previous.HasService(i, s); has {
+		if _, ok := previous.HasService(i, s); ok {
 			continue
 		}
 		mode := string(s.Mode)
@@ -214,16 +214,16 @@ func (p *pathLog) logMoves(before *view.View, numbers iter.Seq[int]) {
 		if previous == nil {
 			previous = &paths.Entry{}
 		}
-		was, is := p.nextHopText(s, previous), p.nextHopText(s, now)
+		from, to := p.nextHopText(s, previous), p.nextHopText(s, now)
 		switch {
-		case was == is:
-		case was == "":
-			found.Logf(loglines.AboutBackend(events.KindPath, s, b), "%s is at %s", loglines.BackendText(s, b), is)
-		case is == "":
+		case from == to:
+		case from == "":
+			found.Logf(loglines.AboutBackend(events.KindPath, s, b), "%s is at %s", loglines.BackendText(s, b), to)
+		case to == "":
 			p.outages.markLogged(key)
 			p.logLost(lost, s, b, now)
 		default:
-			found.Logf(loglines.AboutBackend(events.KindPath, s, b), "%s has moved from %s to %s", loglines.BackendText(s, b), was, is)
+			found.Logf(loglines.AboutBackend(events.KindPath, s, b), "%s has moved from %s to %s", loglines.BackendText(s, b), from, to)
 		}
 	})
 	found.Flush("%d more backends were found or have moved: `jeoul status` shows them")

@@ -15,23 +15,23 @@ import (
 
 // scarcity is the set of endpoints for which ports are scarce. The loop writes it, and Status reads it.
 type scarcity struct {
-	mu sync.Mutex
-	of map[view.Endpoint]bool
+	mu        sync.Mutex
+	endpoints map[view.Endpoint]bool
 }
 
 // evaluate applies a new count, and reports whether ports have become scarce for an endpoint, or are no longer.
 func (s *scarcity) evaluate(e view.Endpoint, held, limit uint64) (begins, ends bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch scarce := s.of[e]; {
+	switch scarce := s.endpoints[e]; {
 	case !scarce && held*100 >= limit*scarceFrom:
-		if s.of == nil {
-			s.of = map[view.Endpoint]bool{}
+		if s.endpoints == nil {
+			s.endpoints = map[view.Endpoint]bool{}
 		}
-		s.of[e] = true
+		s.endpoints[e] = true
 		return true, false
 	case scarce && held*100 < limit*scarceUntil:
-		delete(s.of, e)
+		delete(s.endpoints, e)
 		return false, true
 	}
 	return false, false
@@ -41,7 +41,7 @@ func (s *scarcity) evaluate(e view.Endpoint, held, limit uint64) (begins, ends b
 func (s *scarcity) prune(l *view.Layout) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.of, func(e view.Endpoint, _ bool) bool { _, there := l.PooledAt[e]; return !there })
+	maps.DeleteFunc(s.endpoints, func(e view.Endpoint, _ bool) bool { _, ok := l.PooledAt[e]; return !ok })
 }
 
 // poolWatch logs where full NAT runs short of ports.
@@ -92,7 +92,7 @@ func (s *scarcity) fillStatus(l *view.Layout, i int, counters lb.Counters, statu
 	for j, b := range l.Config.Services[i].Backends {
 		p := l.Pooled[l.PooledAt[view.EndpointOf(l.Config.Services[i], b)]]
 		status.Backends[j].Ports = &ops.Ports{Held: l.PortsHeld(p, counters), Limit: l.PortsFor(p.Address),
-			Scarce: s.of[p.Endpoint]}
+			Scarce: s.endpoints[p.Endpoint]}
 	}
 }
 
@@ -100,11 +100,11 @@ func (s *scarcity) fillStatus(l *view.Layout, i int, counters lb.Counters, statu
 func (s *scarcity) problems(l *view.Layout, counters lb.Counters) (list []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.of) == 0 {
+	if len(s.endpoints) == 0 {
 		return nil
 	}
 	for _, p := range l.Pooled {
-		if s.of[p.Endpoint] {
+		if s.endpoints[p.Endpoint] {
 			list = append(list, l.ScarceText(p, l.PortsHeld(p, counters)))
 		}
 	}

@@ -46,33 +46,33 @@ type proxies struct {
 }
 
 func (p *proxies) Plan(before, next *view.View) (apply, cleanup []steps.Step) {
-	was, is := before.ProxyDesired(), next.ProxyDesired()
-	if p.opt.Proxy == nil && len(was.Services)+len(is.Services) == 0 {
+	previous, desired := before.ProxyDesired(), next.ProxyDesired()
+	if p.opt.Proxy == nil && len(previous.Services)+len(desired.Services) == 0 {
 		return nil, nil
 	}
-	if !p.stale && view.SameDesired(was, is, before.Layout == next.Layout) {
+	if !p.stale && view.SameDesired(previous, desired, before.Layout == next.Layout) {
 		return nil, nil
 	}
-	both := is
-	both.Services = slices.Concat(is.Services, view.RemovedServices(was, is))
+	both := desired
+	both.Services = slices.Concat(desired.Services, view.RemovedServices(previous, desired))
 	apply = []steps.Step{{
 		Do:   func() error { return proxyError(next.Layout, p.applyProxy(both, next)) },
-		Undo: func() error { return p.applyProxy(was, before) },
+		Undo: func() error { return p.applyProxy(previous, before) },
 	}}
-	if len(both.Services) > len(is.Services) {
-		cleanup = []steps.Step{{Do: func() error { return p.applyProxy(is, next) }}}
+	if len(both.Services) > len(desired.Services) {
+		cleanup = []steps.Step{{Do: func() error { return p.applyProxy(desired, next) }}}
 	}
 	return apply, cleanup
 }
 
 // applyProxy brings the engine to the desired state of a view.
-func (p *proxies) applyProxy(d proxy.Desired, of *view.View) error {
+func (p *proxies) applyProxy(d proxy.Desired, v *view.View) error {
 	if p.opt.Proxy == nil {
 		return errNoProxy
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), proxyBound)
 	defer cancel()
-	read := p.readCertificates(of.Config) // before the engine reads them: a later change is noticed again
+	read := p.readCertificates(v.Config) // before the engine reads them: a later change is noticed again
 	first := p.certificates == nil
 	if err := p.opt.Proxy.Apply(ctx, d); err != nil {
 		p.stale = true
@@ -82,8 +82,8 @@ func (p *proxies) applyProxy(d proxy.Desired, of *view.View) error {
 	// The engine has read the files that are new to it. The others may have changed, and keep their old hashes, so that
 	// renew notices it.
 	for path := range read {
-		if was, known := p.certificates[path]; known {
-			read[path] = was
+		if hash, known := p.certificates[path]; known {
+			read[path] = hash
 		}
 	}
 	if first && len(read) > 0 { // they may have changed since the previous process passed them to the engine
@@ -93,8 +93,8 @@ func (p *proxies) applyProxy(d proxy.Desired, of *view.View) error {
 		}
 	}
 	p.certificates = read
-	p.evaluateCertificates(of.Config)
-	p.armRenewal(of.Config)
+	p.evaluateCertificates(v.Config)
+	p.armRenewal(v.Config)
 	return nil
 }
 
@@ -121,19 +121,19 @@ func (p *proxies) checkProxy(l *view.Layout) (warnings yamlfile.Problems, err er
 
 // logState logs changes of the engine's process.
 func (p *proxies) logState() {
-	was, is := p.logged, p.opt.Proxy.State()
-	p.logged = is
+	previous, state := p.logged, p.opt.Proxy.State()
+	p.logged = state
 	about := events.About{Kind: events.KindProxy}.Attr()
-	if was.PID != 0 && was.PID != is.PID && len(p.view.Proxied) > 0 {
-		p.opt.Log.Warn(fmt.Sprintf("the proxy has ended: HAProxy, process %d", was.PID), about)
+	if previous.PID != 0 && previous.PID != state.PID && len(p.view.Proxied) > 0 {
+		p.opt.Log.Warn(fmt.Sprintf("the proxy has ended: HAProxy, process %d", previous.PID), about)
 	}
-	if is.PID != 0 && was.PID != is.PID {
-		p.opt.Log.Info(fmt.Sprintf("the proxy runs: HAProxy %s, process %d", is.Version, is.PID), about)
+	if state.PID != 0 && previous.PID != state.PID {
+		p.opt.Log.Info(fmt.Sprintf("the proxy runs: HAProxy %s, process %d", state.Version, state.PID), about)
 	}
 	switch {
-	case is.Problem != "" && is.Problem != was.Problem:
-		p.opt.Log.Warn("the proxy: "+is.Problem, about)
-	case is.Problem == "" && was.Problem != "":
+	case state.Problem != "" && state.Problem != previous.Problem:
+		p.opt.Log.Warn("the proxy: "+state.Problem, about)
+	case state.Problem == "" && previous.Problem != "":
 		p.opt.Log.Info("the proxy has no problem any more", about)
 	}
 }
@@ -260,15 +260,15 @@ func (p *proxies) engineStatus(v *view.View) *ops.ProxyEngine {
 	if len(v.Proxied) == 0 || p.opt.Proxy == nil {
 		return nil
 	}
-	is := p.opt.Proxy.State()
-	return &ops.ProxyEngine{Program: is.Program, Version: is.Version, PID: is.PID, Started: is.Started,
-		Reloads: is.Reloads, Workers: is.Workers, Problem: is.Problem}
+	state := p.opt.Proxy.State()
+	return &ops.ProxyEngine{Program: state.Program, Version: state.Version, PID: state.PID, Started: state.Started,
+		Reloads: state.Reloads, Workers: state.Workers, Problem: state.Problem}
 }
 
 // engineProblems lists the problems of the proxy engine.
 func (p *proxies) engineProblems(v *view.View) (list []string) {
-	if is := p.engineStatus(v); is != nil && is.Problem != "" {
-		list = append(list, "the proxy: "+is.Problem)
+	if engine := p.engineStatus(v); engine != nil && engine.Problem != "" {
+		list = append(list, "the proxy: "+engine.Problem)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

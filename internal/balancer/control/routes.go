@@ -60,12 +60,12 @@ func (r *routes) Plan(before, next *view.View) (apply, cleanup []steps.Step) {
 	if r.opt.Routes == nil || !before.Config.BGP.On() && !next.Config.BGP.On() || r.isDeferred(next) {
 		return nil, nil
 	}
-	was, remaining := r.desired, r.desiredFor(next)
-	remaining.VIPs, remaining.Pool = intersect(was.VIPs, remaining.VIPs), intersect(was.Pool, remaining.Pool)
-	remaining.Backup = intersect(was.Backup, remaining.Backup)
-	if len(remaining.VIPs) < len(was.VIPs) || len(remaining.Pool) < len(was.Pool) ||
-		len(remaining.Backup) < len(was.Backup) {
-		remaining.BGP, remaining.Draining, remaining.Orphan = was.BGP, was.Draining, was.Orphan
+	previous, remaining := r.desired, r.desiredFor(next)
+	remaining.VIPs, remaining.Pool = intersect(previous.VIPs, remaining.VIPs), intersect(previous.Pool, remaining.Pool)
+	remaining.Backup = intersect(previous.Backup, remaining.Backup)
+	if len(remaining.VIPs) < len(previous.VIPs) || len(remaining.Pool) < len(previous.Pool) ||
+		len(remaining.Backup) < len(previous.Backup) {
+		remaining.BGP, remaining.Draining, remaining.Orphan = previous.BGP, previous.Draining, previous.Orphan
 		apply = []steps.Step{{
 			Do: func() error {
 				r.setDesired(remaining)
@@ -73,7 +73,7 @@ func (r *routes) Plan(before, next *view.View) (apply, cleanup []steps.Step) {
 				return nil
 			},
 			Undo: func() error {
-				r.setDesired(was)
+				r.setDesired(previous)
 				return nil
 			},
 		}}
@@ -132,11 +132,11 @@ func (r *routes) update(v *view.View) {
 
 // logChanges logs which routes have changed since they were logged last.
 func (r *routes) logChanges(v *view.View) {
-	was := r.logged
+	previous := r.logged
 	r.logged = r.desired
-	gone, added := view.Without(was.VIPs, r.desired.VIPs), view.Without(r.desired.VIPs, was.VIPs)
+	withdrawn, added := view.Without(previous.VIPs, r.desired.VIPs), view.Without(r.desired.VIPs, previous.VIPs)
 	about := events.About{Kind: events.KindRoutes}.Attr()
-	for _, vip := range gone[:min(len(gone), loglines.MaxLines)] {
+	for _, vip := range withdrawn[:min(len(withdrawn), loglines.MaxLines)] {
 		why := "it is no VIP any more"
 		if slices.Contains(v.Addresses, vip) {
 			why = v.WhyUnannounced(vip)
@@ -155,9 +155,9 @@ func (r *routes) setDesired(wanted ops.Routes) {
 	if reflect.DeepEqual(wanted, r.desired) {
 		return
 	}
-	was := r.desired
+	previous := r.desired
 	r.desired = wanted
-	if len(view.Without(wanted.VIPs, was.VIPs)) > 0 || was.Draining && !wanted.Draining {
+	if len(view.Without(wanted.VIPs, previous.VIPs)) > 0 || previous.Draining && !wanted.Draining {
 		r.requestEarly()
 	}
 	r.opt.Routes.SetDesired(wanted)
@@ -193,8 +193,8 @@ func (r *routes) start(v *view.View) {
 
 // armWithdrawal schedules the withdrawal of the VIPs, drain_pause after the drain began.
 func (r *routes) armWithdrawal(v *view.View) {
-	if left := time.Until(r.drained.At.Add(v.Config.BGP.DrainPause)); left > 0 {
-		r.routesTask.Schedule(left)
+	if remaining := time.Until(r.drained.At.Add(v.Config.BGP.DrainPause)); remaining > 0 {
+		r.routesTask.Schedule(remaining)
 	}
 }
 

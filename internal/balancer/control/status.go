@@ -72,9 +72,9 @@ func (c *Controller) Status() (ops.Status, error) {
 	return status, nil
 }
 
-// Services returns the present status of the services of these names, as Status has it; of those that there are, in the
-// configuration's order. The cost grows with these: who asks for one of thousands again and again does not have all of
-// them counted. It may be called from any goroutine, after Start.
+// Services returns the present status of the services of these names, as in Status; unknown names are skipped, and the
+// order is the configuration's. The cost is proportional to the number of names, not of all services. It may be called
+// from any goroutine, after Start.
 func (c *Controller) Services(names []string) ([]ops.Service, error) {
 	entries := c.opt.Paths.Entries()
 	c.mu.Lock()
@@ -82,7 +82,7 @@ func (c *Controller) Services(names []string) ([]ops.Service, error) {
 	c.mu.Unlock()
 	var wanted []int
 	for _, name := range names {
-		if i, there := with.view.Named[name]; there {
+		if i, ok := with.view.Named[name]; ok {
 			wanted = append(wanted, i)
 		}
 	}
@@ -108,7 +108,7 @@ type serviceInputs struct {
 	refused []config.RefusedBackend
 }
 
-// serviceInputs returns the inputs of now; the caller holds the lock.
+// serviceInputs returns the present inputs; the caller holds the lock.
 func (c *Controller) serviceInputs(entries map[netip.Addr]paths.Entry) serviceInputs {
 	return serviceInputs{c.view, entries, c.ejector.spared, c.discovering.sets, c.discovering.refused}
 }
@@ -133,7 +133,7 @@ func fillOutcomes(outcomes []lb.OutcomeCount, status *ops.Status) {
 	}
 }
 
-// fillFlows adds the flows that the data plane has, and the memory that it takes for them and for the rest.
+// fillFlows adds the numbers of flows, and the memory of the data plane.
 func (c *Controller) fillFlows(flows lb.FlowCounts, status *ops.Status) {
 	if flows.ProvenLimit > 0 {
 		status.Flows = &ops.Flows{Proven: flows.Proven, ProvenLimit: flows.ProvenLimit,

@@ -76,7 +76,7 @@ type repinner interface {
 	Repin() (note string, err error)
 }
 
-// repinInterval is how often pins are checked: for so long, the process may die and its data plane with it.
+// repinInterval is how often pins are checked: until the next check, the data plane would end with the process.
 const repinInterval = 10 * time.Second
 
 // repin creates missing pins again, logs changes of the result, and schedules the next run.
@@ -86,8 +86,8 @@ func (s *storage) repin() {
 		s.repinTask.Schedule(repinInterval)
 		s.logFaults()
 	}()
-	plane, is := s.opt.DataPlane.(repinner)
-	if !is {
+	plane, ok := s.opt.DataPlane.(repinner)
+	if !ok {
 		return
 	}
 	note, err := plane.Repin()

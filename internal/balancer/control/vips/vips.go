@@ -98,11 +98,11 @@ func (h *VIPs) Start(takesOver bool) {
 // SetElection applies an election's result: whether this balancer holds the VIPs, whether it only keeps them while the
 // election is undecided, and how many announcements were requested so far.
 func (h *VIPs) SetElection(holds, undecided bool, announcements uint64) {
-	was, before := h.silent, h.announcements
+	wasSilent, before := h.silent, h.announcements
 	h.silent, h.announcements = undecided, announcements
 	switch {
 	case !holds || h.silent:
-	case was:
+	case wasSilent:
 		h.AnnounceAll()
 	case before != h.announcements:
 		h.reannounce()
@@ -128,17 +128,17 @@ func (h *VIPs) Plan(before, next *view.View) (apply, cleanup []steps.Step) {
 	if same && len(next.Withdrawable) == 0 {
 		return nil, nil
 	}
-	was, is := before.AddressesHeld(), next.AddressesHeld()
-	if same && slices.Equal(was, is) {
+	present, desired := before.AddressesHeld(), next.AddressesHeld()
+	if same && slices.Equal(present, desired) {
 		return nil, nil
 	}
-	added, removed := view.Without(is, was), view.Without(was, is)
+	added, removed := view.Without(desired, present), view.Without(present, desired)
 	previousLink, nextLink, lifetime := h.link, h.link, h.lifetime
 	// An interface that was created again with the same name gets them by RestoreMissing.
 	if moves := len(before.Links) > 0 && !view.SameLink(before.Links[0], next.Links[0]) &&
 		before.Links[0].Name != next.Links[0].Name; moves {
 		// They are added to the new first interface before they are removed from the old one.
-		added, removed, nextLink = is, was, next.Links[0]
+		added, removed, nextLink = desired, present, next.Links[0]
 	}
 	apply = []steps.Step{{
 		// The new addresses are not announced yet.
@@ -149,11 +149,11 @@ func (h *VIPs) Plan(before, next *view.View) (apply, cleanup []steps.Step) {
 				return err
 			}
 			// The state of the interface was read before that.
-			h.link, h.held, h.compared = nextLink, is, true
+			h.link, h.held, h.compared = nextLink, desired, true
 			return nil
 		},
 		Undo: func() error {
-			h.link, h.held, h.lifetime = previousLink, was, lifetime
+			h.link, h.held, h.lifetime = previousLink, present, lifetime
 			h.remove(nextLink.Name, added)
 			return nil
 		},
@@ -174,9 +174,9 @@ func (h *VIPs) Plan(before, next *view.View) (apply, cleanup []steps.Step) {
 
 // SetLink sets the state of the first interface, and announces the addresses if it came up or has another MAC address.
 func (h *VIPs) SetLink(now iface.State) {
-	was := h.link
+	previous := h.link
 	h.link, h.compared = now, false
-	if now.Up && (!was.Up || view.HasMoved(was, now)) {
+	if now.Up && (!previous.Up || view.HasMoved(previous, now)) {
 		h.AnnounceAll()
 	}
 }
@@ -226,10 +226,10 @@ func (h *VIPs) renewAll() {
 // renewNext renews the next batch of addresses, and after the last one schedules the next round.
 func (h *VIPs) renewNext() {
 	end := min(h.renewed+announceBatch, len(h.held))
-	some := h.held[min(h.renewed, end):end]
+	batch := h.held[min(h.renewed, end):end]
 	h.renewed = end
-	if len(some) > 0 && h.link.Up {
-		if err := h.host.RenewAddresses(h.link.Name, some, h.options()); err != nil {
+	if len(batch) > 0 && h.link.Up {
+		if err := h.host.RenewAddresses(h.link.Name, batch, h.options()); err != nil {
 			h.log.Warn(loglines.OneLine(err))
 			h.renewed = 0
 			h.renewTask.Schedule(renewInterval)
@@ -286,8 +286,8 @@ func (h *VIPs) announceNext() {
 		h.roundBegan = time.Now()
 	}
 	end := min(h.announced+announceBatch, len(h.held))
-	if some := h.held[min(h.announced, end):end]; len(some) > 0 {
-		if err := h.notify(h.link.Name, some...); err != nil {
+	if batch := h.held[min(h.announced, end):end]; len(batch) > 0 {
+		if err := h.notify(h.link.Name, batch...); err != nil {
 			h.log.Warn(loglines.OneLine(err))
 		}
 	}
@@ -310,17 +310,17 @@ var AnnounceAt = [...]time.Duration{0, announceInterval, 2 * time.Second, 5 * ti
 
 // LogWithdrawn logs which VIPs are withdrawn because no backend serves, and which are held again.
 func LogWithdrawn(log *slog.Logger, before, next *view.View) {
-	var gone, back []netip.Addr
+	var withdrawn, back []netip.Addr
 	for _, vip := range next.Addresses {
-		switch was, is := before.Withdrawn(vip), next.Withdrawn(vip); {
-		case is && !was:
-			gone = append(gone, vip)
-		case was && !is:
+		switch wasWithdrawn, isWithdrawn := before.Withdrawn(vip), next.Withdrawn(vip); {
+		case isWithdrawn && !wasWithdrawn:
+			withdrawn = append(withdrawn, vip)
+		case wasWithdrawn && !isWithdrawn:
 			back = append(back, vip)
 		}
 	}
-	if len(gone) > 0 {
-		log.Warn("no backend serves, so the VIP is withdrawn: " + loglines.AddressList(gone))
+	if len(withdrawn) > 0 {
+		log.Warn("no backend serves, so the VIP is withdrawn: " + loglines.AddressList(withdrawn))
 	}
 	if len(back) > 0 {
 		log.Info("a backend serves, so the VIP is held again: " + loglines.AddressList(back))
