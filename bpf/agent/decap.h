@@ -97,7 +97,7 @@ static __always_inline long agent_remove_outer(ctx_t *ctx, __u32 at, bool from6,
 static __always_inline enum agent_outcome agent_decap_ip(ctx_t *ctx, const struct agent_ip *outer,
 							 __u32 at, __u32 room, bool from6, bool to6)
 {
-	__u32 least = to6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+	__u32 min_length = to6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 	struct agent_ip inner;
 	int ecn;
 
@@ -105,7 +105,7 @@ static __always_inline enum agent_outcome agent_decap_ip(ctx_t *ctx, const struc
 		return AGENT_PASSED_MALFORMED;
 	if (!(agent_roles(&inner.destination) & AGENT_ROLE_VIP))
 		return AGENT_PASSED_NOT_VIP;
-	if (!agent_is_complete(&inner, least, room))
+	if (!agent_is_complete(&inner, min_length, room))
 		return AGENT_DROPPED_MALFORMED;
 	/* Datagrams of GUE, merged into one with a single outer header: behind
 	 * the first inner packet there is another. */

@@ -74,7 +74,7 @@ static __always_inline __u32 agent_find_mss(const __u8 bytes[64], __u32 options)
 /* agent_clamp lowers the MSS that a SYN-ACK announces to a client, where it exceeds the limit. */
 static __always_inline enum agent_outcome agent_clamp(ctx_t *ctx, bool ipv6)
 {
-	__u16 said, swapped, limit = loaded.mss;
+	__u16 announced, swapped, limit = loaded.mss;
 	__u32 at, options, value;
 	__u8 bytes[64] = {};
 
@@ -90,18 +90,18 @@ static __always_inline enum agent_outcome agent_clamp(ctx_t *ctx, bool ipv6)
 	value = agent_find_mss(bytes, options);
 	if (!value || value + 1 >= AGENT_OPTIONS_BYTES)
 		return AGENT_NONE;
-	said = bytes[value] << 8 | bytes[value + 1];
-	if (said <= limit)
+	announced = bytes[value] << 8 | bytes[value + 1];
+	if (announced <= limit)
 		return AGENT_NONE;
-	said = bpf_htons(said);
+	announced = bpf_htons(announced);
 	limit = bpf_htons(limit);
 	swapped = limit;
 	/* At an odd place each byte counts as the other half of a word. */
 	if (value & 1) {
-		said = __builtin_bswap16(said);
+		announced = __builtin_bswap16(announced);
 		swapped = __builtin_bswap16(limit);
 	}
-	if (bpf_l4_csum_replace(ctx, at + offsetof(struct tcphdr, check), said, swapped,
+	if (bpf_l4_csum_replace(ctx, at + offsetof(struct tcphdr, check), announced, swapped,
 				sizeof(limit)) ||
 	    bpf_skb_store_bytes(ctx, at + sizeof(struct tcphdr) + value, &limit, sizeof(limit), 0))
 		return AGENT_DROPPED_NO_ROOM;

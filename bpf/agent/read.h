@@ -40,11 +40,11 @@ struct agent_ip {
 
 /* agent_length is an IP packet's length. One that is too long for the header's field is a GSO packet, with 0 there (BIG
  * TCP): it ends with its buffer. */
-static __always_inline __u32 agent_length(const ctx_t *ctx, __u32 at, __u32 fixed, __be16 said)
+static __always_inline __u32 agent_length(const ctx_t *ctx, __u32 at, __u32 fixed, __be16 field)
 {
-	if (!said && ctx->gso_size)
+	if (!field && ctx->gso_size)
 		return ctx->len - at;
-	return fixed + bpf_ntohs(said);
+	return fixed + bpf_ntohs(field);
 }
 
 /* agent_read4 reads the IPv4 header at `at`. It returns false if there is none. */
@@ -88,9 +88,9 @@ static __always_inline bool agent_read6(ctx_t *ctx, __u32 at, struct agent_ip *i
 
 /* agent_is_complete reports whether a header's lengths are consistent with each other and with the length of the
  * frame. */
-static __always_inline bool agent_is_complete(const struct agent_ip *ip, __u32 least, __u32 room)
+static __always_inline bool agent_is_complete(const struct agent_ip *ip, __u32 min_length, __u32 room)
 {
-	return ip->header >= least && ip->length >= ip->header && ip->length <= room;
+	return ip->header >= min_length && ip->length >= ip->header && ip->length <= room;
 }
 
 /* agent_skip_extensions skips the extension headers of an IPv6 packet whose fixed header is at `at`, RFC 8200 section

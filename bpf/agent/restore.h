@@ -37,18 +37,18 @@ static __always_inline bool agent_dscp_vip(const struct agent_ip *ip, bool ipv6,
  * mark; neighbour discovery bears code points of its own (48, often). */
 static __always_inline int agent_checksum(ctx_t *ctx, const struct agent_ip *ip, bool ipv6)
 {
-	__u32 at = ETH_HLEN + ip->header, least;
+	__u32 at = ETH_HLEN + ip->header, min_length;
 	int checksum;
 	__u8 type;
 
 	switch (ip->protocol) {
 	case IPPROTO_TCP:
 		checksum = at + offsetof(struct tcphdr, check);
-		least = sizeof(struct tcphdr);
+		min_length = sizeof(struct tcphdr);
 		break;
 	case IPPROTO_UDP:
 		checksum = at + offsetof(struct udphdr, check);
-		least = sizeof(struct udphdr);
+		min_length = sizeof(struct udphdr);
 		break;
 	case IPPROTO_ICMP:
 	case IPPROTO_ICMPV6:
@@ -58,14 +58,14 @@ static __always_inline int agent_checksum(ctx_t *ctx, const struct agent_ip *ip,
 		if (ipv6 ? type < 1 || type > 4 : type != 3 && type != 11 && type != 12)
 			return -2;
 		checksum = ipv6 ? at + 2 : 0;
-		least = 8;
+		min_length = 8;
 		break;
 	default:
 		return -2;
 	}
 	if (ip->later)
 		return 0;
-	return ip->length < ip->header + least ? -1 : checksum;
+	return ip->length < ip->header + min_length ? -1 : checksum;
 }
 
 /* agent_set4 changes the destination, the code point to 0, and all checksums. */

@@ -265,12 +265,12 @@ static __always_inline bool capture_may_be_service(const struct capture_filter *
 	       capture_may_be_reply(filter, fields);
 }
 
-/* capture_random returns a random number from 1 to most, or to 2^32 - 1 where that is less. */
-static __always_inline __u64 capture_random(__u64 most)
+/* capture_random returns a random number from 1 to max, or to 2^32 - 1 if that is less. */
+static __always_inline __u64 capture_random(__u64 max)
 {
-	if (most > 0xffffffff)
-		most = 0xffffffff;
-	return 1 + (bpf_get_prandom_u32() * most >> 32);
+	if (max > 0xffffffff)
+		max = 0xffffffff;
+	return 1 + (bpf_get_prandom_u32() * max >> 32);
 }
 
 /* capture_draw draws whether a packet is one of the filter's sample. Each CPU counts its packets for the filter down to
@@ -279,16 +279,16 @@ static __always_inline __u64 capture_random(__u64 most)
 static __always_inline bool capture_draw(struct trace_notes *notes,
 					 const struct capture_filter *filter, __u32 slot)
 {
-	__u64 sample = filter->sample, *left = &notes->left[slot & (CAPTURES_MAX - 1)];
+	__u64 sample = filter->sample, *distance = &notes->left[slot & (CAPTURES_MAX - 1)];
 
 	if (sample <= 1)
 		return true;
-	/* The slot's last filter may have left more. */
-	if (!*left || *left >= 2 * sample)
-		*left = capture_random(sample);
-	if (--*left)
+	/* The slot's previous filter may have left a larger distance. */
+	if (!*distance || *distance >= 2 * sample)
+		*distance = capture_random(sample);
+	if (--*distance)
 		return false;
-	*left = capture_random(2 * sample - 1);
+	*distance = capture_random(2 * sample - 1);
 	return true;
 }
 
@@ -641,14 +641,14 @@ static __always_inline void capture_select(const struct capture_slots *filters,
 static __always_inline __u64 capture_egress(ctx_t *ctx, struct trace_notes *notes)
 {
 	struct trace_record *record = &notes->record;
-	__u64 came = record->ingress_captured, egress = 0;
+	__u64 ingress = record->ingress_captured, egress = 0;
 
-	if (came > CAPTURE_SNAP_MAX)
+	if (ingress > CAPTURE_SNAP_MAX)
 		return 0;
 	if (notes->snap && record->outcome < OUTCOME_DROPPED_MALFORMED)
-		egress = capture_copy(ctx, notes, notes->frames + came, record->frame_length);
+		egress = capture_copy(ctx, notes, notes->frames + ingress, record->frame_length);
 	record->egress_captured = egress;
-	return came + egress;
+	return ingress + egress;
 }
 
 /* capture_end writes the packet to the captures whose filters match. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* Packets of health checks, where they come out of the sockets' namespace. */
+/* Sends the packets of health checks, on the interface at which they leave the network namespace of their sockets. */
 #include "../lib/ctx_tc.h"
 
 /* The headers that send a packet to a backend have more functions than checks need. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* Clients on the balancer's own host: their sockets get a backend when they connect or send, so that packets need no
- * translation afterwards. */
+/* Serves clients on the balancer's own host: a socket gets a backend when it connects or sends, so that its packets
+ * need no translation. */
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>

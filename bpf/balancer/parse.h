@@ -20,7 +20,7 @@ struct packet {
 	__be16 destination_port;
 	/* Length of the IP packet, in bytes. */
 	__u32 length;
-	/* Of a fragment, as in the packet; IPv4 has 16 bits. */
+	/* The identification of a fragment, as in the packet; 16 bits in IPv4. */
 	__be32 identification;
 	/* Where the IP header begins in the frame, and the transport header in the
 	 * IP packet. */
@@ -28,7 +28,7 @@ struct packet {
 	__u16 transport;
 	bool ipv6;
 	bool fragment;
-	/* A fragment that is not the first, and so has no ports. */
+	/* It is a fragment other than the first, which has no ports. */
 	bool later;
 	/* There are more than IPV6_MAX_EXTENSIONS extension headers. */
 	bool unwalked;
@@ -52,8 +52,7 @@ static __always_inline bool same_address(const __be32 *a, const __be32 *b)
 	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
 }
 
-/* network_at is where the IP header begins in a frame with so many bytes of
- * tags. */
+/* network_at returns the offset of the IP header in a frame with `tags` bytes of VLAN tags. */
 static __always_inline __u16 network_at(__u32 tags)
 {
 	return sizeof(struct ethhdr) + tags;
@@ -67,7 +66,7 @@ static __always_inline bool mac_equal(const void *a, const volatile void *b)
 	       *(const __u16 *)(a + 4) == *(const volatile __u16 *)(b + 4);
 }
 
-/* part reports whether a packet is parsed, or the quote of one. */
+/* part is the input of the parser: a received packet, or the packet that an ICMP error quotes. */
 enum part {
 	PART_ALL,
 	/* The quote of an ICMP error: its transport header may be cut short, and is not read. */

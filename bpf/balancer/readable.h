@@ -42,9 +42,9 @@ static __always_inline bool readable(const ctx_t *ctx)
 /* is_complete reports whether the frame has the complete IP packet, by the length in its header. */
 static __always_inline bool is_complete(ctx_t *ctx, const struct packet *packet)
 {
-	__u64 wanted = packet->network + packet->length;
+	__u64 needed = packet->network + packet->length;
 
-	return ctx_data_end(ctx) - ctx_data(ctx) >= wanted || ctx_length(ctx) >= wanted;
+	return ctx_data_end(ctx) - ctx_data(ctx) >= needed || ctx_length(ctx) >= needed;
 }
 
 /* sequence_of reads the sequence number of a TCP segment that was parsed, in network byte order; 0 for UDP. It is read

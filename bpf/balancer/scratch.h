@@ -29,39 +29,38 @@ struct route {
 	/* The MAC addresses that the frame begins with, see copy_macs. */
 	__u8 macs[12];
 	__u32 interface;
-	/* Of a packet that is too big for its route: the MTU. */
+	/* The MTU, if the packet is too big for the route. */
 	__u32 mtu;
 };
 
 /* tracking is the state that the steps of the selection for a flow share. */
 struct tracking {
-	/* The flow's key, and the entry to be made of it; the same of its client's affinity; and an entry that moves from a
-	 * table to the other. */
+	/* The key and new entry of the flow; those of its client's affinity; and an entry that moves from one table to the
+	 * other. */
 	struct flow flow;
 	struct flow client;
 	struct flow moving;
 	__u64 flow_hash;
 	__u64 client_hash;
-	/* Where the flow's entry is among the unproven: a place_t. */
+	/* The place of the flow's entry in the table of unproven flows: a place_t. */
 	__u32 place;
 	/* The place of the proven flow whose 5-tuple the packet's connection reuses (FLOW_CONTESTED): a place_t, or 0. */
 	__u32 reused;
 	/* The TCP sequence number of the packet, in network byte order. */
 	__be32 sequence;
-	/* The index of the slot's current backend, and that of its previous one where that is another and up; or
-	 * NO_BACKEND. */
+	/* The index of the slot's current backend, and of its previous one if it differs and is up; or NO_BACKEND. */
 	__u32 current;
 	__u32 previous;
 	/* Flows of the slot may have an entry. */
 	__u16 moved;
-	/* The slot's previous backend is another, and down. */
+	/* The slot's previous backend differs, and is down. */
 	__u16 orphaned;
 	/* Full NAT: flow.source of the packet's flow. */
 	struct pool_source source;
 };
 
-/* victim is, of the evictable flows that hold ports which a new flow of full NAT has tried, the one of the lowest cost
- * that has been idle for longest. */
+/* victim is the flow to evict for a new flow of full NAT that found no free port: of the evictable flows on the ports
+ * tried, the one of lowest cost that has been idle for longest. */
 struct victim {
 	/* A place_t, and RETURN_PROVEN; 0 where there is none. */
 	__u32 place;
@@ -74,12 +73,12 @@ struct victim {
 
 struct scratch {
 	struct packet packet;
-	/* Of a packet that is too big: the path MTU, in bytes. */
+	/* The path MTU in bytes, if the packet is too big. */
 	__u32 mtu;
 	/* The addresses and ports that the packet is sent with. */
 	struct translation to;
-	/* Of an ICMP error: the packet that it quotes, that packet with source and destination exchanged, the translation
-	 * of packets of its flow, and that of the quote. */
+	/* For an ICMP error: the packet that it quotes, that packet with source and destination exchanged, the translation
+	 * of its flow's packets, and the translation of the quote. */
 	struct packet quoted;
 	struct packet opposite;
 	struct translation flow;
@@ -109,7 +108,7 @@ struct scratch {
 #include "local/scratch.h"
 #else
 
-/* The program does not preempt itself: a CPU has one packet at a time. */
+/* The program does not preempt itself: a CPU processes one packet at a time. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

@@ -14,7 +14,7 @@
 
 #if CTX_SHORTCUT
 
-/* The modes whose packets can take it. */
+/* The modes whose packets can take the shortcut. */
 #define SHORTCUT_MODES (1U << MODE_L2DSR | 1U << MODE_NAT | 1U << MODE_FULLNAT)
 
 /* shortcut_by sends a packet to the selected backend, if there is one. */
@@ -53,8 +53,9 @@ static __always_inline bool has_shortcut(const struct service *service)
 
 /* shortcut sends a packet by a path that is short enough for the compiler to spill no registers: a plain packet, of a
  * flow without an entry, or of a proven one in midstream, for a service that rewrites only its addresses, or such a
- * service's reply. Both selections have a copy of the code that sends: shared, it would keep each in registers beside
- * the other. Any other packet is left unchanged to balance(), which also records the reasons: OUTCOME_NONE. */
+ * service's reply. Each of the two selections has its own copy of the sending code: shared code would keep both
+ * selections in registers. Any other packet is left unchanged to balance(), which also records the reasons:
+ * OUTCOME_NONE. */
 static __always_inline enum outcome shortcut(ctx_t *ctx, void *generation, bool ipv6,
 					   __u32 *egress)
 {
@@ -79,7 +80,8 @@ static __always_inline enum outcome shortcut(ctx_t *ctx, void *generation, bool 
 	if (!has_shortcut(service) || !service->table_size || needs_client_check(service, &packet, ipv6))
 		return OUTCOME_NONE;
 	init_decision(service, &packet, &decision);
-	/* Registers are reserved for the code that follows: a lookup of the flow needs many anyhow. */
+	/* The branch is unlikely, so that registers are allocated for the code after it: a flow lookup needs many anyway.
+	 * */
 	if (__builtin_expect(service->flags & SERVICE_NEEDS_LOOKUP, 0))
 		return shortcut_known(ctx, generation, &packet, ipv6, &decision, data);
 	if (!select_by_hash(generation, &packet, &decision))
@@ -103,8 +105,7 @@ static __always_inline enum outcome try_shortcut(ctx_t *ctx, void *generation, _
 			   &tag) == OUTCOME_NONE)
 		outcome = type == bpf_htons(ETH_P_IP) ? shortcut(ctx, generation, false, egress) :
 							shortcut(ctx, generation, true, egress);
-	/* Else the compiler keeps the results of later tests of it in registers beside it, and sets them again before each
-	 * of the tests. */
+	/* Without this, the compiler precomputes the results of the later tests of it and keeps them in registers. */
 	asm("" : "+r"(outcome));
 #endif
 	return outcome;

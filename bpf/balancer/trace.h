@@ -28,7 +28,7 @@ enum trace_reason {
 	TRACE_REPLY = 16,
 	/* The slot has moved, and the flow goes to its previous backend. */
 	TRACE_PREVIOUS = 32,
-	/* From a backend's port, and no reply to a client of its service. */
+	/* From a backend's port, but not a reply to a client of its service. */
 	TRACE_FROM_BACKEND = 64,
 	/* The client is near the backends, which would reply to it directly. */
 	TRACE_HAIRPIN = 128,
@@ -52,23 +52,22 @@ static __always_inline void capture_skip(ctx_t *ctx) {}
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-/* Bytes of the frame that a record holds: Ethernet with a tag, a tunnel of IPv6
- * and UDP, and in it IPv6 with TCP, are 126. */
+/* Bytes of the frame in a record. Ethernet with a tag, an IPv6 and UDP tunnel, and inner IPv6 with TCP take 126. */
 #define TRACE_HEAD 128
-/* In place of a number where there is none. */
+/* The value of a number that is absent. */
 #define TRACE_NONE 0xffffffff
 
 enum capture_limit {
 	/* Captures and live traces that run at once. */
 	CAPTURES_MAX = 8,
-	/* The most bytes of a frame that a capture gets. */
+	/* The largest number of bytes of a frame that a capture gets. */
 	CAPTURE_SNAP_MAX = 9216,
 };
 
 /* trace_record is the outcome of a packet, with the reasons for it. Addresses and ports are in network byte order; an
  * IPv4 address is in the first word. */
 struct trace_record {
-	/* When it ended, in nanoseconds of the monotonic clock. */
+	/* The time of the verdict, in nanoseconds of the monotonic clock. */
 	__u64 time;
 	/* The packet's addresses and ports as received. All 0 where it could not be parsed. */
 	__be32 source[4];
@@ -92,7 +91,7 @@ struct trace_record {
 	__be32 new_destination[4];
 	__be16 new_source_port;
 	__be16 new_destination_port;
-	/* How many bytes of `head` count. */
+	/* How many bytes of `head` are valid. */
 	__u32 head_length;
 	/* The IP version, 4 or 6, or 0 where the packet could not be read; the protocol's IANA number; the flags of TCP. */
 	__u8 family;
@@ -128,7 +127,7 @@ struct trace_notes {
 	/* The captures whose filters and samples match the packet, and CAPTURE_DRAWN; 0 where no samples are drawn yet. */
 	__u32 drawn;
 	__u32 pad;
-	/* How many packets away the next one of each capture's sample is; 0 where that is not drawn yet. */
+	/* How many packets away the next packet of each capture's sample is; 0: not drawn yet. */
 	__u64 left[CAPTURES_MAX];
 };
 
@@ -164,8 +163,8 @@ static __always_inline struct trace_notes *trace_current(void)
 	return bpf_map_lookup_elem(&trace_noted, (const void *)&trace_zero);
 }
 
-/* The functions that take notes are not inlined: deep in the program there is no stack left for registers that their
- * callers would have to spill. */
+/* These functions are not inlined: deep in the program, the stack has no room for the registers that their callers
+ * would spill. */
 
 static __always_inline bool trace_has_ports(__u8 protocol)
 {
@@ -250,8 +249,8 @@ static __noinline void trace_read(ctx_t *ctx, const struct packet *packet)
 		capture_begin(ctx);
 }
 
-/* trace_service notes which service takes the packet. Numbers are kept plus 1
- * until the end, so that memory full of zeros says that there is nothing. */
+/* trace_service notes which service takes the packet. Numbers are kept plus 1 until the end, so that zeroed memory
+ * means that there is nothing. */
 static __noinline void trace_service(const struct service *service)
 {
 	struct trace_notes *notes;

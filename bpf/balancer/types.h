@@ -40,16 +40,15 @@ enum outcome {
 	OUTCOME_PASSED_OTHER_HOST,
 	OUTCOME_PASSED_NOT_IP,
 	OUTCOME_PASSED_NO_SERVICE,
-	/* From a backend's endpoint of mode nat, and to this host itself, or to where no route
-	 * leads: no reply of the service's, and as it was. */
+	/* Unchanged: from a backend's endpoint of mode nat, to this host itself or without a route, so not a reply of the
+	 * service. */
 	OUTCOME_PASSED_NOT_FORWARDED,
-	/* From a backend's endpoint of mode nat, and to a destination that the configuration
-	 * says is no client of the service: as it was. */
+	/* Unchanged: from a backend's endpoint of mode nat, to a destination that by the configuration is not a client of
+	 * the service. */
 	OUTCOME_PASSED_UNTRANSLATED,
-	/* From a backend's endpoint of mode nat, whose service tracks every flow, and part of none: as it was. */
+	/* Unchanged: from a backend's endpoint of mode nat, whose service tracks every flow, but part of no flow. */
 	OUTCOME_PASSED_NO_FLOW,
-	/* For a VIP, while the control plane has been away for longer than it may be: struct
-	 * head, `orphaned`. */
+	/* For a VIP, after the control plane's clock has stopped for longer than permitted: struct head, `orphaned`. */
 	OUTCOME_PASSED_ORPHANED,
 	/* For a VIP that another balancer holds: `standby`. */
 	OUTCOME_PASSED_BACKUP,
@@ -72,7 +71,7 @@ enum outcome {
 	OUTCOME_DROPPED_BACKEND_DOWN,
 	OUTCOME_DROPPED_NO_FLOW,
 	OUTCOME_DROPPED_NO_PORT,
-	/* Of a client that its backend would reply to directly, and there is no address of ours to source-NAT it to. */
+	/* From a client that the backend would reply to directly, and the balancer has no address to source-NAT it to. */
 	OUTCOME_DROPPED_NO_ADDRESS,
 	OUTCOME_DROPPED_FLOW_TABLE_FULL,
 	/* A new flow that a limit of its service or of all backends refuses. */
@@ -81,24 +80,22 @@ enum outcome {
 	OUTCOME_COUNT,
 	/* No verdict yet: the packet continues to the next step. */
 	OUTCOME_NONE,
-	/* Nor are these: the sender is to get an ICMP error "too big" or "time exceeded". */
+	/* No verdicts either: the sender is to get an ICMP error "too big" or "time exceeded". */
 	OUTCOME_TOO_BIG,
 	OUTCOME_TIME_EXCEEDED,
 };
 
 /* agreement holds numbers on which data plane and control plane must agree. */
 enum agreement {
-	/* Slots in which a service may be, from that of its hash on. */
+	/* Slots in which a service may be, from the slot of its hash on. */
 	SERVICE_PROBES = 8,
 	/* Interfaces that a balancer can have. */
 	MAX_INTERFACES = 16,
-	/* Of the number before a table: see struct block. A sequence is shorter than two
-	 * to the power of that. */
+	/* The bits of the sequence's length in the number before a table: see struct block. */
 	SEQUENCE_BITS = 17,
 	/* Reserved by IANA; 0 would make a key of zeros. */
 	PROTOCOL_ANY = 255,
-	/* A bit of the protocol in a service's key: it is the hairpin of the service without
-	 * that, see SERVICE_HAIRPIN. */
+	/* A bit of the protocol in the key of a hairpin, whose service has the key without the bit: see SERVICE_HAIRPIN. */
 	PROTOCOL_HAIRPIN = 128,
 	/* Prefixes of near clients that an interface can have, in each family. */
 	MAX_NEAR = 16,
@@ -132,12 +129,12 @@ enum scheduler {
 	SCHEDULER_ROUND_ROBIN,
 	/* Weighted least connections. */
 	SCHEDULER_WEIGHTED_LEAST_CONN,
-	/* Least connections, where all have the same weight. */
+	/* Least connections, where all backends have the same weight. */
 	SCHEDULER_LEAST_CONN,
-	/* The better of two slots at random (M. Mitzenmacher, "The Power of Two
-	 * Choices in Randomized Load Balancing", 2001). */
+	/* The less loaded backend of two random slots (M. Mitzenmacher, "The Power of Two Choices in Randomized Load
+	 * Balancing", 2001). */
 	SCHEDULER_TWO_CHOICES,
-	/* The first that can take it, in the configuration's order. */
+	/* The first backend that can take the flow, in the order of the configuration. */
 	SCHEDULER_FIRST,
 };
 
@@ -169,8 +166,8 @@ enum service_flag {
 	/* Mode nat. Near clients, to which backends would reply directly, are served by another service, the hairpin: with
 	 * the same backends, by full NAT, under the same key with PROTOCOL_HAIRPIN. */
 	SERVICE_HAIRPIN = 2048,
-	/* The service is one. Its flows have our address towards their backend (backend.local), with the number POOL_LOCAL,
-	 * and ports of their own. */
+	/* The service is a hairpin. Its flows have our address towards their backend (backend.local), with the number
+	 * POOL_LOCAL, and ports of their own. */
 	SERVICE_IS_HAIRPIN = 4096,
 };
 
@@ -203,8 +200,8 @@ enum service_kind {
 	KIND_POOL,
 };
 
-/* block is where a service's slots and its members lie: written and read as one
- * word, so that a packet has both of the same time. */
+/* block is where a service's slots and its members lie: written and read as one word, so that a packet reads a
+ * consistent pair. */
 struct block {
 	/* Index of the first slot, in slots of two bytes. The two slots before it are one
 	 * number, low half first: how many members there are, shifted left by
@@ -221,7 +218,7 @@ struct service {
 	struct block current;
 	/* With SERVICE_BASE: the slots and members before the transition. */
 	struct block base;
-	/* Number of slots; 0 where no backend is usable. */
+	/* Number of slots; 0 if no backend is usable. */
 	__u32 table_size;
 	__u32 base_size;
 	/* Stays the same across configurations; part of a flow's key and the
@@ -229,7 +226,7 @@ struct service {
 	__u32 id;
 	/* enum service_flag */
 	__u16 flags;
-	/* The most that the MSS option of a SYN may say; 0 leaves it. */
+	/* The upper limit of the MSS option of a SYN; 0: unlimited. */
 	__u16 mss;
 	/* enum scheduler, enum mode */
 	__u8 scheduler;
@@ -238,7 +235,7 @@ struct service {
 	__u8 tos;
 	/* enum service_kind */
 	__u8 kind;
-	/* With SERVICE_PERSISTENT: the bits of a client's address that count. */
+	/* With SERVICE_PERSISTENT: the prefix length of a client's address by which it has its affinity. */
 	__u8 prefix;
 	/* With SERVICE_LISTED: the number, its lowest byte first, of the list in `prefixes` of the
 	 * clients that it serves, and does not. One prefix is of length 0, so that each address is
@@ -298,8 +295,8 @@ struct endpoint_slot6 {
 };
 
 /* backend is the destination of packets. It is in two vectors: among the members of its service, which slots refer to,
- * and under its index, which flows refer to. A cache line long. Members are not changed while packets may read them. Of
- * the backend under an index only `next` is: a new one is written to a spare row first. */
+ * and under its index, which flows refer to. A cache line long. Members are not changed while packets may read them. In
+ * the row of an index only `next` changes: a new backend is written to a spare row first. */
 struct backend {
 	/* The Ethernet addresses of a frame to it: the next hop's, and ours. */
 	__u8 destination[6];
@@ -315,14 +312,13 @@ struct backend {
 	/* Rises each time the index is given to another backend, so that a flow of the index's previous backend is not
 	 * mistaken for one of the new backend. */
 	__u16 generation;
-	/* Under an index: 0, or the number, from 1, of the spare backend that holds the present values. The spare ones
-	 * follow the last index. */
+	/* In the row of an index: 0, or the number, from 1, of the spare row with the current values. Spare rows follow the
+	 * last index. */
 	__u16 next;
 	__be16 port;
 	/* The path MTU to it, in bytes. */
 	__u16 mtu;
-	/* Its share of new flows; 0 takes none. 1 where the scheduler knows no
-	 * weights. */
+	/* Its share of new flows; 0: none. 1 if the scheduler does not use weights. */
 	__u16 weight;
 	/* 1 while the MAC is known and packets of flows may be sent. */
 	__u8 up;
@@ -336,8 +332,7 @@ struct backend {
  * places of a hash table with open addressing, in which a host is in the place of its number's hash or in one of the
  * HOST_PROBES - 1 that follow. Empty places are zeros. */
 struct host {
-	/* 48 bits. Of an IPv4 address the first word; of an IPv6 one a hash of 47 bits, and
-	 * the highest bit. */
+	/* 48 bits. For IPv4, the first word of the address; for IPv6, a hash of 47 bits, and the highest bit. */
 	__u64 number;
 	/* The backend's. */
 	__u32 index;
@@ -348,7 +343,7 @@ struct host {
 /* host_table holds numbers of such tables. */
 enum host_table {
 	HOST_PROBES = 8,
-	/* Slots in a cache line, and slots that take as much room as a host. */
+	/* Slots in a cache line, and slots in the size of a host. */
 	LINE_SLOTS = 32,
 	HOST_SLOTS = 8,
 };
@@ -372,9 +367,9 @@ struct backend_load {
 
 /* refusal holds numbers of the penalty for refused connections. */
 enum refusal {
-	/* For so many seconds after the last refusal, the backend does not count as less loaded than the others. */
+	/* Seconds after the last refusal for which the backend does not count as less loaded than the others. */
 	REFUSAL_LASTS = 60,
-	/* The largest penalty that is doubled once more. */
+	/* The largest penalty that is still doubled. */
 	REFUSAL_MOST = 1 << 30,
 };
 
@@ -383,8 +378,9 @@ enum refusal {
 struct turn {
 	/* Counts the new flows. */
 	__u64 next;
-	/* The rate of new connections (ITU-T I.371, generic cell rate algorithm): when the next is due, in nanoseconds of
-	 * the monotonic clock; the interval between two at the permitted rate; and how far ahead of it a burst may be. */
+	/* The rate of new connections (ITU-T I.371, generic cell rate algorithm): the time at which the next connection is
+	 * due, in nanoseconds of the monotonic clock; the interval of connections at the permitted rate; and how early a
+	 * burst may be. */
 	__u64 due;
 	__u64 interval;
 	__u64 burst;
@@ -395,19 +391,19 @@ struct turn {
 	__be32 vip[4];
 	__be16 vip_port;
 	__u16 mss;
-	/* The service's, an IANA number. */
+	/* The protocol of the service, an IANA number. */
 	__u8 protocol;
 	/* Its flows are counted: SERVICE_TRACKED. */
 	__u8 tracked;
 	__u8 pad[2];
-	/* No member of the table that begins at that slot has fewer flows. The number does not hold for the next table. */
+	/* No member of the table that begins at that slot has fewer flows. The number is not valid for another table. */
 	__u32 fewest;
 	__u32 fewest_table;
 	/* When the service, of mode nat, last had a flow without an entry, which it should have, in milliseconds of the
 	 * clock of struct head, with the lowest bit set. The control plane resets it to 0 when that is too long ago to
 	 * count. See is_reply(). */
 	__u32 unremembered;
-	/* The same of a backend of the service that was added again soon after its removal: it may still send packets of
+	/* Likewise, when a backend of the service was added again soon after its removal: it may still send packets of
 	 * earlier flows, which have no entry. */
 	__u32 came_back;
 	/* Keeps two services from sharing a cache line. */
@@ -423,15 +419,15 @@ struct backend_count {
 	/* New flows where they are tracked; otherwise SYNs sent on, which
 	 * includes retransmitted ones. */
 	__u64 connections;
-	/* The same of replies that came back through us (NAT). */
+	/* Likewise for replies that return through the balancer (NAT). */
 	__u64 returned_packets;
 	__u64 returned_bytes;
-	/* Passive health, of modes that see the backend's packets (NAT): its replies to clients show whether it serves.
-	 * SYNs that it has answered by SYN and ACK, repeated ones included. */
+	/* Passive health checks, in modes that see the backend's packets (NAT): its replies to clients show whether it
+	 * serves. SYNs that it has answered by SYN and ACK, repeated ones included. */
 	__u64 answered;
 	/* SYNs that it has answered by RST: no program listens, or a firewall rejects. */
 	__u64 refused;
-	/* ICMP errors "destination unreachable" of its own, for packets of clients. */
+	/* ICMP errors "destination unreachable" that it sent itself, for packets of clients. */
 	__u64 unreachable;
 };
 
@@ -440,13 +436,13 @@ enum flow_state {
 	FLOW_FREE,
 	/* TCP: only the client's SYN was seen. */
 	FLOW_OPENING,
-	/* A packet in the middle of a flow, of a moved slot. */
+	/* The first packet seen was in midstream, on a moved slot. */
 	FLOW_SEEN,
 	/* UDP: one packet. */
 	FLOW_FIRST,
 	/* TCP: the client has acknowledged something. */
 	FLOW_ESTABLISHED,
-	/* The same, and the client, or a sender that spoofs its address, has sent a SYN that reuses the 5-tuple for a
+	/* Established, and the client, or a sender that spoofs its address, has sent a SYN that reuses the 5-tuple for a
 	 * connection that its backend cannot accept. That pending connection has an entry with the same key among the
 	 * unproven, and replaces this one when it is proven. */
 	FLOW_CONTESTED,
@@ -455,7 +451,7 @@ enum flow_state {
 	/* TCP: the client, or the backend (where its packets are seen), has sent FIN. */
 	FLOW_CLIENT_FIN,
 	FLOW_BACKEND_FIN,
-	/* Both have, or one has sent RST. */
+	/* Both have sent FIN, or one has sent RST. */
 	FLOW_CLOSED,
 	/* TCP: the backend has answered the SYN by RST (where its packets are seen). */
 	FLOW_REFUSED,
@@ -471,7 +467,7 @@ enum flow_state {
 /* pool_source is an address and port of the pool, which full NAT gives a flow's packets as their source. */
 struct pool_source {
 	__be16 port;
-	/* The address' number in the pool, or POOL_LOCAL. */
+	/* The number of the address in the pool, or POOL_LOCAL. */
 	__u16 address;
 };
 
@@ -486,7 +482,7 @@ struct flow {
 	__be16 port;
 	__u16 generation;
 	union {
-		/* Full NAT. Go knows this one alone. */
+		/* Full NAT. Go has only this member of the union. */
 		struct pool_source source;
 		/* The other modes: the sequence number of the last SYN that was sent to the
 		 * backend (RFC 9293 section 3.4.1), or 0 where none was. */
@@ -505,7 +501,7 @@ enum flow_table {
 	 * low and the high part of a host's number (struct host). */
 	FLOW_KEY_AFFINITY = 0x80000000,
 	FLOW_KEY_GROUP = 0x40000000,
-	/* A flow's time is refreshed once it is that old, in milliseconds: else each packet would write it. */
+	/* The age in milliseconds at which a flow's time is refreshed: otherwise each packet would write it. */
 	FLOW_NOTE_EVERY = 1000,
 };
 
@@ -523,8 +519,8 @@ struct flow_bucket {
 	__u32 seen[8];
 	/* enum flow_state of each, a byte each, the first in the low bits. */
 	__u64 states;
-	/* How many flows are in their second bucket and would be here, in the low half; in the high one a bit for the tag
-	 * of each, by its lowest five bits. Both halves become 0 at once. */
+	/* In the low half, the number of flows that overflowed from this home bucket into their second one; in the high
+	 * half, a bit for the tag of each, by its lowest five bits. Both halves become 0 at once. */
 	__u64 elsewhere;
 	struct flow flows[8];
 };
@@ -541,8 +537,8 @@ struct head {
 	/* Not 0 where a packet from a backend to the pool of full NAT that no flow is known of
 	 * is to be answered: a service of that mode has SERVICE_ANSWERS. */
 	__u32 pool_answers;
-	/* The number of the control plane's snapshot that describes this memory: of two files that a killed control plane
-	 * has left, its successor takes this one. */
+	/* The number of the control plane's snapshot that describes this memory: if a killed control plane has left two
+	 * files, its successor reads this one. */
 	__u64 snapshot;
 	/* When the clock was last seen to move, in nanoseconds of the monotonic clock; 0 where
 	 * it is not watched (orphan.bpf.c). */
@@ -591,7 +587,7 @@ struct route_entry {
 	/* The last two words of an IPv6 reply's source. */
 	__be32 rest[2];
 	__be32 destination[4];
-	/* Its version: see route_stamp(). */
+	/* The version of the entry: see route_stamp(). */
 	__u32 asked;
 	/* The interface that the replies come in on, and the one that they leave by: 0 for
 	 * the same. */
@@ -599,9 +595,9 @@ struct route_entry {
 	__u32 egress;
 	/* The MTU of the route, in bytes. */
 	__u16 mtu;
-	/* How many more packets may use it. */
+	/* How many more packets may use the entry. */
 	__u8 left;
-	/* The protocol of the replies, for routing rules may match it; 0 is an empty entry. */
+	/* The protocol of the replies, because routing rules may match it; 0: an empty entry. */
 	__u8 protocol;
 	/* Destination and source, as in the frame. */
 	__u8 macs[12];
@@ -609,9 +605,9 @@ struct route_entry {
 	__u32 kind;
 };
 
-/* prefix_key is the key by which the longest prefix of a list that has an address is found. */
+/* prefix_key is the key of a longest-prefix match in a list. */
 struct prefix_key {
-	/* Leading bits of the rest that count. */
+	/* The prefix length: leading bits of the fields after this one. */
 	__u32 bits;
 	/* endpoint.exceptions, or service.clients. */
 	__u32 list;
@@ -633,8 +629,7 @@ enum route_cache {
 	ROUTE_CACHE_USES = 255,
 };
 
-/* mirror_hop is a next hop that replies take, as the control plane has it from the kernel. 32 bytes
- * long. */
+/* mirror_hop is a next hop of replies, as the control plane read it from the kernel. 32 bytes long. */
 struct mirror_hop {
 	/* Destination and source, as in the frame. */
 	__u8 macs[12];
@@ -660,7 +655,7 @@ struct mirror_net {
 enum mirror_table {
 	/* Next hops, of which number 0 says that bpf_fib_lookup is needed; a power of two. */
 	MIRROR_HOPS = 128,
-	/* A bit beside the number of a next hop: a struct mirror_net may say otherwise. */
+	/* A bit beside the number of a next hop: a struct mirror_net may override it. */
 	MIRROR_EXACT = 128,
 	/* Places of struct mirror_net, a power of two. */
 	MIRROR_NETS = 512,
@@ -759,21 +754,20 @@ struct fragment {
 	__u32 hash;
 };
 
-/* allowance bounds how many answers a CPU makes. */
+/* allowance is the rate limiter of a CPU's answers. */
 struct allowance {
 	/* Coarse monotonic clock, in nanoseconds. */
 	__u64 since;
 	__u64 used;
 };
 
-/* vector is where one of the generation's hash tables is. */
+/* vector is the location of one of the generation's hash tables. */
 struct vector {
 	/* Where it begins, in bytes. */
 	__u32 at;
 	/* Its size, a power of two, minus 1. */
 	__u32 mask;
-	/* A hash is shifted right by this: of a product, the high bits depend on
-	 * all bits of its factors, and the low ones on few. */
+	/* The right shift of a hash: the high bits of a product depend on all bits of its factors, the low bits on few. */
 	__u32 shift;
 };
 
@@ -799,8 +793,8 @@ struct settings {
 	__u8 dry_run;
 	/* 1 where answers to health checks may come. */
 	__u8 checks;
-	/* 1 where it matters to a service who its clients are: one has SERVICE_LISTED, or
-	 * SERVICE_HAIRPIN and there are near clients. */
+	/* 1 if a service treats clients differently by their address: by SERVICE_LISTED, or by SERVICE_HAIRPIN while there
+	 * are near clients. */
 	__u8 clients;
 	/* 1 where a service has SERVICE_IS_HAIRPIN, and the ports that those send from, in host byte order; 0 where there
 	 * are none for them. */
@@ -813,13 +807,12 @@ struct settings {
 	__u8 weak;
 	/* The interface that the program is attached to. */
 	__u32 interface;
-	/* All that have such a program; none of them counts where all do. */
+	/* The interfaces with such a program; interfaces_count is 0 if frames may be redirected to any interface. */
 	__u32 interfaces[MAX_INTERFACES];
 	__u32 interfaces_count;
-	/* Which modes there are, as bits. Code for modes that a configuration does not have is not in the loaded
-	 * program. */
+	/* The configured modes, as bits. Code for other modes is not in the loaded program. */
 	__u32 modes;
-	/* Which schedulers there are besides SCHEDULER_HASH, as bits, likewise. */
+	/* The configured schedulers other than SCHEDULER_HASH, as bits, likewise. */
 	__u32 schedulers;
 	struct vector services4;
 	struct vector services6;
@@ -836,15 +829,13 @@ struct settings {
 	__u32 backends_count;
 	/* How many of them have an index. */
 	__u32 backends_indices;
-	/* Buckets of the tables of proven and of unproven flows; the bits of a secret that
-	 * places them. */
+	/* Buckets of the tables of proven and of unproven flows; and a secret that places flows in them. */
 	__u32 flow_buckets;
 	__u32 newcomer_buckets;
 	__u32 return_buckets;
 	__u64 flow_secret;
-	/* Full NAT's addresses by family, 16 bytes each, zeros for a number whose address has
-	 * left; and the numbers, 4 bytes each, of those that new flows get ports of: the rest
-	 * are other balancers'. */
+	/* Full NAT's addresses by family, 16 bytes each, zeros for the number of a removed address; and the numbers, 4
+	 * bytes each, of the addresses whose ports new flows get: the others belong to other balancers. */
 	__u32 pool4;
 	__u32 pool4_count;
 	__u32 own4;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The minimal program in a balancer's place, in TC: packets for the service get the MAC address of a server, and are
+/* The minimal program in place of a balancer, in TC: packets for the service get the MAC address of a server, and are
  * redirected out of the device they came by. */
 #include "bare.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The minimal program in a balancer's place, in XDP: packets for the service get the MAC address of a server, and go
+/* The minimal program in place of a balancer, in XDP: packets for the service get the MAC address of a server, and go
  * out again by XDP_TX. The rate that a rig reaches with it is the rig's limit for balancers. */
 #include "bare.h"
 

@@ -22,10 +22,9 @@
 /* Bytes that adjust_* makes a packet longer by: an IPv4 header. */
 #define GROWTH 20
 
-/* varied is a field that is not the same in every flow. It is written with the
- * rest of the 8 bytes that restore writes at once, in one store: a load
- * that spans two stores just made has to wait for both, which no packet from a
- * device would make a program do. */
+/* varied is a field that is not the same in every flow. It is written with the rest of the 8 bytes that restore writes
+ * at once, in one store: a load that spans two recent stores has to wait for both, which does not happen with a packet
+ * from a device. */
 struct varied {
 	/* The other bytes of the piece, and 0 for the field. */
 	__u64 rest;
@@ -112,8 +111,7 @@ struct layout {
 
 struct layout layout;
 
-/* within returns where something of a size begins in the packet; NULL if it is
- * not all there. */
+/* within returns a pointer to `size` bytes of the packet; NULL if the packet is shorter. */
 static __always_inline void *within(ctx_t *ctx, void *data, __u32 at, __u32 size)
 {
 	data += at & 63;
@@ -131,7 +129,7 @@ static __always_inline void restore(void *to, const void *from)
 		*(__u64 *)(to + i) = *(__u64 *)(from + i);
 }
 
-/* restored restores the packet that a program has moved the start of and rewritten; NULL where that cannot be done. */
+/* restored restores a packet that a program has rewritten, or whose start it has moved; NULL if that fails. */
 static __always_inline void *restored(ctx_t *ctx)
 {
 	/* No call, as ctx_length is in XDP: the buffer is linear here. */
@@ -187,7 +185,7 @@ static __always_inline bool record(ctx_t *ctx)
 
 	if (!source || !destination || !ports || !to)
 		return false;
-	/* Nothing is before the first. */
+	/* Before the first flow there is none to record. */
 	if (flow && harness.next) {
 		flow->source = *source;
 		flow->destination = *destination;

@@ -28,14 +28,14 @@ static __always_inline __u16 checksum_fix(__u16 check, __u64 change)
 	return ~checksum_fold((__u16)~check + change);
 }
 
-/* TTL_CHANGE is the change of an IPv4 header whose TTL, the upper byte of a 16-bit word, is
- * decremented: the same whatever it was (RFC 1624, section 4). */
+/* TTL_CHANGE is the change of an IPv4 header whose TTL, the upper byte of a 16-bit word, is decremented: the same for
+ * every TTL (RFC 1624, section 4). */
 #define TTL_CHANGE ((__u16)~bpf_htons(0x0100))
 
-/* SAME says that two values are known to the compiler to be the same. */
+/* SAME reports whether the compiler knows that two values are equal. */
 #define SAME(a, b) (__builtin_constant_p((a) == (b)) && (a) == (b))
 
-/* checksum_change is that of one 32-bit word, or of one 16-bit one. */
+/* checksum_change returns the change of the sum by a 32-bit word; checksum_change16, by a 16-bit word. */
 static __always_inline __u64 checksum_change(__u32 from, __u32 to)
 {
 	if (SAME(from, to))
@@ -50,8 +50,7 @@ static __always_inline __u64 checksum_change16(__u16 from, __u16 to)
 	return (__u64)(__u16)~from + to;
 }
 
-/* checksum_change_address is that of an address; four words, of which IPv4 uses
- * the first. */
+/* checksum_change_address returns the change of the sum by an address: four words, of which IPv4 uses the first. */
 static __always_inline __u64 checksum_change_address(const __be32 *from, const __be32 *to, bool ipv6)
 {
 	__u64 change = checksum_change(from[0], to[0]);
@@ -60,16 +59,16 @@ static __always_inline __u64 checksum_change_address(const __be32 *from, const _
 		return change;
 #pragma unroll
 	for (int i = 1; i < 4; i++) {
-		/* One word after the other: all at once would not fit the registers, and would be spilled to the stack, of
-		 * which there is little. */
+		/* One word after the other: all at once would not fit the registers, and the stack has little room for spilled
+		 * ones. */
 		asm volatile("" : "+r"(change)::"memory");
 		change += checksum_change(from[i], to[i]);
 	}
 	return change;
 }
 
-/* checksum_write writes a transport checksum again. In UDP a checksum of 0, which means none, stays, and one that comes
- * to 0 is written as 0xffff (RFC 768). */
+/* checksum_write writes a transport checksum again. In UDP a checksum of 0, which means none, stays 0, and a computed 0
+ * is written as 0xffff (RFC 768). */
 static __always_inline void checksum_write(__u16 *check, __u16 anew, bool udp)
 {
 	if (udp && !*check)

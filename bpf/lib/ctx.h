@@ -10,8 +10,8 @@
 
 #include "checksum.h"
 
-/* The fields are 32 bits wide to the compiler, and pointers to the verifier, which refuses them if they are truncated
- * to 32 bits anywhere in between: the compiler must not know what it loads. */
+/* To the compiler the fields have 32 bits; to the verifier they are pointers, which it rejects if they are truncated to
+ * 32 bits: so the load is hidden from the compiler. */
 #define CTX_POINTER(field)                                                          \
 	({                                                                          \
 		void *pointer;                                                      \

@@ -10,11 +10,10 @@
 #include "kernel.h"
 
 #define CTX_SECTION "tc"
-/* TC_ACT_UNSPEC is TCX_NEXT: programs after this one see the packet too.
- * TC_ACT_OK would hide it from them. */
+/* TC_ACT_UNSPEC is TCX_NEXT: later programs get the packet too. TC_ACT_OK would skip them. */
 #define CTX_PASS TC_ACT_UNSPEC
 #define CTX_DROP TC_ACT_SHOT
-/* A tag (IEEE 802.1Q) is in the frame's metadata, and not in the frame. */
+/* A VLAN tag (IEEE 802.1Q) is in the frame's metadata, not in the frame. */
 #define CTX_TAGS false
 #define CTX_ONLY_OURS false
 /* Nearly all packets can take a shorter path here: see shortcut. */
@@ -43,13 +42,13 @@ static __always_inline __u64 ctx_length(ctx_t *ctx)
  * socket buffer may be in pages. */
 static __always_inline long ctx_linear(ctx_t *ctx, __u32 length)
 {
-	__u32 wanted = length < ctx->len ? length : ctx->len;
+	__u32 needed = length < ctx->len ? length : ctx->len;
 
-	/* ctx->data and data_end are offsets to the compiler, pointers to the
-	 * verifier: their difference is a number to both. */
-	if (ctx_data_end(ctx) - ctx_data(ctx) >= wanted)
+	/* ctx->data and data_end are offsets to the compiler and pointers to the verifier; their difference is a number to
+	 * both. */
+	if (ctx_data_end(ctx) - ctx_data(ctx) >= needed)
 		return 0;
-	return bpf_skb_pull_data(ctx, wanted);
+	return bpf_skb_pull_data(ctx, needed);
 }
 
 /* ctx_packets counts the segments that a GSO packet will become. */
@@ -58,9 +57,8 @@ static __always_inline __u64 ctx_packets(const ctx_t *ctx)
 	return ctx->gso_segs > 1 ? ctx->gso_segs : 1;
 }
 
-/* ctx_segment returns the size of the largest IP packet that the frame, with an IP
- * packet of `length` of which `headers` come before the payload, will be on the
- * wire. */
+/* ctx_segment returns the size of the largest IP packet on the wire for a frame with an IP packet of `length` bytes, of
+ * which `headers` bytes precede the payload. */
 static __always_inline __u32 ctx_segment(const ctx_t *ctx, __u32 length, __u32 headers)
 {
 	__u32 segment = ctx->gso_size;
@@ -89,40 +87,40 @@ static __always_inline long ctx_grow(ctx_t *ctx, __u32 by, bool ipv6, bool udp, 
 	return error ? bpf_skb_adjust_room(ctx, by, BPF_ADJ_ROOM_MAC, 0) : 0;
 }
 
-/* ctx_prepend is the same for frames that become another packet, as ICMP errors do. */
+/* ctx_prepend is ctx_grow() for frames that become another packet, as for ICMP errors. */
 static __always_inline long ctx_prepend(ctx_t *ctx, __u32 by)
 {
 	return bpf_skb_adjust_room(ctx, by, BPF_ADJ_ROOM_MAC, 0);
 }
 
-/* ctx_cut ends the frame after `length` bytes, of which it has more. */
+/* ctx_cut cuts a longer frame to `length` bytes. */
 static __always_inline long ctx_cut(ctx_t *ctx, __u32 length)
 {
 	return bpf_skb_change_tail(ctx, length, 0);
 }
 
-/* ctx_tagged reports whether there is a tag, which would have to be removed for another link. */
+/* ctx_tagged reports whether the frame has a VLAN tag, which has to be removed for another link. */
 static __always_inline bool ctx_tagged(const ctx_t *ctx)
 {
 	return ctx->vlan_present;
 }
 
-/* ctx_untag removes a tag. */
+/* ctx_untag removes the VLAN tag. */
 static __always_inline long ctx_untag(ctx_t *ctx, __u32 tag)
 {
 	return ctx_tagged(ctx) ? bpf_skb_vlan_pop(ctx) : 0;
 }
 
 /* summed is the state of a packet's transport checksum (include/linux/skbuff.h, CHECKSUM_*): not verified; verified;
- * the sum of the whole packet is known, and changes with it; or the checksum is yet to be completed, and holds the
- * pseudo header's sum so far. */
+ * the sum of the whole packet is known, and changes with it; or the checksum is not completed yet, and is the sum of
+ * the pseudo header. */
 enum summed { SUMMED_NONE, SUMMED_UNNECESSARY, SUMMED_COMPLETE, SUMMED_PARTIAL };
 
 /* Since Linux 6.2. */
 extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
 
-/* ctx_fix_here is ctx_fix_l4 without a helper call, which costs some 20 ns on processors whose returns must not be
- * predicted; false where the helper is needed. */
+/* ctx_fix_here is ctx_fix_l4 without a helper call, which costs about 20 ns on processors whose returns must not be
+ * predicted; false if the helper is needed. */
 static __always_inline bool ctx_fix_here(ctx_t *ctx, __u32 at, __u64 pseudo, __u64 plain, bool udp)
 {
 	__u16 *check = ctx_data(ctx) + (at & 0x7fff);
@@ -161,7 +159,7 @@ static __always_inline int ctx_send(const ctx_t *ctx, __u32 interface, bool same
 	return bpf_redirect(same ? ctx->ifindex : interface, 0);
 }
 
-/* ctx_load copies bytes out, wherever they lie. */
+/* ctx_load copies bytes from the frame, in the linear part or not. */
 static __always_inline long ctx_load(ctx_t *ctx, __u32 offset, void *to, __u32 length)
 {
 	return bpf_skb_load_bytes(ctx, offset, to, length);

@@ -48,8 +48,7 @@ static __always_inline __u64 ctx_packets(const ctx_t *ctx)
 	return 1;
 }
 
-/* ctx_segment returns the size of the largest IP packet that the frame, with an IP
- * packet of `length`, will be on the wire. */
+/* ctx_segment returns the size of the largest IP packet on the wire for a frame with an IP packet of `length` bytes. */
 static __always_inline __u32 ctx_segment(const ctx_t *ctx, __u32 length, __u32 headers)
 {
 	return length;
@@ -68,13 +67,13 @@ static __always_inline long ctx_grow(ctx_t *ctx, __u32 by, bool ipv6, bool udp, 
 	return bpf_xdp_adjust_head(ctx, -(int)by);
 }
 
-/* ctx_prepend is the same for frames that become another packet, as ICMP errors do. */
+/* ctx_prepend is ctx_grow() for frames that become another packet, as for ICMP errors. */
 static __always_inline long ctx_prepend(ctx_t *ctx, __u32 by)
 {
 	return bpf_xdp_adjust_head(ctx, -(int)by);
 }
 
-/* ctx_cut ends the frame after `length` bytes, of which it has more. */
+/* ctx_cut cuts a longer frame to `length` bytes. */
 static __always_inline long ctx_cut(ctx_t *ctx, __u32 length)
 {
 	return bpf_xdp_adjust_tail(ctx, -(int)(bpf_xdp_get_buff_len(ctx) - length));
@@ -101,14 +100,13 @@ static __always_inline long ctx_fix_l4(ctx_t *ctx, __u32 at, __u64 pseudo, __u64
 	return 0;
 }
 
-/* ctx_send sends the frame out of an interface; `same` says that it is the one
- * that it came in on. */
+/* ctx_send sends the frame out of an interface; `same`: it is the interface that received the frame. */
 static __always_inline int ctx_send(const ctx_t *ctx, __u32 interface, bool same)
 {
 	return same ? XDP_TX : bpf_redirect(interface, 0);
 }
 
-/* ctx_load copies bytes out, wherever they lie. */
+/* ctx_load copies bytes from the frame, in the linear part or not. */
 static __always_inline long ctx_load(ctx_t *ctx, __u32 offset, void *to, __u32 length)
 {
 	return bpf_xdp_load_bytes(ctx, offset, to, length);

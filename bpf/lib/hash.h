@@ -9,10 +9,9 @@
 
 /* 2^64 divided by the golden ratio (Knuth, TAOCP 3, section 6.4). */
 #define HASH_MULTIPLIER 0x9e3779b97f4a7c15ULL
-/* Odd numbers that go with it where several words are hashed: each word has a
- * multiplier of its own, so that the products do not wait for each other
- * (multilinear hashing: D. Lemire and O. Kaser, "Strongly universal string
- * hashing is fast", 2014). Two primes of xxHash. */
+/* More odd multipliers, for hashes of several words: each word has a multiplier of its own, so that the products do not
+ * wait for each other (multilinear hashing: D. Lemire and O. Kaser, "Strongly universal string hashing is fast", 2014).
+ * Two primes of xxHash. */
 #define HASH_MULTIPLIER2 0xc2b2ae3d27d4eb4fULL
 #define HASH_MULTIPLIER3 0x165667b19e3779f9ULL
 #define HASH_MULTIPLIER4 0x27d4eb2f165667c5ULL
@@ -28,9 +27,8 @@ static __always_inline __u64 hash_mix(__u64 h)
 	return h * 0xc4ceb9fe1a85ec53ULL;
 }
 
-/* hash_client spreads flows over 32 bits by the client's address, in its first and its
- * last 8 bytes, and a port. A service's VIP, port and protocol need not go in: its table
- * has only flows of its own. */
+/* hash_client spreads flows over 32 bits by the client's address, in its first and its last 8 bytes, and a port. A
+ * service's VIP, port and protocol need not be hashed: its table has only its own flows. */
 static __always_inline __u32 hash_client(__u64 first, __u64 last, __be16 port, bool ipv6)
 {
 	__u64 h = (__u64)port << 32;

@@ -8,9 +8,9 @@
 #include <linux/types.h>
 #include <bpf/bpf_helpers.h>
 
-/* READ_AFTER is a pointer, or an index of 64 bits, whose memory is read after the word was: its address depends on that
- * (LKMM, "address dependency", in the kernel's tools/memory-model/Documentation/explanation.txt). A comparison of the
- * word orders no read after it. The word is read once more, which never returns an older value than before. */
+/* READ_AFTER returns a pointer, or an index of 64 bits, whose memory is read after the word: its address depends on the
+ * word (LKMM, "address dependency", in the kernel's tools/memory-model/Documentation/explanation.txt). A comparison of
+ * the word orders no read after it. The word is read once more, which never returns an older value than before. */
 #define READ_AFTER(weak, pointer, word)                                                     \
 	({                                                                                  \
 		typeof(pointer) read_after_ = (pointer);                                    \
@@ -23,17 +23,18 @@
 		read_after_;                                                                \
 	})
 
-/* order_all is a full barrier: it orders all reads and writes before it ahead of all after it. Of a program's
- * instructions before Linux 6.15, an atomic one that returns a value is the one that does (LKMM; on arm64 LDADDAL, or a
- * loop of exclusives with a barrier). */
+/* order_all is a full barrier: it orders all reads and writes before it ahead of all after it. Before Linux 6.15, the
+ * only such instruction of a program is an atomic one that returns a value (LKMM; on arm64 LDADDAL, or a loop of
+ * exclusives with a barrier). */
 static __always_inline void order_all(bool weak)
 {
 	__u64 word = 0;
 
 	if (weak) {
-		__u64 was = __sync_fetch_and_add(&word, 1);
+		__u64 old = __sync_fetch_and_add(&word, 1);
 
-		/* Without a use, the compiler would emit the instruction that returns nothing and orders nothing. */
-		asm volatile("" : : "r"(was) : "memory");
+		/* Without a use of the result, the compiler would emit the instruction that returns no value, which orders
+		 * nothing. */
+		asm volatile("" : : "r"(old) : "memory");
 	}
 }

@@ -14,8 +14,8 @@
 
 enum {
 	SLOTS = 10,
-	/* The action of a slot whose function no program replaces, or none any more: the next is called, since this
-	 * action's bit is set in each slot's actions. */
+	/* The action of a slot whose function is not, or no longer, replaced by a program: the next slot is called, because
+	 * each slot's actions have the bit of this action. */
 	EMPTY_SLOT = 31,
 };
 
@@ -35,12 +35,13 @@ struct dispatcher_config {
 #endif
 };
 
-/* Volatile, for the compiler sees zeroes; constant, so that the verifier, which sees the values at load, removes the
- * calls that are for no program. */
+/* Volatile, because the compiler sees only zeroes; constant, so that the verifier, which knows the values at load,
+ * removes the calls of empty slots. */
 static volatile const struct dispatcher_config config = {};
 
-/* The value is volatile, because a slot is compiled with its caller. Its call of a helper that may move the packet says
- * that programs in its place may, too: since Linux 6.13 only such a function can be replaced by one that does. */
+/* The value is volatile, so that the compiler does not propagate it into the caller. The call of a helper that may move
+ * the packet marks the slot as one that may: since Linux 6.13 only such a function can be replaced by a program that
+ * moves the packet. */
 #define SLOT(number)                                            \
 	__attribute__((noinline)) int prog##number(struct xdp_md *ctx) \
 	{                                                       \

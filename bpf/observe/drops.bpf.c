@@ -183,8 +183,7 @@ int kfree_skb(__u64 *ctx)
 	key.ethertype = bpf_ntohs(BPF_CORE_READ(skb, protocol));
 	if (names_socket && !sk)
 		sk = (void *)ctx[3];
-	/* A socket first: the field of the device is used for other things while a
-	 * packet is in a socket's queue. */
+	/* The socket first: the device field has other uses while a packet is in a socket's queue. */
 	if (sk) {
 		key.netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
 	} else if (dev) {
@@ -230,8 +229,8 @@ int xdp_devmap_xmit(__u64 *ctx)
 	return 0;
 }
 
-/* symbol_question is an address, and the name that symbol() finds for it: the kernel knows its own functions' names
- * even where it hides them from /proc/kallsyms. */
+/* symbol_question is an address, and the name that symbol() finds for it: the kernel knows the names of its functions
+ * even if it hides their addresses in /proc/kallsyms. */
 struct symbol_question {
 	__u64 address;
 	char name[64];

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* Charges the kernel's packet work to the device it was done for.
+/* Charges the CPU time of the kernel's packet processing to devices.
  *
- * Packets that arrive are processed in the NET_RX softirq, which runs on top of whatever the core was doing: a process
- * on one host of a laboratory is billed for the packets of another. Within a softirq, devices are polled one after the
- * other; the time between the end of one poll and the end of the next is the cost of the second. The core's own queue
- * (the backlog), where a veth's packets are if they need no GRO, is polled as well, but holds those of all devices:
- * there the time from one packet to the next is the cost of the first.
+ * Received packets are processed in the NET_RX softirq, which interrupts the process that runs on the core: a process
+ * on one host of a laboratory is charged for the packets of another. Within a softirq, devices are polled one after the
+ * other; the time between the end of one poll and the end of the next is the cost of the second. The core's backlog
+ * queue, which has a veth's packets if they need no GRO, is polled as well, but has the packets of all devices: there
+ * the time from one packet to the next is the cost of the first.
  *
- * These programs' own cost is part of their measurement, at every packet of every host, so each has as few steps as
+ * The cost of these programs is part of their measurement, at every packet of every host, so each has as few steps as
  * possible. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -27,8 +27,8 @@ struct task_struct {
 	struct nsproxy *nsproxy;
 } KERNEL;
 
-/* charge_key is an account of time: a device's packet work, or, with ifindex 0, all that was done on top of a
- * namespace's processes. */
+/* charge_key is an account of CPU time: the packet processing of a device, or, with ifindex 0, all that interrupted
+ * processes of a namespace. */
 struct charge_key {
 	__u32 ifindex;
 	/* The inode number of the network namespace, as stat(2) shows it. */
@@ -41,8 +41,7 @@ struct charge {
 	__u64 ns;
 };
 
-/* A sum is in the array slot of its key's hash, which takes no call. Sums whose slot another key has are in
- * `others`. */
+/* A sum is in the array slot of its key's hash, which takes no helper call. On a collision the sum is in `others`. */
 #define CHARGE_SLOTS 1024
 
 struct {
@@ -110,7 +109,7 @@ static __noinline void add_to_others(const struct charge_key *key, __u64 ns)
 
 static __always_inline void add(struct charge_key key, __u64 ns)
 {
-	/* Both numbers are given one after the other. */
+	/* Both numbers are assigned consecutively. */
 	__u32 place = (key.netns * 31 + key.ifindex) % CHARGE_SLOTS;
 	struct charge *charge = bpf_map_lookup_elem(&charges, &place);
 
@@ -201,7 +200,7 @@ int receive(__u64 *ctx)
 
 	if (!round || !round->since || round->device == (__u64)device)
 		return 0;
-	/* The time before the first packet was spent on getting it. */
+	/* The time before the first packet was spent on fetching it. */
 	if (round->device)
 		charge_elapsed(round, round->key);
 	round->key = key_of(device);

@@ -54,12 +54,12 @@ static __always_inline __u32 wire_response_length(const struct wire_control *con
  * gives the responses of a mix their lengths. */
 static __always_inline __u16 wire_window(const struct wire_control *control, __u32 first, __u32 received)
 {
-	__u32 left = wire_response_length(control, first);
+	__u32 remaining = wire_response_length(control, first);
 
 	if (!control->mixed)
 		return WIRE_WINDOW;
-	left = left > received ? left - received : 0;
-	return left < WIRE_WINDOW ? left : WIRE_WINDOW;
+	remaining = remaining > received ? remaining - received : 0;
+	return remaining < WIRE_WINDOW ? remaining : WIRE_WINDOW;
 }
 
 /* wire_reply turns the received segment into its answer, and sends that back out. */
@@ -102,14 +102,14 @@ static __always_inline bool wire_is_over(enum wire_state state)
 /* wire_fail ends a connection. */
 static __always_inline int wire_fail(struct wire_client_ctx *v, enum wire_count why)
 {
-	enum wire_state was = wire_state_of(v->word);
+	enum wire_state state = wire_state_of(v->word);
 
 	if (!wire_set_state(v, WIRE_FAILED))
 		return XDP_DROP;
 	wire_count(v->counts, why);
-	if (was == WIRE_ASKED || v->control->count_sessions)
+	if (state == WIRE_ASKED || v->control->count_sessions)
 		wire_count_answered(v->control);
-	if (was != WIRE_ASKED)
+	if (state != WIRE_ASKED)
 		wire_count(v->counts, WIRE_COUNT_BROKEN);
 	return XDP_DROP;
 }

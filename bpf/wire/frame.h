@@ -205,13 +205,13 @@ __noinline __u64 wire_write_payload(struct xdp_md *ctx, __u32 at, __u32 length, 
  * Ethernet's minimum. A frame that a kernel made may have no room behind it, but has some before it. */
 static __always_inline long wire_resize_frame(struct xdp_md *ctx, __u32 need)
 {
-	__u32 now = (__u32)(ctx->data_end - ctx->data), most = need > WIRE_SHORTEST ? need : WIRE_SHORTEST;
+	__u32 length = (__u32)(ctx->data_end - ctx->data), target = need > WIRE_SHORTEST ? need : WIRE_SHORTEST;
 
-	if (now >= need && now <= most)
+	if (length >= need && length <= target)
 		return 0;
-	if (!bpf_xdp_adjust_tail(ctx, (int)most - (int)now))
+	if (!bpf_xdp_adjust_tail(ctx, (int)target - (int)length))
 		return 0;
-	return now < most ? bpf_xdp_adjust_head(ctx, (int)now - (int)most) : -1;
+	return length < target ? bpf_xdp_adjust_head(ctx, (int)length - (int)target) : -1;
 }
 
 static __always_inline void wire_write_ip(void *data, const struct wire_segment *s, __u32 length)

@@ -204,12 +204,12 @@ static __always_inline int wire_send_request(struct xdp_md *ctx, const struct wi
 
 /* wire_send_reset resets a connection in the state it was in. */
 static __always_inline int wire_send_reset(struct xdp_md *ctx, const struct wire_run *t, struct wire_connection *c,
-					   __u32 slot, __u32 first, enum wire_state was)
+					   __u32 slot, __u32 first, enum wire_state state)
 {
-	__u32 sequence = wire_sent(t->control, first, was);
+	__u32 sequence = wire_sent(t->control, first, state);
 
 	/* Its sequence number when it failed is not known: a reset with the first number is at worst ignored. */
-	if (was == WIRE_FAILED)
+	if (state == WIRE_FAILED)
 		sequence = first + 1;
 	t->sender->reset++;
 	return wire_send_tcp(ctx, t, slot, first, c, TCP_RST, sequence, 0);
@@ -249,7 +249,7 @@ static __always_inline int wire_follow(struct xdp_md *ctx, const struct wire_run
 {
 	const struct wire_control *control = t->control;
 	struct wire_progress *sender = t->sender;
-	__u64 to, most;
+	__u64 to, max;
 	int i, verdict;
 
 	if (control->action == WIRE_NOTHING)
@@ -263,10 +263,10 @@ static __always_inline int wire_follow(struct xdp_md *ctx, const struct wire_run
 			sender->pass_low = control->follow_from;
 		sender->follow_id = control->follow_id;
 	}
-	most = sender->opened > control->lag ? sender->opened - control->lag : 0;
+	max = sender->opened > control->lag ? sender->opened - control->lag : 0;
 	to = control->follow_to;
-	if (to > most)
-		to = most;
+	if (to > max)
+		to = max;
 	for (i = 0; i < WIRE_SCAN_BATCH && sender->followed < to; i++) {
 		if (wire_late(t, control->follow_start, control->follow_interval, sender->followed - control->follow_from) < 0)
 			return -1;

@@ -9,10 +9,10 @@
 #include "../send/forward.h"
 #include "../send/revnat.h"
 
-/* The least of the quoted transport header: both ports (RFC 792). */
+/* The minimum of the quoted transport header: both ports (RFC 792). */
 #define QUOTED_TRANSPORT 8
 
-/* is_error4 and is_error6 pick the types that quote a packet. */
+/* is_error4 and is_error6 report whether a type quotes a packet. */
 static __always_inline bool is_error4(__u8 type)
 {
 	return type == ICMP_DEST_UNREACH || type == ICMP_TIME_EXCEEDED ||
@@ -36,8 +36,7 @@ static __always_inline bool is_error(ctx_t *ctx, const struct packet *packet)
 			      packet->protocol == IPPROTO_ICMP && is_error4(*type);
 }
 
-/* parse_quoted reads the quoted packet; false where it bears no ports. Its place
- * in the frame is in quoted->network. */
+/* parse_quoted reads the quoted packet; false if it has no ports. Its offset in the frame is in quoted->network. */
 __noinline int parse_quoted(ctx_t *ctx, const struct packet *packet, struct packet *quoted)
 {
 	void *header, *data_end = ctx_data_end(ctx);
@@ -67,23 +66,23 @@ __noinline int parse_quoted(ctx_t *ctx, const struct packet *packet, struct pack
 	return true;
 }
 
-/* quoted_check corrects the quoted transport checksum, if it is there, and returns
- * by how much that changes the quote. */
+/* quoted_check corrects the quoted transport checksum, if it is quoted, and returns the resulting change of the quote.
+ * */
 static __always_inline __u64 quoted_check(void *transport, void *data_end, __u8 protocol,
 					  __u64 change)
 {
 	__u32 at = check_offset(protocol);
-	__u16 *check = transport + at, was;
+	__u16 *check = transport + at, old;
 
 	if ((void *)(check + 1) > data_end)
 		return 0;
-	was = *check;
-	if (protocol == IPPROTO_UDP && !was)
+	old = *check;
+	if (protocol == IPPROTO_UDP && !old)
 		return 0;
-	*check = checksum_fix(was, change);
+	*check = checksum_fix(old, change);
 	if (protocol == IPPROTO_UDP && !*check)
 		*check = 0xffff;
-	return checksum_change16(was, *check);
+	return checksum_change16(old, *check);
 }
 
 /* translate_quote rewrites the addresses and ports of the quoted packet. It returns the change of the ICMP checksum, or
@@ -95,7 +94,7 @@ __noinline __u64 translate_quote(ctx_t *ctx, const struct packet *packet,
 	__u64 change, pseudo, plain;
 	__u32 at, transport;
 	__be16 *ports;
-	__u16 was;
+	__u16 old;
 
 	if (!packet || !quoted || !to)
 		return -1;
@@ -117,26 +116,26 @@ __noinline __u64 translate_quote(ctx_t *ctx, const struct packet *packet,
 
 		if ((void *)(ip + 1) > data_end)
 			return -1;
-		was = ip->check;
+		old = ip->check;
 		ip->saddr = to->source[0];
 		ip->daddr = to->destination[0];
-		ip->check = checksum_fix(was, pseudo);
-		change += checksum_change16(was, ip->check);
+		ip->check = checksum_fix(old, pseudo);
+		change += checksum_change16(old, ip->check);
 	}
 	if ((void *)ports + QUOTED_TRANSPORT > data_end)
 		return -1;
 	ports[0] = to->source_port;
 	ports[1] = to->destination_port;
 	change += plain;
-	/* A quote may end before the checksum, and padding follow. */
+	/* A quote may end before the checksum, followed by padding. */
 	if (at - packet->network + transport + check_offset(quoted->protocol) + 2 <=
 	    packet->length)
 		change += quoted_check(ports, data_end, quoted->protocol, pseudo + plain);
 	return change;
 }
 
-/* fix_icmp corrects the ICMP checksum for a change of the quote. Over IPv6 the
- * outer addresses count too; that is done with them. */
+/* fix_icmp corrects the ICMP checksum for a change of the quote. In IPv6 it also covers the outer addresses; their
+ * translation corrects that. */
 static __always_inline bool fix_icmp(ctx_t *ctx, const struct packet *packet, __u64 change)
 {
 	__u32 at = (packet->network & 0xff) + (packet->transport & OFFSET_MASK);
@@ -228,7 +227,7 @@ static __always_inline enum outcome error_to_backend(ctx_t *ctx, void *generatio
 	decision->opens = false;
 	set_destination(decision, to);
 	if (has_returns() && (decision->mode == MODE_NAT || decision->mode == MODE_FULLNAT)) {
-		/* Before the quote is rewritten: a packet that cannot go on is dropped as it is. */
+		/* Before the quote is rewritten: a packet that cannot be forwarded is dropped unchanged. */
 		if (!ttl_remains(ctx, packet))
 			return OUTCOME_DROPPED_TIME_EXCEEDED;
 		if (packet->length > decision->backend->mtu)
@@ -327,8 +326,8 @@ static __always_inline bool quoted_nat(void *generation, const struct packet *pa
 	return decision->backend;
 }
 
-/* is_unreachable reports whether an error is the quoted packet's destination's own "destination unreachable": nothing
- * listens on the port, or its firewall rejects. */
+/* is_unreachable reports whether an error is "destination unreachable" and was sent by the destination of the quoted
+ * packet itself: no program listens on the port, or its firewall rejects. */
 static __always_inline bool is_unreachable(ctx_t *ctx, const struct packet *packet,
 					   const struct packet *quoted)
 {

@@ -5,11 +5,11 @@
 #include "../link.h"
 #include "../scratch.h"
 
-/* How much of the packet is quoted at most: with it, the answer has 576 bytes
- * (RFC 1812 section 4.3.2.3) or 1280 (RFC 4443 section 2.4). */
+/* The maximum length of a quote, with which the answer has 576 bytes (RFC 1812 section 4.3.2.3) or 1280 (RFC 4443
+ * section 2.4). */
 #define QUOTE4 548
 #define QUOTE6 1232
-/* The most bytes that a checksum covers: of IPv6, the addresses and all that follows the header. */
+/* The maximum number of bytes that a checksum covers: in IPv6, the addresses and all after the header. */
 #define MAX_SUMMED (32 + ICMP_HEADER + QUOTE6)
 #define SECOND 1000000000ULL
 
@@ -28,7 +28,7 @@
 #define ICMPV6_TIME_EXCEED 3
 #define ICMPV6_PARAMPROB 4
 
-/* consume_allowance counts an answer, if there may be one more in this second. */
+/* consume_allowance counts an answer; false if the rate limit is exceeded. */
 static __always_inline bool consume_allowance(void)
 {
 	__u64 now = bpf_ktime_get_coarse_ns();
@@ -73,9 +73,9 @@ static __always_inline bool may_be_answered(const struct packet *packet)
 #define SUMMED_AT_ONCE 64
 
 /* sum_frame adds up the 32-bit words of a frame from an offset on, `length` bytes of them: a checksum that is not
- * folded yet; the length is a multiple of 4. It copies them, for verifiers follow a loop over the frame itself once for
- * each length and each caller; and by sizes that are constants, because those of Linux 6.1 do not know the bounds of
- * one that was on the stack. */
+ * folded yet; the length is a multiple of 4. It copies the bytes, because verifiers follow a loop over the frame itself
+ * once for each length and each caller; and in constant sizes, because the verifier of Linux 6.1 does not track the
+ * bounds of a size that was on the stack. */
 __noinline __u64 sum_frame(ctx_t *ctx, __u32 offset, __u32 length)
 {
 	__be32 words[SUMMED_AT_ONCE / 4];
@@ -98,7 +98,7 @@ __noinline __u64 sum_frame(ctx_t *ctx, __u32 offset, __u32 length)
 	return sum;
 }
 
-/* error is the kind of an ICMP error, and the parameter that goes with it. */
+/* error is the kind of an ICMP error, and its parameter. */
 struct error {
 	/* ICMP_ERROR(type, code) of the packet's family. */
 	__u32 kind;
@@ -173,15 +173,15 @@ static __always_inline bool swap_link(ctx_t *ctx, struct link_header *link)
 }
 
 /* cut_to_quote cuts a frame to the front part that is quoted, and returns its length, or 0. */
-static __always_inline __u32 cut_to_quote(ctx_t *ctx, const struct packet *packet, __u32 most)
+static __always_inline __u32 cut_to_quote(ctx_t *ctx, const struct packet *packet, __u32 max)
 {
-	__u32 quote = packet->length < most ? packet->length : most, there;
+	__u32 quote = packet->length < max ? packet->length : max, linear;
 
-	if (ctx_linear(ctx, packet->network + most))
+	if (ctx_linear(ctx, packet->network + max))
 		return 0;
-	there = ctx_data_end(ctx) - ctx_data(ctx);
-	if (there < packet->network + quote)
-		quote = there - packet->network;
+	linear = ctx_data_end(ctx) - ctx_data(ctx);
+	if (linear < packet->network + quote)
+		quote = linear - packet->network;
 	quote &= ~3;
 	if (ctx_length(ctx) > packet->network + quote && ctx_cut(ctx, packet->network + quote))
 		return 0;
@@ -217,9 +217,9 @@ static __always_inline bool answer_as(ctx_t *ctx, const struct packet *packet,
 	return true;
 }
 
-/* answer_icmp makes a packet an ICMP error to its sender, from the address that it was for, out of the interface that
- * it came in on. False where it must not be answered, where there have been enough answers in this second, or where
- * there is no room; the packet is then to be dropped. `kind` and `rest`: see struct error. Scratch: reads packet. */
+/* answer_icmp turns a packet into an ICMP error to its sender, from the packet's destination address, through the
+ * interface that received it. False if the packet must not be answered, the rate limit is exceeded, or there is no
+ * room; the packet is then to be dropped. `kind` and `rest`: see struct error. Scratch: reads packet. */
 __noinline int answer_icmp(ctx_t *ctx, __u32 kind, __u32 rest)
 {
 	struct error error = { .kind = kind, .rest = rest };

@@ -37,8 +37,8 @@ static __always_inline bool answer_unreachable(ctx_t *ctx, const struct packet *
 			   0);
 }
 
-/* rejects reports whether a packet that cannot be forwarded is answered: by the service's setting, or, where a backend
- * sent it to the pool of full NAT, by that of the services of that mode. */
+/* rejects reports whether a packet that cannot be forwarded is answered: by the service's setting, or, if a backend
+ * sent it to the pool of full NAT, by the setting of the services of that mode. */
 static __always_inline bool rejects(const struct service *service, __u32 outcome)
 {
 	const struct head *head = current_generation();
@@ -49,9 +49,9 @@ static __always_inline bool rejects(const struct service *service, __u32 outcome
 	       ((service->flags & SERVICE_RESETS) && outcome == OUTCOME_DROPPED_BACKEND_DOWN);
 }
 
-/* reject answers a packet, if that is configured and possible, and returns the outcome: `outcome` where it is dropped.
- * Fragments are not answered, because the length of their segment is unknown; ICMP errors must not be (RFC 1122 section
- * 3.2.2). Scratch: reads packet. */
+/* reject answers a packet, if that is configured and possible, and returns the outcome: `outcome` if the packet is
+ * dropped. Fragments are not answered, because the length of their segment is unknown; ICMP errors must not be (RFC
+ * 1122 section 3.2.2). Scratch: reads packet. */
 __noinline int reject(ctx_t *ctx, const struct service *service, __u32 outcome)
 {
 	struct scratch *scratch = get_scratch();

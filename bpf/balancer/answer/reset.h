@@ -12,7 +12,8 @@
 #define RESET_FLAG (TCP_RST << 16)
 #define ACK_FLAG (TCP_ACK << 16)
 
-/* reset_numbers has the numbers and flags of a reset; with others, its receiver discards it. Network byte order. */
+/* reset_numbers has the sequence numbers and flags that a reset must have: its receiver discards any other. Network
+ * byte order. */
 struct reset_numbers {
 	__be32 sequence;
 	__be32 acknowledged;
@@ -20,8 +21,8 @@ struct reset_numbers {
 	__be32 flags;
 };
 
-/* number_reset numbers the reset by the segment: its sequence number is the segment's acknowledgement; of a segment
- * without one, the reset acknowledges all of it, SYN and FIN counting one each. */
+/* number_reset derives the numbers of the reset from the segment: the sequence number is the segment's acknowledgement
+ * number; without one, the reset acknowledges the segment, with SYN and FIN counting one each. */
 static __always_inline bool number_reset(ctx_t *ctx, const struct packet *packet,
 					 struct reset_numbers *numbers)
 {
@@ -48,9 +49,9 @@ static __always_inline bool number_reset(ctx_t *ctx, const struct packet *packet
 	return true;
 }
 
-/* trim_to_tcp makes the frame as short as its answer: without options or extension headers of IP before the TCP header,
- * and without payload after it. The TCP header stays in its place, for a checksum that a device has yet to fill in is
- * to be written there. */
+/* trim_to_tcp cuts the frame to the length of its answer: without options or extension headers of IP before the TCP
+ * header, and without payload after it. The TCP header keeps its offset, because a device may still have to write a
+ * checksum there. */
 static __always_inline long trim_to_tcp(ctx_t *ctx, const struct packet *packet, __u32 header)
 {
 	__u32 end = (packet->network & 0xff) + header + sizeof(struct tcphdr);
@@ -91,9 +92,9 @@ static __always_inline __u64 write_reset6(struct ipv6hdr *ip, const struct packe
 	return sum;
 }
 
-/* write_tcp writes the TCP header, with the pseudo header's sum as its checksum, which is its state until a device
- * completes it (CHECKSUM_PARTIAL). It returns the correction for a packet whose checksum no device completes;
- * ctx_fix_l4 ignores it for one whose checksum a device does. */
+/* write_tcp writes the TCP header, with the pseudo header's sum as its checksum, as it is until a device completes it
+ * (CHECKSUM_PARTIAL). It returns the correction for a packet whose checksum no device completes; ctx_fix_l4 ignores it
+ * for one whose checksum a device does. */
 static __always_inline __u64 write_tcp(void *header, const struct packet *packet,
 				       const struct reset_numbers *numbers, __u64 pseudo)
 {
@@ -143,8 +144,8 @@ static __always_inline bool reset_as(ctx_t *ctx, const struct packet *packet, bo
 			   false);
 }
 
-/* answer_reset makes a packet a reset to its sender, from the address that it was for, out of the interface that it
- * came in on; false where that cannot be done. A reset is not answered. Scratch: reads packet. */
+/* answer_reset turns a packet into a reset to its sender, from the packet's destination address, through the interface
+ * that received it; false if that cannot be done. A reset is not answered. Scratch: reads packet. */
 __noinline int answer_reset(ctx_t *ctx)
 {
 	struct scratch *scratch = get_scratch();

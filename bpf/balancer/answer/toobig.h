@@ -5,7 +5,7 @@
 
 #include "icmperror.h"
 
-/* answer_too_big answers a packet with the error that has the path MTU. Scratch: reads packet and mtu. */
+/* answer_too_big answers a packet with the ICMP error that reports the path MTU. Scratch: reads packet and mtu. */
 static __always_inline enum outcome answer_too_big(ctx_t *ctx)
 {
 	struct scratch *scratch = get_scratch();

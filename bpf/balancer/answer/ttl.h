@@ -6,7 +6,8 @@
 #include "icmperror.h"
 #include "../link.h"
 
-/* has_ttl reports whether the TTL or hop limit of an IP header, of which 20 bytes can be read, permits another hop. */
+/* has_ttl reports whether the TTL or hop limit of an IP header permits another hop. 20 bytes of the header must be
+ * readable. */
 static __always_inline bool has_ttl(const void *header, bool ipv6)
 {
 	return *(const __u8 *)(header + (ipv6 ? offsetof(struct ipv6hdr, hop_limit) :

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* Packets of health checks, where they leave the sockets' namespace: a socket's mark does not
- * outlast that. */
+/* Writes the mark of a health check's socket into the packet, because the mark is cleared when the packet leaves the
+ * network namespace of the sockets. */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_helpers.h>

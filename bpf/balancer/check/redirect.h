@@ -9,7 +9,8 @@
 #include "../answer/icmp.h"
 #include "../send/forward.h"
 
-/* may_answer reports whether a packet may answer a check, by its outcome: it is for no service, and was not changed. */
+/* may_answer reports whether a packet may be an answer to a check, by its outcome: it is for no service, and unchanged.
+ * */
 static __always_inline bool may_answer(enum outcome outcome)
 {
 	return outcome == OUTCOME_PASSED_NO_SERVICE || is_non_reply(outcome);
@@ -72,8 +73,8 @@ static __noinline struct check_answer *redirect_reply(ctx_t *ctx, struct scratch
 	return answer;
 }
 
-/* redirect_answer translates an answer to a check so that its socket takes it, and returns the interface that leads
- * there, or 0 where the packet answers none. Scratch: writes packet and to. */
+/* redirect_answer translates an answer to a check for its socket, and returns the interface towards the socket, or 0 if
+ * the packet answers no check. Scratch: writes packet and to. */
 __noinline int redirect_answer(ctx_t *ctx)
 {
 	struct scratch *scratch = get_scratch();

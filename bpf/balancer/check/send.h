@@ -15,7 +15,7 @@ struct {
 	__type(value, struct check_target);
 } check_targets SEC(".maps");
 
-/* read_check reads a frame of a check: the target that it is for, or NULL. Scratch: writes packet. */
+/* read_check reads a frame of a check, and returns its target or NULL. Scratch: writes packet. */
 static __always_inline struct check_target *read_check(ctx_t *ctx, struct check_answer *answer)
 {
 	struct scratch *scratch = get_scratch();

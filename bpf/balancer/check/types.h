@@ -20,7 +20,7 @@ enum check_agreement {
 /* check_target is a backend that is checked, by the mark of the sockets that check it. */
 struct check_target {
 	struct backend backend;
-	/* The source that its packets get: this host's address of the VIP's family. */
+	/* The source of its packets: this host's address of the VIP's family. */
 	__be32 source[4];
 	/* service.mode and service.tos */
 	__u8 mode;

@@ -20,7 +20,7 @@ static __always_inline bool is_evictable(__u32 state)
 	return state == FLOW_OPENING || state == FLOW_FIRST || is_closed(state);
 }
 
-/* idle_time is how long a flow has been idle, in milliseconds. */
+/* idle_time returns how long a flow has been idle, in milliseconds. */
 static __always_inline __u32 idle_time(const struct flow_bucket *bucket, __u32 at)
 {
 	__s32 idle = clock_of(current_generation()) - bucket->seen[at];
@@ -49,7 +49,7 @@ __noinline int evict(__u32 place, __u32 proven)
 	return delete_flow(&found, hash_of(flow), state, turn && turn->tracked);
 }
 
-/* evict_oldest evicts, of the flows in the home bucket of a new one, the one that has been idle for longest. */
+/* evict_oldest evicts a flow from the home bucket of a new flow: the evictable one that has been idle for longest. */
 __noinline int evict_oldest(__u64 hash)
 {
 	__u32 index = home_of(hash, loaded.newcomer_buckets), oldest = FLOW_BUCKET, longest = 0;

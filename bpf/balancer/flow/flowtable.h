@@ -16,8 +16,8 @@
 /* Tags in a home bucket from which on the second bucket is tried. */
 #define HOME_THRESHOLD 6
 
-/* place is where a flow is: a bucket's number times FLOW_BUCKET, plus which of its
- * flows, plus 1; 0 is nowhere. */
+/* place is the place of a flow: the number of the bucket times FLOW_BUCKET, plus the index in the bucket, plus 1; 0:
+ * none. */
 typedef __u32 place_t;
 
 static __always_inline struct flow_bucket *bucket_at(bool proven, __u32 at)
@@ -30,8 +30,7 @@ static __always_inline __u32 bucket_count(bool proven)
 	return proven ? loaded.flow_buckets : loaded.newcomer_buckets;
 }
 
-/* hash_key places a flow. Unlike hash_flow() it has a secret: no sender
- * shall know which flows share a bucket. */
+/* hash_key places a flow. Unlike hash_flow() it has a secret, so that no sender can know which flows share a bucket. */
 static __always_inline __u64 hash_key(const __be32 *address, __be16 port, __u32 service,
 				      bool ipv6)
 {
@@ -76,8 +75,8 @@ static __always_inline __u32 preferred_slot_of(__u64 hash)
 	return hash >> 24 & (FLOW_BUCKET - 1);
 }
 
-/* match_tags marks the tags of a word that are equal to this one, and may mark one above an equal one that is not (H.
- * Warren, "Hacker's Delight", section 6-1). */
+/* match_tags marks the tags of a word that equal `tag`. It may also mark a different tag above an equal one (H. Warren,
+ * "Hacker's Delight", section 6-1). */
 static __always_inline __u64 match_tags(__u64 word, __u64 tag)
 {
 	__u64 x = word ^ tag * TAG_ONES;
@@ -184,8 +183,8 @@ __noinline __u32 search_place(const struct flow *key, __u64 hash, __u32 proven)
 			search_inline(false, hash, key->address, key->port, key->service);
 }
 
-/* find_first looks a flow up in a bucket at the first place of each word that has its tag: 0 to
- * 7, or FLOW_BUCKET. *more: there is a place that has it, and is another flow's. */
+/* find_first looks a flow up in a bucket at the first place of each word that has its tag: 0 to 7, or FLOW_BUCKET.
+ * *more: a place has the tag, but another flow. */
 static __always_inline __u32 find_first(const struct flow_bucket *bucket, __u64 hash,
 					const __be32 *address, __be16 port, __u32 service,
 					bool ipv6, bool *more)
@@ -207,9 +206,9 @@ static __always_inline __u32 find_first(const struct flow_bucket *bucket, __u64 
 	return FLOW_BUCKET;
 }
 
-/* find_place looks a flow up in a table at the place where nearly all flows are. *search: it is not there, and may be
- * at another place, as are the few that share their tag with another of their bucket, or are in their second bucket.
- * search_place() finds those; it is verified once: inlined, its loops were a fourth of all verified instructions. For a
+/* find_place looks a flow up in a table, at the place where nearly all flows are. *search: it is not there, but may be
+ * at another place, like the few flows that share their tag with another in the bucket or are in their second bucket.
+ * search_place() finds those. It is verified once: inlined, its loops were a fourth of all verified instructions. For a
  * flow that is `likely` to be there, the memory of its preferred place is prefetched while the tags are still being
  * loaded. */
 static __always_inline place_t find_place(bool proven, bool likely, __u64 hash,
@@ -254,7 +253,7 @@ __noinline int has_duplicate(const struct flow *key, __u64 hash, __u32 place)
 	if (find_except(bucket, hash, key->address, key->port, key->service,
 			index == own ? at : FLOW_BUCKET) < FLOW_BUCKET)
 		return true;
-	/* Noted before a flow is there: of two CPUs, the later one sees the other's. */
+	/* The bit is set before a flow is in the second bucket: of two CPUs, the later one sees the other's. */
 	if (!(bucket->elsewhere & overflow_bit(hash)))
 		return false;
 	index = second_of(hash, buckets);
@@ -273,8 +272,8 @@ static __always_inline __u32 index_of(place_t place)
 	return (place - 1) % FLOW_BUCKET;
 }
 
-/* state_of reads the flow's byte by its own address, which depends on the tag by which the flow was found: the
- * word of all eight might be read before the tag, and have the state of the place's last flow. */
+/* state_of reads the flow's byte by its own address, which depends on the tag by which the flow was found: the word of
+ * all eight might be read before the tag, with the state of the previous flow at the place. */
 static __always_inline __u32 state_of(const struct flow_bucket *bucket, __u32 at)
 {
 	return ((const __u8 *)&bucket->states)[at & (FLOW_BUCKET - 1)];
@@ -287,12 +286,12 @@ __noinline int set_state(struct flow_bucket *bucket, __u32 at, __u64 from, __u64
 	if (!bucket)
 		return false;
 	for (int i = 0; i < CAS_TRIES; i++) {
-		__u64 was = bucket->states;
+		__u64 old = bucket->states;
 
-		if ((was >> 8 * at & 0xff) != from)
+		if ((old >> 8 * at & 0xff) != from)
 			return false;
-		if (__sync_val_compare_and_swap(&bucket->states, was,
-						was ^ (from ^ to) << 8 * at) == was)
+		if (__sync_val_compare_and_swap(&bucket->states, old,
+						old ^ (from ^ to) << 8 * at) == old)
 			return true;
 	}
 	return false;
@@ -302,10 +301,10 @@ __noinline int set_state(struct flow_bucket *bucket, __u32 at, __u64 from, __u64
 static __always_inline bool put_state(struct flow_bucket *bucket, __u32 at, __u64 to)
 {
 	for (int i = 0; i < CAS_TRIES; i++) {
-		__u64 was = bucket->states;
+		__u64 old = bucket->states;
 
-		if (__sync_val_compare_and_swap(&bucket->states, was,
-						(was & ~(0xffULL << 8 * at)) | to << 8 * at) == was)
+		if (__sync_val_compare_and_swap(&bucket->states, old,
+						(old & ~(0xffULL << 8 * at)) | to << 8 * at) == old)
 			return true;
 	}
 	return false;
@@ -316,17 +315,17 @@ static __always_inline __u32 claim_place(struct flow_bucket *bucket, __u32 prefe
 {
 	for (int i = 0; i < CAS_TRIES; i++) {
 		__u32 word = preferred >> 2 & 1, at = preferred & 3;
-		__u64 was = bucket->tags[word];
+		__u64 old = bucket->tags[word];
 
-		if (was >> 16 * at & 0xffff) {
+		if (old >> 16 * at & 0xffff) {
 			word = free_tags(bucket->tags[0]) ? 0 : 1;
-			was = bucket->tags[word];
-			at = lowest_tag(free_tags(was));
-			if (!free_tags(was))
+			old = bucket->tags[word];
+			at = lowest_tag(free_tags(old));
+			if (!free_tags(old))
 				return FLOW_BUCKET;
 		}
-		if (__sync_val_compare_and_swap(&bucket->tags[word], was,
-						was | (__u64)FLOW_BUSY << 16 * at) == was)
+		if (__sync_val_compare_and_swap(&bucket->tags[word], old,
+						old | (__u64)FLOW_BUSY << 16 * at) == old)
 			return word * 4 + at;
 	}
 	return FLOW_BUCKET;
@@ -338,29 +337,29 @@ static __always_inline bool release_place(struct flow_bucket *bucket, __u32 at, 
 	__u32 shift = 16 * (at & 3), word = at >> 2 & 1;
 
 	for (int i = 0; i < CAS_TRIES; i++) {
-		__u64 was = bucket->tags[word];
+		__u64 old = bucket->tags[word];
 
-		if ((was >> shift & 0xffff) != tag)
+		if ((old >> shift & 0xffff) != tag)
 			return false;
-		if (__sync_val_compare_and_swap(&bucket->tags[word], was, was ^ tag << shift) ==
-		    was)
+		if (__sync_val_compare_and_swap(&bucket->tags[word], old, old ^ tag << shift) ==
+		    old)
 			return true;
 	}
 	return false;
 }
 
-/* publish_tag changes a busy tag into the true one, after all earlier writes and before all later reads: an addition
- * that returns the old value is a full barrier, one that does not is none. Who finds the tag reads the flow at an
- * address that depends on it. */
+/* publish_tag replaces the busy tag by the flow's tag, after all earlier writes and before all later reads: an addition
+ * that returns the old value is a full barrier, one that does not is none. A lookup that finds the tag reads the flow
+ * at an address that depends on the tag. */
 static __always_inline void publish_tag(__u64 *word, __u64 change)
 {
-	__u64 was = __sync_fetch_and_add(word, change);
+	__u64 old = __sync_fetch_and_add(word, change);
 
-	asm volatile("" : : "r"(was));
+	asm volatile("" : : "r"(old));
 }
 
 /* note_created sets the flag by which the control plane knows that there may be entries to expire: it does not scan
- * tables that are known to be empty. To be called when the tag is public. */
+ * tables that are known to be empty. To be called after the tag is published. */
 static __always_inline void note_created(void)
 {
 	volatile struct head *head = current_generation();
@@ -395,15 +394,15 @@ static __always_inline __u32 insert_in(struct flow_bucket *bucket, const struct 
 	return at + 1;
 }
 
-/* inc_overflow notes in a home bucket that a flow is in its second one; false where too
- * many change it at the same time. */
+/* inc_overflow counts in a home bucket a flow that is in its second bucket; false if too many CPUs change the count at
+ * the same time. */
 static __always_inline bool inc_overflow(struct flow_bucket *home, __u64 hash)
 {
 	for (int i = 0; i < CAS_TRIES; i++) {
-		__u64 was = home->elsewhere;
+		__u64 old = home->elsewhere;
 
-		if (__sync_val_compare_and_swap(&home->elsewhere, was,
-						(was + 1) | overflow_bit(hash)) == was)
+		if (__sync_val_compare_and_swap(&home->elsewhere, old,
+						(old + 1) | overflow_bit(hash)) == old)
 			return true;
 	}
 	return false;
@@ -413,10 +412,10 @@ static __always_inline bool inc_overflow(struct flow_bucket *home, __u64 hash)
 static __always_inline void dec_overflow(struct flow_bucket *home)
 {
 	for (int i = 0; i < CAS_TRIES; i++) {
-		__u64 was = home->elsewhere;
+		__u64 old = home->elsewhere;
 
-		if (__sync_val_compare_and_swap(&home->elsewhere, was,
-						(__u32)was == 1 ? 0 : was - 1) == was)
+		if (__sync_val_compare_and_swap(&home->elsewhere, old,
+						(__u32)old == 1 ? 0 : old - 1) == old)
 			return;
 	}
 	/* Bits that stay set only cost a lookup. */
@@ -428,7 +427,7 @@ static __always_inline place_t place_of(__u32 index, __u32 slot)
 	return slot ? index * FLOW_BUCKET + slot : 0;
 }
 
-/* insert_as puts a flow into a table, or returns 0: there is no room. */
+/* insert_as puts a flow into a table; 0 if there is no room. */
 static __always_inline place_t insert_as(bool proven, const struct flow *flow, __u64 hash,
 					 __u32 state, __u32 clock)
 {
@@ -498,8 +497,8 @@ static __always_inline void prefetch_buckets(__u64 hash)
 	asm volatile("" : : "r"(*(volatile __u64 *)&unproven->flows[preferred_slot_of(hash)]));
 }
 
-/* note_change stores when a flow has begun, or ended: the entry may be synchronised to another balancer, which compares
- * the time with its own entry's. */
+/* note_change stores the time at which a flow has begun or ended: the entry may be synchronised to another balancer,
+ * which compares the time with that of its own entry. */
 static __always_inline void note_change(struct flow_bucket *bucket, __u32 at, __u32 clock)
 {
 	if (bucket->seen[at] != clock && !dry_run())

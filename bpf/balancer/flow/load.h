@@ -10,7 +10,7 @@ static __always_inline struct backend_load *load_of(__u32 index)
 	return bpf_map_lookup_elem(&loads, &index);
 }
 
-/* reaches_bound is is_full of a backend whose number of flows is limited. It is verified once, not for each state of
+/* reaches_bound is is_full() for a backend with a limited number of flows. It is verified once, not for each state of
  * each caller's loop. */
 __noinline int reaches_bound(struct backend_load *load)
 {
@@ -41,21 +41,21 @@ static __always_inline bool is_full(struct backend_load *load)
 	return load->upper && reaches_bound(load);
 }
 
-/* effective_load is a backend's number of flows to the schedulers: with its penalty. */
+/* effective_load is the number of flows of a backend that schedulers use: with its penalty. */
 static __always_inline __u64 effective_load(const struct backend_load *load)
 {
 	return (__u64)load->active + load->penalty;
 }
 
-/* note_fewer updates the minimum when a backend of a service has this many flows now. */
+/* note_fewer updates the minimum number of flows per backend after a backend of a service has dropped to `flows`. */
 static __always_inline void note_fewer(struct turn *turn, __u64 flows)
 {
 	if (turn && flows < turn->fewest)
 		turn->fewest = flows;
 }
 
-/* count_flow adds a flow to the counts of its backend and its service, or subtracts one. The backend may have the
- * fewest then. */
+/* count_flow adds a flow to the counts of its backend and its service, or subtracts one. The backend may then have the
+ * fewest flows. */
 static __always_inline void count_flow(__u32 id, __u32 index, __u32 by)
 {
 	struct backend_load *load = load_of(index);

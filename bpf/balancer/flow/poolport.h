@@ -8,10 +8,10 @@
 #include "track.h"
 #include "../hash.h"
 
-/* Ports of the pool that a new flow tries before it evicts another. Of a pool that is nine tenths full, one flow in
- * thirty finds none. Where the flow before it has found none, it tries fewer: a flood would otherwise make each as
- * expensive as that. It tries more of them if those were all allocated since the last clock tick, for a client that is
- * about to be proven may be among them. */
+/* Ports of the pool that a new flow tries before it evicts another. In a pool that is nine tenths full, one flow in
+ * thirty finds no free port. If the previous flow found none, a flow tries fewer: otherwise each flow of a flood would
+ * cost that much. It tries more if those ports were all allocated since the last clock tick, because one may belong to
+ * a client that is about to be proven. */
 #define PORT_ATTEMPTS 32
 #define PORT_ATTEMPTS_CROWDED 4
 #define PORT_ATTEMPTS_CROWDED_NOW 8
@@ -37,7 +37,7 @@ static __always_inline bool reply_tuple(void *generation, const struct flow *flo
 	return true;
 }
 
-/* pool_candidate sets the address and port of the pool that an attempt tries. */
+/* pool_candidate sets the address and port of the pool for an attempt. */
 static __always_inline bool pool_candidate(void *generation, bool ipv6, __u32 hash,
 					   struct flow *flow)
 {
@@ -70,10 +70,10 @@ static __always_inline bool candidate(void *generation, bool hairpin, bool ipv6,
 					   pool_candidate(generation, ipv6, hash, flow);
 }
 
-/* eviction_cost ranks the flows that may be evicted for their port, the cheapest first. A backend has no state of a
- * closed flow, or accepts the next SYN. In TIME-WAIT it accepts the next SYN if its sequence number or timestamp is
- * beyond the last (RFC 6191), and else only the retransmitted SYN after the new client's RST. A half-open flow may be
- * about to be proven. */
+/* eviction_cost ranks the flows that may be evicted for their port, the cheapest first. For a closed flow, the backend
+ * has no state or accepts the next SYN. In TIME-WAIT it accepts the next SYN if the sequence number or timestamp is
+ * beyond the last one (RFC 6191), and otherwise only the retransmitted SYN after a RST of the new client. A half-open
+ * flow may be about to be proven. */
 static __always_inline __u32 eviction_cost(__u32 state)
 {
 	if (!is_closed(state))
@@ -139,7 +139,7 @@ __noinline int try_port(__u32 protocol)
 	flow->source = tracking->flow.source;
 	if (!insert_return(hash, tracking->place, tracking->flow_hash))
 		return OUTCOME_DROPPED_FLOW_TABLE_FULL;
-	/* Another CPU may have taken the same for another flow, at the same time. */
+	/* Another CPU may have allocated the same port to another flow at the same time. */
 	if (!find_return(tuple, hash, tracking->place))
 		return OUTCOME_NONE;
 	remove_return(hash, tracking->place);
@@ -196,8 +196,8 @@ __noinline int allocate_port(__u32 hairpin, __u32 ipv6, __u32 protocol, __u32 ha
 	return take_over_port(scratch, protocol);
 }
 
-/* keep_one_entry resolves the clash of several CPUs that create a flow at the same time, as where a SYN was sent twice:
- * one entry stays, since a flow has one port. The others' packets are dropped. */
+/* keep_one_entry resolves the conflict of several CPUs that create a flow at the same time, as for a duplicated SYN:
+ * one entry stays, because a flow has one port. The packets of the other CPUs are dropped. */
 static __always_inline bool keep_one_entry(struct tracking *tracking, __u32 state, __u32 clock)
 {
 	for (int i = 0; i < CAS_TRIES; i++) {
@@ -216,7 +216,7 @@ static __always_inline bool keep_one_entry(struct tracking *tracking, __u32 stat
 	return false;
 }
 
-/* lacks_address reports whether there is no address of ours towards the backend of a hairpin's new flow. */
+/* lacks_address reports whether the balancer has no address towards the backend of a new hairpin flow. */
 static __always_inline bool lacks_address(void *generation, const struct service *service,
 					  const struct flow *flow)
 {
@@ -228,8 +228,8 @@ static __always_inline bool lacks_address(void *generation, const struct service
 	return !backend || !source_at(generation, backend, POOL_LOCAL);
 }
 
-/* begin_fullnat completes the entry of a new flow: it returns the outcome of a failure where there is no port for it.
- * Scratch: reads packet, and what create_entry() writes; writes tracking.source. */
+/* begin_fullnat completes the entry of a new flow, or returns the outcome of a failure if no port is free. Scratch:
+ * reads packet, and what create_entry() writes; writes tracking.source. */
 __noinline int begin_fullnat(const struct service *service, __u32 hash)
 {
 	struct scratch *scratch = get_scratch();

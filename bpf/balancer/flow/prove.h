@@ -5,23 +5,24 @@
 #include "poolport.h"
 #include "track.h"
 
-/* is_unproven reports whether a flow in this state can be proven: else it was proven, or has ended, on another CPU. */
+/* is_unproven reports whether a flow in this state can be proven: otherwise it was proven, or has ended, on another
+ * CPU. */
 static __always_inline bool is_unproven(__u32 state)
 {
 	return (state >= FLOW_OPENING && state <= FLOW_FIRST) || state == FLOW_AFFINITY_NEW;
 }
 
 /* copy_proven copies an unproven entry to the proven ones, if there is room, and returns its place there. Of several
- * CPUs, the one that changes its state does. */
+ * CPUs, only the one that changes its state copies it. */
 static __always_inline place_t copy_proven(__u32 place, struct flow *copy, __u64 hash, __u32 state)
 {
 	struct flow_bucket *bucket = bucket_of(false, place);
-	__u32 at = index_of(place), was;
+	__u32 at = index_of(place), old;
 
 	if (!bucket)
 		return 0;
-	was = state_of(bucket, at);
-	if (!is_unproven(was) || !set_state(bucket, at, was, state))
+	old = state_of(bucket, at);
+	if (!is_unproven(old) || !set_state(bucket, at, old, state))
 		return 0;
 	*copy = bucket->flows[at];
 	return insert_flow(copy, hash, true, state, bucket->seen[at]);

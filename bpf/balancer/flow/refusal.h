@@ -9,7 +9,7 @@
 #include "load.h"
 
 /* note_refusal updates the penalty when a backend has refused a flow of a service. The penalty need not exceed the
- * largest number of flows that any other member can have for its weight, however many refusals were under way. */
+ * largest number of flows that any other member can have for its weight, however many refusals are under way. */
 static __always_inline void note_refusal(__u32 id, __u32 index)
 {
 	struct head *head = current_generation();

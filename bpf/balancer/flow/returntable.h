@@ -7,8 +7,8 @@
 #include "flowtable.h"
 #include "../parse.h"
 
-/* Attempts to acquire a place that another CPU acquires at the same time. Each costs the verifier as much as all the
- * rest of this file. */
+/* Attempts to acquire a place that another CPU acquires at the same time. Each costs as many verified instructions as
+ * the rest of this file. */
 #define RETURN_TRIES 3
 
 /* hash_return hashes the 5-tuple of replies, from a backend to the pool. */
@@ -108,8 +108,8 @@ __noinline __u32 find_return(const struct packet *reply, __u64 hash, __u32 excep
 	return reply ? find_return_inline(generation, reply, hash, except) : 0;
 }
 
-/* is_stale reports whether the flow at an entry's place is another than the entry's by now. The entry of a flow that
- * moves gets the new place before the old one is free: so the place is read again. */
+/* is_stale reports whether the place of an entry now holds another flow. The entry of a flow that moves gets the new
+ * place before the old one is free, so the place is read again. */
 static __always_inline bool is_stale(const struct return_bucket *bucket, __u32 at)
 {
 	__u32 place = *(volatile __u32 *)&bucket->places[at];
@@ -122,7 +122,7 @@ static __always_inline bool is_stale(const struct return_bucket *bucket, __u32 a
 	return *(volatile __u32 *)&bucket->places[at] == place;
 }
 
-/* free_return is a place for an entry in a bucket, or RETURN_BUCKET. */
+/* free_return returns a free place in a bucket, or RETURN_BUCKET. */
 static __always_inline __u32 free_return(const struct return_bucket *bucket)
 {
 	for (__u32 i = 0; i < RETURN_BUCKET; i++)
@@ -131,7 +131,7 @@ static __always_inline __u32 free_return(const struct return_bucket *bucket)
 	return RETURN_BUCKET;
 }
 
-/* stale_return is a place whose entry can be replaced. */
+/* stale_return returns a place whose entry can be replaced, or RETURN_BUCKET. */
 static __always_inline __u32 stale_return(const struct return_bucket *bucket)
 {
 	for (__u32 i = 0; i < RETURN_BUCKET; i++)
@@ -143,15 +143,15 @@ static __always_inline __u32 stale_return(const struct return_bucket *bucket)
 
 /* write_return acquires a place in a bucket that is free, or has a stale entry; `was` is the word of its tag when that
  * was tested. */
-static __always_inline bool write_return(struct return_bucket *bucket, __u32 at, __u64 was,
+static __always_inline bool write_return(struct return_bucket *bucket, __u32 at, __u64 old,
 					 __u64 hash, __u32 place, __u32 owner)
 {
 	__u32 shift = 16 * (at & 3), word = at >> 2 & 1;
-	__u64 busy = (was & ~(0xffffULL << shift)) | (__u64)FLOW_BUSY << shift;
+	__u64 busy = (old & ~(0xffffULL << shift)) | (__u64)FLOW_BUSY << shift;
 
-	if ((was >> shift & 0xffff) == FLOW_BUSY || at >= RETURN_BUCKET)
+	if ((old >> shift & 0xffff) == FLOW_BUSY || at >= RETURN_BUCKET)
 		return false;
-	if (__sync_val_compare_and_swap(&bucket->tags[word], was, busy) != was)
+	if (__sync_val_compare_and_swap(&bucket->tags[word], old, busy) != old)
 		return false;
 	bucket->places[at] = place;
 	bucket->owners[at] = owner;

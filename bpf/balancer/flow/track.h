@@ -20,8 +20,8 @@ static __always_inline bool is_ended(__u32 state)
 	return state >= FLOW_CLIENT_FIN && state <= FLOW_TIME_WAIT;
 }
 
-/* flows_are_moving reports whether flows are being copied into the tables that are in use since just now. A flow that
- * began in the old tables since the last copy has no entry yet, or that of an earlier flow with its key: if its packets
+/* flows_are_moving reports whether flows are still being copied into tables that are already in use. A flow that began
+ * in the old tables since the last copy has no entry yet, or the entry of an earlier flow with its key: if its packets
  * were forwarded meanwhile, another backend would reset it. */
 static __always_inline bool flows_are_moving(void *generation)
 {
@@ -36,8 +36,8 @@ static __always_inline bool is_midstream(const struct packet *packet)
 	return packet->protocol != IPPROTO_UDP && !opens_connection(packet);
 }
 
-/* after_packet is the state after a packet from the client (RFC 9293 section 3.3.2, as
- * far as one direction shows it). */
+/* after_packet returns the state after a packet from the client (RFC 9293 section 3.3.2, as far as one direction shows
+ * it). */
 __noinline __u32 after_packet(__u32 state, const struct packet *packet)
 {
 	bool early = state == FLOW_OPENING || state == FLOW_SEEN;
@@ -67,9 +67,9 @@ static __always_inline bool is_refusal_of_syn(const struct packet *packet)
 	return (packet->tcp_flags & (TCP_RST | TCP_ACK)) == (TCP_RST | TCP_ACK);
 }
 
-/* after_reply is the state after FIN or RST of the backend. Before the client has answered the
- * backend, only a refusal ends the flow: a FIN, or a RST without ACK, is a late one of the last
- * connection from the same port, and would take the port from the connection that opens. */
+/* after_reply returns the state after FIN or RST of the backend. Before the client has answered the backend, only a
+ * refusal ends the flow: a FIN, or a RST without ACK, is a late one of the last connection from the same port, and
+ * would take the port from the connection that opens. */
 static __always_inline __u32 after_reply(__u32 state, const struct packet *packet)
 {
 	if (state == FLOW_UDP || state == FLOW_FIRST || state == FLOW_CONTESTED ||
@@ -105,8 +105,8 @@ static __always_inline bool is_reset(__u32 state, const struct packet *packet)
 	return state == FLOW_CONTESTED && (packet->tcp_flags & TCP_RST);
 }
 
-/* The bytes after a SYN among which the next segment of its connection begins: more than
- * a SYN can bear, and so many that some may be lost. */
+/* The bytes after a SYN among which the next segment of its connection begins: more than a SYN can carry, and enough
+ * for lost segments. */
 #define SEQUENCE_WINDOW 65536
 
 /* follows_syn reports whether a segment's sequence number is shortly after that of a connection's SYN. */
@@ -183,7 +183,7 @@ static __always_inline bool find_moved(const struct flow *key, __u64 hash, struc
 	return load_found(found);
 }
 
-/* owner_of is the backend of a flow's entry, or NULL if that was removed since. */
+/* owner_of returns the backend of a flow's entry, or NULL if the backend was removed since. */
 static __always_inline struct backend *owner_of(void *generation, const struct flow *flow)
 {
 	struct backend *backend = backend_at(generation, flow->backend);
@@ -204,7 +204,7 @@ __noinline int delete_flow_at(struct flow_bucket *bucket, __u32 place, __u64 has
 
 	if (!bucket)
 		return false;
-	/* Before the place is free: then it may be another flow's at once. */
+	/* Read before the place is free: then another flow may take it at once. */
 	id = bucket->flows[at].service;
 	index = bucket->flows[at].backend;
 	if (!set_state(bucket, at, state, FLOW_FREE))
@@ -215,7 +215,7 @@ __noinline int delete_flow_at(struct flow_bucket *bucket, __u32 place, __u64 has
 	return true;
 }
 
-/* delete_flow deletes a flow that is in this state. Of several CPUs that do, the one that clears its state subtracts it
+/* delete_flow deletes a flow that is in this state. Of several CPUs, only the one that clears its state subtracts it
  * from the counts. */
 static __always_inline bool delete_flow(const struct found *found, __u64 hash, __u32 state,
 					bool counted)
@@ -246,7 +246,7 @@ __noinline int enter_state(struct flow_bucket *bucket, __u32 at, __u32 state, __
 	return true;
 }
 
-/* note_client stores when a packet of the client was seen: at once for one by which a connection begins or ends. */
+/* note_client stores the time of a packet of the client: without delay if the packet begins or ends a connection. */
 static __always_inline void note_client(struct flow_bucket *bucket, __u32 at,
 					const struct packet *packet, __u32 clock)
 {
@@ -306,7 +306,7 @@ __noinline int note_reply(const struct packet *packet, __u32 service, __u32 back
 	if (!find_flow(key, hash_of(key), &found))
 		return false;
 	if (found.bucket->flows[found.at].backend != backend) {
-		/* It may be of the pending connection that reuses the 5-tuple. */
+		/* The packet may be of the pending connection that reuses the 5-tuple. */
 		found.proven = false;
 		found.place = state_of(found.bucket, found.at) == FLOW_CONTESTED ?
 				      search_place(key, hash_of(key), false) :
@@ -323,7 +323,7 @@ __noinline int note_reply(const struct packet *packet, __u32 service, __u32 back
 	return true;
 }
 
-/* first_state is that of a flow of which this is the first packet. */
+/* first_state returns the state of a flow whose first packet this is. */
 static __always_inline __u32 first_state(const struct packet *packet)
 {
 	return packet->protocol == IPPROTO_UDP ? FLOW_FIRST : FLOW_OPENING;

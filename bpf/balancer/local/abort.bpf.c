@@ -8,7 +8,7 @@
 
 #define KERNEL_TYPE __attribute__((preserve_access_index))
 
-/* A declaration alone would not be taken for the kernel's. */
+/* A declaration without a definition would not be matched with the kernel's type. */
 struct sock_common {
 	unsigned short skc_family;
 } KERNEL_TYPE;

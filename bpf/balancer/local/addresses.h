@@ -7,10 +7,10 @@
 #include "../select/lookup.h"
 #include "../parse.h"
 
-/* An IPv6 socket names an IPv4 address so (RFC 4291 section 2.5.5.2). */
+/* The third word of an IPv4-mapped IPv6 address (RFC 4291 section 2.5.5.2). */
 #define MAPPED bpf_htonl(0xffff)
 
-/* is_ours reports whether a socket is one of this network namespace, and of a protocol that services have. */
+/* is_ours reports whether a socket is in this network namespace, and has a protocol that services have. */
 static __always_inline bool is_ours(struct bpf_sock_addr *ctx)
 {
 	if (ctx->protocol != IPPROTO_TCP && ctx->protocol != IPPROTO_UDP)
@@ -58,8 +58,8 @@ static __always_inline void write_peer_address(struct bpf_sock_addr *ctx, bool i
 }
 
 /* read_local_address reads the socket's bound address and port into the packet's source. Of a socket that is not bound
- * yet, the address is the VIP, from which the kernel would send to its own address, and the port is any. False where it
- * is bound to a VIP, which the application has done on purpose. */
+ * yet, the address is the VIP, from which the kernel would send to its own address, and the port is any. False if the
+ * application has bound the socket to a VIP itself. */
 static __always_inline bool read_local_address(struct bpf_sock_addr *ctx, struct packet *packet)
 {
 	struct bpf_sock *sk = ctx->sk;

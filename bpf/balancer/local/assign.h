@@ -24,7 +24,7 @@ static __always_inline int deny_call(enum local_event reason)
 	return SYSCALL_DENY;
 }
 
-/* event_of is the event of a selection that has failed. */
+/* event_of returns the event of a failed selection. */
 static __always_inline enum local_event event_of(enum outcome outcome)
 {
 	switch (outcome) {
@@ -90,7 +90,7 @@ static __always_inline __u64 select_backend(void *generation, const struct servi
 	return selection == SELECTION_NONE ? fail_with(OUTCOME_DROPPED_NO_BACKEND) : selection;
 }
 
-/* write_peer writes a socket's backend for a packet's destination, but for its state. */
+/* write_peer writes a socket's backend for a packet's destination, except its state. */
 static __always_inline void write_peer(struct local_peer *peer, const struct service *service,
 				       const struct backend *backend, const struct packet *packet,
 				       __u32 now)
@@ -111,9 +111,9 @@ static __always_inline void write_peer(struct local_peer *peer, const struct ser
 	}
 }
 
-/* store_socket creates the entry of a socket, with its first peer; false where the map is full, or another thread was
- * first. A socket that connects, sends a request and closes needs no other. It is not inlined: together with the
- * selection it would not fit the stack. */
+/* store_socket creates the entry of a socket, with its first peer; false if the map is full, or another thread has
+ * created the entry. Most sockets need only this peer: they connect, send a request and close. It is not inlined:
+ * together with the selection it would not fit the stack. */
 static __noinline bool store_socket(struct bpf_sock_addr *ctx, const struct service *service,
 				    const struct backend *backend, const struct packet *packet,
 				    __u32 state)
@@ -209,7 +209,7 @@ static __always_inline int on_connect(struct bpf_sock_addr *ctx, bool ipv6)
 
 	if (!is_ours(ctx))
 		return SYSCALL_ALLOW;
-	/* It may have been connected before. */
+	/* The socket may have been connected before. */
 	socket = socket_of(bpf_get_socket_cookie(ctx));
 	if (socket)
 		retire_connected(socket);
@@ -222,8 +222,8 @@ static __always_inline int on_connect(struct bpf_sock_addr *ctx, bool ipv6)
 	return assign_backend(ctx, ipv6, generation, socket, service, &packet, PEER_CONNECTED);
 }
 
-/* send_to_current sends a datagram to the backend of the socket's last one for the VIP; false where there was none, or
- * that backend is down. */
+/* send_to_current sends a datagram to the backend of the socket's last one for the VIP; false if there was none, or the
+ * backend is down. */
 static __always_inline bool send_to_current(struct bpf_sock_addr *ctx, bool ipv6, void *generation,
 					    struct local_socket *socket, const struct packet *packet)
 {

@@ -11,8 +11,8 @@ const enum local_agreement *unused_local_agreement __attribute__((unused));
 const enum local_event *unused_local_event __attribute__((unused));
 const enum peer_state *unused_peer_state __attribute__((unused));
 
-/* local_sockets are those that have a backend, by their cookie. An entry is removed when its socket is closed; its
- * memory is allocated when it is made. */
+/* local_sockets has the sockets with a backend, by their cookie. An entry is removed when its socket is closed; its
+ * memory is allocated with the entry, not with the map. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, LOCAL_SOCKETS);

@@ -22,13 +22,13 @@ static __always_inline bool is_current(__u32 state)
 	return (state & PEER_STATE) == PEER_CONNECTED || (state & PEER_STATE) == PEER_SENT;
 }
 
-/* enter_peer_state exchanges the state that was read for another. */
-static __always_inline bool enter_peer_state(struct local_peer *peer, __u32 was,
+/* enter_peer_state replaces the state that was read by another. */
+static __always_inline bool enter_peer_state(struct local_peer *peer, __u32 old,
 					     enum peer_state next)
 {
-	__u32 word = ((was & ~PEER_STATE) + PEER_CHANGE) | next;
+	__u32 word = ((old & ~PEER_STATE) + PEER_CHANGE) | next;
 
-	return __sync_val_compare_and_swap(&peer->state, was, word) == was;
+	return __sync_val_compare_and_swap(&peer->state, old, word) == old;
 }
 
 /* peer_count has local_peer.counted of a peer, and the service and backend that count it. */
@@ -67,7 +67,7 @@ static __always_inline void retire(struct local_peer *peer, __u32 state)
 		uncount(peer, count);
 }
 
-/* retire_connected does so with the peer that a socket is connected to. */
+/* retire_connected retires the peer that a socket is connected to. */
 static __always_inline void retire_connected(struct local_socket *socket)
 {
 	for (int i = 0; i < LOCAL_PEERS; i++) {
@@ -78,9 +78,8 @@ static __always_inline void retire_connected(struct local_socket *socket)
 	}
 }
 
-/* peer_rank ranks peers by the loss that taking their place would be: nothing for a free place, then late datagrams of
- * a previous peer, then a peer that the socket sends to, the more recently the more, and most for the one that it is
- * connected to. */
+/* peer_rank ranks peers by the loss if their place is reused: lowest a free place, then a previous peer, then a peer
+ * that the socket sends to, by the time of the last datagram, and highest the peer that it is connected to. */
 static __always_inline __u64 peer_rank(const struct local_peer *peer, __u32 state, __u32 now)
 {
 	switch (state & PEER_STATE) {
@@ -94,30 +93,29 @@ static __always_inline __u64 peer_rank(const struct local_peer *peer, __u32 stat
 	return ~0ULL;
 }
 
-/* claim_peer acquires a place for one more peer, if need be that of the peer with the lowest rank, and leaves it
- * PEER_BUSY. */
+/* claim_peer acquires the place of the peer with the lowest rank for another peer, and leaves it PEER_BUSY. */
 static __always_inline struct local_peer *claim_peer(struct local_socket *socket, __u32 now)
 {
-	__u64 least = ~0ULL;
-	__u32 at = 0, was = 0;
+	__u64 lowest = ~0ULL;
+	__u32 at = 0, lowest_state = 0;
 	struct peer_count count;
 	struct local_peer *peer;
 
 	for (__u32 i = 0; i < LOCAL_PEERS; i++) {
 		__u32 state = peer_state(&socket->peers[i]);
-		__u64 is = peer_rank(&socket->peers[i], state, now);
+		__u64 rank = peer_rank(&socket->peers[i], state, now);
 
-		if (is < least) {
-			least = is;
+		if (rank < lowest) {
+			lowest = rank;
 			at = i;
-			was = state;
+			lowest_state = state;
 		}
 	}
-	if (least == ~0ULL || at >= LOCAL_PEERS)
+	if (lowest == ~0ULL || at >= LOCAL_PEERS)
 		return NULL;
 	peer = &socket->peers[at];
 	count = count_of(peer);
-	if (!enter_peer_state(peer, was, PEER_BUSY))
+	if (!enter_peer_state(peer, lowest_state, PEER_BUSY))
 		return NULL;
 	uncount(peer, count);
 	return peer;
@@ -130,8 +128,8 @@ static __always_inline bool is_for(const struct local_peer *peer, const struct p
 	       same_address(peer->vip, packet->destination);
 }
 
-/* find_current looks up a socket's backend for a packet's destination. It returns the peer, and a copy as of that
- * moment; NULL where there is none. */
+/* find_current looks up a socket's backend for a packet's destination. It returns the peer, and a copy of it as of that
+ * moment; NULL if there is none. */
 static __always_inline struct local_peer *find_current(struct local_socket *socket,
 						       const struct packet *packet,
 						       struct local_peer *copy)

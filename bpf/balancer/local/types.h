@@ -10,7 +10,7 @@ enum local_agreement {
 	LOCAL_SOCKETS = 65536,
 	/* Backends in such an entry: of a socket that sends to several VIPs, or whose backend has changed. */
 	LOCAL_PEERS = 4,
-	/* Threads that hold a struct scratch at the same instant. */
+	/* Threads that hold a struct scratch at the same time. */
 	LOCAL_THREADS = 1024,
 };
 
@@ -18,11 +18,11 @@ enum local_agreement {
 enum local_event {
 	/* It got a backend. */
 	LOCAL_SERVED,
-	/* It got another, since the one that it had is down. */
+	/* It got another backend, because its previous one is down. */
 	LOCAL_MOVED,
 	/* It was connected to a backend that is down, and was aborted. */
 	LOCAL_ENDED,
-	/* It got none, and its program an error. */
+	/* It got no backend, and the application an error. */
 	LOCAL_REFUSED_NO_BACKEND,
 	LOCAL_REFUSED_RATE_LIMIT,
 	LOCAL_REFUSED_CONNECTION_LIMIT,
@@ -34,7 +34,7 @@ enum local_event {
 	LOCAL_EVENTS,
 };
 
-/* peer_state is the state of a place among a socket's backends. The higher bits of the word count changes. */
+/* peer_state is the state of a place among a socket's backends. The upper bits of the word count changes. */
 enum peer_state {
 	PEER_FREE,
 	/* A program is writing it. */
@@ -68,7 +68,7 @@ struct local_peer {
 	/* It is counted among the flows of its backend and its service: a word that no other peer of this
 	 * place has. 0: it is not. */
 	__u32 counted;
-	/* When the socket sent to it last, in milliseconds of the clock of struct head. */
+	/* The time at which the socket last sent to it, in milliseconds of the clock of struct head. */
 	__u32 seen;
 	/* enum peer_state */
 	__u32 state;

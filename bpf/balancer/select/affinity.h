@@ -17,13 +17,13 @@ static __always_inline void mask_address(__be32 *address, __u32 bits)
 			bits -= 32;
 			continue;
 		}
-		/* A shift by 32 is none. */
+		/* A shift by 32 would shift nothing. */
 		address[word] &= bits ? bpf_htonl(0xffffffff << (32 - bits)) : 0;
 		bits = 0;
 	}
 }
 
-/* affinity_key_of writes the key of the affinity of a packet's client; false where it has none. */
+/* affinity_key_of writes the key of the affinity of a packet's client; false if the client has none. */
 static __always_inline bool affinity_key_of(void *generation, struct flow *flow, const struct flow *of,
 					    const struct service *service)
 {
@@ -40,7 +40,7 @@ static __always_inline bool affinity_key_of(void *generation, struct flow *flow,
 	return true;
 }
 
-/* affinity_backend is the backend of a service by an affinity, or NULL. */
+/* affinity_backend returns the backend of a service by an affinity, or NULL. */
 static __always_inline struct backend *affinity_backend(void *generation, const struct service *service,
 							const struct flow *affinity)
 {
@@ -63,8 +63,8 @@ static __always_inline bool accepts_new_flows(const struct backend *owner)
 	return !load || !is_full(load);
 }
 
-/* find_affinity looks up a client's affinity: the backend's index, or PICK_NONE where there is none, or that backend
- * accepts no new flow. Scratch: reads tracking.flow; writes the affinity's key in tracking.client, and
+/* find_affinity looks up a client's affinity: the backend's index, or PICK_NONE if there is no affinity, or its backend
+ * accepts no new flows. Scratch: reads tracking.flow; writes the affinity's key in tracking.client, and
  * tracking.client_hash. */
 __noinline __u64 find_affinity(const struct service *service)
 {

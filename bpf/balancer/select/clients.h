@@ -39,7 +39,7 @@ __noinline int list_denies(__u32 list, __u64 first, __u64 second)
 	return !verdict || *verdict == PREFIX_DENIED;
 }
 
-/* clients_of is the number of a service's list. */
+/* clients_of returns the number of a service's list. */
 static __always_inline __u32 clients_of(const struct service *service)
 {
 	return service->clients[0] | service->clients[1] << 8 | service->clients[2] << 16;

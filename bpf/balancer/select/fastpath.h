@@ -25,7 +25,7 @@ static __always_inline bool select_on_fast_path(ctx_t *ctx, void *generation,
 	if (!(service->flags & SERVICE_NEEDS_LOOKUP)) {
 		if (!service->table_size)
 			return true;
-		/* A change may have come between the flags and the slot. */
+		/* The slot may have changed since the flags were read. */
 		return select_by_hash(generation, packet, decision);
 	}
 	if (!(service->flags & SERVICE_TRACKED)) {

@@ -61,7 +61,7 @@ __noinline __u64 reopen_flow(const struct service *service, __u32 place, __u32 p
 }
 
 /* reuse is the effect of a packet that may be the first of a new connection on the entry of its 5-tuple.
- * docs/internals/state.md has the table, and what a spoofed packet can do by it. */
+ * docs/internals/state.md has the table, and the possible effects of a spoofed packet. */
 enum reuse {
 	/* None: the packet is of the flow, or its backend may accept the next connection, too. */
 	REUSE_NONE,
@@ -164,8 +164,8 @@ static __always_inline void note_syn(const struct service *service, const struct
 		flow->syn = tracking->sequence;
 }
 
-/* note_backend_down updates a flow whose backend is down by a packet: one by which the client ends the flow, and with
- * SERVICE_RESETS any other. */
+/* note_backend_down updates a flow whose backend is down by a packet with which the client ends the flow; with
+ * SERVICE_RESETS, by any packet. */
 static __always_inline void note_backend_down(void *generation, const struct service *service,
 					      const struct packet *packet, const struct found *found,
 					      __u64 hash)
@@ -182,10 +182,10 @@ static __always_inline void note_backend_down(void *generation, const struct ser
 
 /* lookup_flow selects a packet's backend by its flow's entry; SELECTION_NONE where there is none, or the flow has
  * ended, or its backend was removed, or cannot accept the connection that the packet may open: tracking.reused is then
- * the flow that stays meanwhile. With SELECTION_OPENS, the caller has to store the client's affinity, and with
- * SELECTION_PROVEN to prove the flow: from here that would not fit the stack. Scratch: reads tracking.sequence, and
- * tracking.reused as 0; writes that, the key in tracking.flow, tracking.flow_hash, tracking.source, and with
- * SELECTION_PROVEN tracking.place. */
+ * the flow that stays until that connection is proven. With SELECTION_OPENS, the caller has to store the client's
+ * affinity, and with SELECTION_PROVEN to prove the flow: from here that would not fit the stack. Scratch: reads
+ * tracking.sequence, and tracking.reused as 0; writes that, the key in tracking.flow, tracking.flow_hash,
+ * tracking.source, and with SELECTION_PROVEN tracking.place. */
 __noinline __u64 lookup_flow(const struct service *service, const struct packet *packet)
 {
 	void *generation = current_generation();
@@ -239,8 +239,8 @@ __noinline __u64 lookup_flow(const struct service *service, const struct packet 
 	return owner->index | SELECTION_PROVEN;
 }
 
-/* selection_at is the selection by the entry at a place, which it does not update; SELECTION_NONE where its backend was
- * removed. Scratch: writes tracking.source. */
+/* selection_at returns the selection by the entry at a place, and does not update the entry; SELECTION_NONE where its
+ * backend was removed. Scratch: writes tracking.source. */
 __noinline __u64 selection_at(__u32 place, __u32 proven)
 {
 	void *generation = current_generation();

@@ -7,7 +7,7 @@
 #include "../maps.h"
 #include "schedule.h"
 
-/* host_number is that of a backend's host. */
+/* host_number returns the number of a backend's host. */
 static __always_inline __u64 host_number(const struct backend *backend)
 {
 	const __be32 *address = backend->address;
@@ -20,7 +20,7 @@ static __always_inline __u64 host_number(const struct backend *backend)
 	return hash_mix(first * HASH_MULTIPLIER + last * HASH_MULTIPLIER2) >> 17 | 1ULL << 47;
 }
 
-/* hosts_of says where a service's hosts are: see host_at(). */
+/* hosts_of returns the location of a service's hosts: see host_at(). */
 static __always_inline __u64 hosts_of(const struct service *service)
 {
 	__u64 end = (__u64)table_of(read_block(&service->current)) + service->table_size;
@@ -40,7 +40,7 @@ static __always_inline __u32 group_of(void *generation, const struct service *se
 	return head ? head->index | FLOW_KEY_GROUP : 0;
 }
 
-/* backend_of_host returns the index of a service's backend on a host; PICK_NONE where it has none there. */
+/* backend_of_host returns the index of a service's backend on a host; PICK_NONE if it has none there. */
 __noinline __u64 backend_of_host(const struct service *service, __u64 number)
 {
 	void *generation = current_generation();

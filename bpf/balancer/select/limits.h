@@ -25,7 +25,7 @@ static __always_inline bool exceeds_rate(struct turn *turn)
 	return false;
 }
 
-/* check_limits enforces a service's limits: OUTCOME_NONE where a new flow may begin. */
+/* check_limits enforces a service's limits: OUTCOME_NONE if a new flow may begin. */
 static __always_inline enum outcome check_limits(const struct service *service)
 {
 	struct turn *turn;

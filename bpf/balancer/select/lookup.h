@@ -11,9 +11,9 @@
 
 /* The control plane writes the value of a key before the key, whose last word comes last; and where a key moves to a
  * slot further on, it writes it there before it removes it here. So a value is read after its key, and the next slot
- * after the one that had another key: Directory.Publish() in mapmem/directory.go. */
+ * after a slot with another key: Directory.Publish() in mapmem/directory.go. */
 
-/* after_key6 is the number of a slot that is read after this key. */
+/* after_key6 returns the slot number such that the slot is read after this key. */
 static __always_inline __u32 after_key6(__u32 at, const __u64 *key)
 {
 	__u64 after = READ_AFTER(is_weak(), (__u64)at, key);
@@ -91,7 +91,8 @@ static __always_inline struct service *find_service(void *generation, const stru
 	return find_service_at(generation, packet->ipv6, packet->destination, port, protocol);
 }
 
-/* search_service is for packets off the fast path: its variables are not on the stack of its callers. */
+/* search_service is find_service() off the fast path. It is not inlined, so that its variables are not on the stack of
+ * its callers. */
 static __noinline struct service *search_service(void *generation, const struct packet *packet,
 						 __be16 port, __u8 protocol)
 {
@@ -202,7 +203,7 @@ static __always_inline struct endpoint *endpoint_of(void *generation,
 	return endpoint_at(generation, packet, find_endpoint(packet, port, protocol));
 }
 
-/* service_hash is the hash by which a packet has a slot of its service's table. */
+/* service_hash returns the hash that selects a packet's slot in its service's table. */
 static __always_inline __u32 service_hash(const struct service *service,
 					  const struct packet *packet)
 {
@@ -212,7 +213,7 @@ static __always_inline __u32 service_hash(const struct service *service,
 /* The flags of services for whose packets the hash alone does not select the backend. */
 #define SERVICE_NEEDS_LOOKUP (SERVICE_TRACKED | SERVICE_MOVED | SERVICE_RATE)
 
-/* select_by_hash selects a backend for services without flow entries: false for a moved slot. */
+/* select_by_hash selects a backend for services without flow entries; false for a moved slot. */
 static __always_inline bool select_by_hash(void *generation, const struct packet *packet,
 					   struct decision *decision)
 {

@@ -42,7 +42,7 @@ static __always_inline __u64 pick_fast(void *generation, const struct service *s
 	return member_index(generation, pick.members, member, false);
 }
 
-/* has_entry looks a flow up in both tables, and where the flow may just have been proven, once more in the first: see
+/* has_entry looks a flow up in both tables, and once more in the first if the flow may just have been proven: see
  * find_moved(). */
 static __always_inline bool has_entry(const struct flow *key, __u64 hash, bool may_move)
 {
@@ -55,8 +55,8 @@ static __always_inline bool has_entry(const struct flow *key, __u64 hash, bool m
 }
 
 /* pack_new_flow packs the client's port, the protocol, whether the address is IPv6, and the offset of the transport
- * header in the frame of a plain packet (in bytes, 62 at most) into one word. A word is passed by value, so that its
- * caller's registers need not be spilled to the stack. */
+ * header in the frame of a plain packet (in bytes, 62 at most) into one word. A word is passed by value, so that the
+ * caller need not spill registers to the stack. */
 #define NEW_FLOW_IPV6 (1 << 24)
 #define NEW_FLOW_TRANSPORT 25
 
@@ -80,8 +80,8 @@ static __always_inline bool note_syn_sequence(ctx_t *ctx, __u32 packed, struct f
 }
 
 /* begin_fast begins the flow of a plain packet from the client at an address: its first and its last 8 bytes, and
- * pack_new_flow(). It returns the backend's index, or SELECTION_NONE: the flow has an entry, or there is no room in its
- * home bucket, or there is no backend. */
+ * pack_new_flow(). It returns the backend's index, or SELECTION_NONE if the flow has an entry, its home bucket is full,
+ * or there is no backend. */
 __noinline __u64 begin_fast(ctx_t *ctx, const struct service *service, __u64 first, __u64 last,
 			    __u32 packed)
 {

@@ -31,7 +31,7 @@ static __always_inline __u32 members_of(__u64 block)
 	return block >> 32;
 }
 
-/* counts_before is the number before a table: see struct block. */
+/* counts_before returns the number before a table: see struct block. */
 static __always_inline __u32 counts_before(void *generation, __u32 table)
 {
 	__u16 *low = slot_at(generation, (__u64)table - 2), *high = slot_at(generation, (__u64)table - 1);
@@ -78,7 +78,7 @@ static __always_inline void compare_load(void *generation, __u32 members, __u32 
 /* compare_some compares up to COMPARED_AT_ONCE members from `first` on, and wraps around at the last. It is verified
  * once: a loop over all compared members would be verified for each branch of the rounds before, a fifth of all
  * verified instructions. */
-__noinline int compare_some(__u32 members, __u32 count, __u32 first, __u32 left, struct best *best)
+__noinline int compare_some(__u32 members, __u32 count, __u32 first, __u32 remaining, struct best *best)
 {
 	void *generation = current_generation();
 
@@ -87,7 +87,7 @@ __noinline int compare_some(__u32 members, __u32 count, __u32 first, __u32 left,
 	for (__u32 i = 0; i < COMPARED_AT_ONCE; i++) {
 		__u32 member = first + i;
 
-		if (i >= left)
+		if (i >= remaining)
 			break;
 		if (member >= count)
 			member -= count;
@@ -141,8 +141,8 @@ static __always_inline __u32 pick_round_robin(void *generation, const struct pic
 	return member ? *member & SLOT_MEMBER : NO_MEMBER;
 }
 
-/* first_compared is the member that the least-connections schedulers begin with: of many, the next flow compares the
- * next ones. */
+/* first_compared returns the first member that the least-connections schedulers compare: if there are more than they
+ * compare, the next flow compares the next ones. */
 static __always_inline __u32 first_compared(const struct pick *pick)
 {
 	__u64 step = pick->count <= LEAST_WINDOW ? 1 : LEAST_WINDOW;
@@ -155,12 +155,12 @@ static __always_inline __u32 pick_weighted_least_conn(const struct pick *pick)
 	return least_loaded(pick->members, pick->count, first_compared(pick), LEAST_WINDOW);
 }
 
-/* A rank is a member's number of flows, and in the low byte its position among the compared members: the lowest one is
- * that of the first of those with the fewest flows. */
+/* A rank is a member's number of flows, and in the low byte its position among the compared members: the lowest rank is
+ * that of the first member with the fewest flows. */
 #define RANK_NONE (1ULL << 62)
 
-/* rank_of writes a member's rank; positions beyond the last member wrap around. False where there is no such member,
- * which cannot be. */
+/* rank_of writes a member's rank; positions beyond the last member wrap around. False if there is no such member, which
+ * cannot happen. */
 static __always_inline bool rank_of(void *generation, const struct pick *pick, __u64 start,
 				    __u64 position, __u64 *rank)
 {
@@ -178,7 +178,7 @@ static __always_inline bool rank_of(void *generation, const struct pick *pick, _
 	return true;
 }
 
-/* lower_rank is the lower of two ranks, without an unpredictable branch. */
+/* lower_rank returns the lower of two ranks, without an unpredictable branch. */
 static __always_inline __u64 lower_rank(__u64 a, __u64 b)
 {
 	__s64 less = a - b, mask = less >> 63;
@@ -187,40 +187,40 @@ static __always_inline __u64 lower_rank(__u64 a, __u64 b)
 	return b + (less & mask);
 }
 
-/* known_fewest is a bound above the ranks of the members that are known to have the fewest flows, and 0 where that is
- * not known. */
+/* known_fewest returns an upper bound of the ranks of the members with the fewest flows, or 0 if that is not known. */
 static __always_inline __u64 known_fewest(const struct turn *turn, const struct pick *pick)
 {
 	return turn && turn->fewest_table == pick->table ? (turn->fewest + 1ULL) << 8 : 0;
 }
 
 /* note_fewest stores the number of flows of the least loaded member. New flows do not lower it, and the CPU that ends a
- * flow updates it: see count_flow(). Of two CPUs that store it at the same time one may be late. Then some flows go to
- * the next member in turn of those with so few flows, and not to the one with the very fewest. */
+ * flow updates it: see count_flow(). If two CPUs store it at the same time, the older value may win. Then some flows go
+ * to a member with nearly the fewest flows. */
 static __always_inline void note_fewest(struct turn *turn, const struct pick *pick, __u64 rank)
 {
 	if (turn && pick->count <= LEAST_WINDOW && !dry_run())
 		*(volatile __u64 *)&turn->fewest = (__u64)pick->table << 32 | rank >> 8;
 }
 
-/* pick_least_conn is pick_weighted_least_conn where no member has a weight or a bound. Two at a time, for one
- * comparison depends on the one before it. A member that is compared twice so, where they are odd, loses to itself. No
- * other is compared if the first is known to have the fewest: while flows begin and none ends, it nearly always has. To
- * test that of each would make verification of the whole program half as long again. This function is verified once;
- * inlined, its loop would be verified for each of the caller's states, a third of all verified instructions. */
+/* pick_least_conn is pick_weighted_least_conn where no member has a weight or a bound. It compares two members at a
+ * time, because each comparison depends on the one before it; with an odd number of members, one is compared twice. No
+ * other is compared if the first is known to have the fewest flows, as it nearly always has while flows begin and none
+ * ends. Testing that for each member would make verification of the whole program half as long again. This function is
+ * verified once; inlined, its loop would be verified for each of the caller's states, a third of all verified
+ * instructions. */
 __noinline __u32 pick_least_conn(const struct pick *pick, __u32 service)
 {
-	__u64 one = RANK_NONE, other = RANK_NONE, start, enough, first, second, member;
+	__u64 lowest = RANK_NONE, other = RANK_NONE, start, bound, first, second, member;
 	void *generation = current_generation();
 	struct turn *turn = turn_of(service);
 
 	if (!pick)
 		return NO_MEMBER;
 	start = first_compared(pick);
-	enough = known_fewest(turn, pick);
+	bound = known_fewest(turn, pick);
 	if (!rank_of(generation, pick, start, 0, &first))
 		return NO_MEMBER;
-	if (first < enough)
+	if (first < bound)
 		return start;
 	for (__u32 i = 0; i < LEAST_WINDOW; i += 2) {
 		if (i >= pick->count)
@@ -228,12 +228,12 @@ __noinline __u32 pick_least_conn(const struct pick *pick, __u32 service)
 		if (!rank_of(generation, pick, start, i, &first) ||
 		    !rank_of(generation, pick, start, i + 1, &second))
 			return NO_MEMBER;
-		one = lower_rank(first, one);
+		lowest = lower_rank(first, lowest);
 		other = lower_rank(second, other);
 	}
-	one = lower_rank(one, other);
-	note_fewest(turn, pick, one);
-	member = start + (one & 0xff);
+	lowest = lower_rank(lowest, other);
+	note_fewest(turn, pick, lowest);
+	member = start + (lowest & 0xff);
 	return member < pick->count ? member : member - pick->count;
 }
 

@@ -43,8 +43,8 @@ static __always_inline bool create_or_evict(const struct service *service, __u32
 		create_entry(index, state));
 }
 
-/* begin_flow begins a flow of a service that tracks flows; SELECTION_NONE where there is no room for an entry and none
- * is needed. */
+/* begin_flow begins a flow of a service that tracks flows; SELECTION_NONE if there is no room for an entry and none is
+ * required. */
 static __always_inline __u64 begin_flow(const struct service *service,
 					const struct packet *packet, __u32 hash,
 					const struct tracking *tracking)
@@ -70,7 +70,7 @@ static __always_inline __u64 begin_flow(const struct service *service,
 	return selection | SELECTION_OPENS;
 }
 
-/* note_untracked stores the time of a packet that goes to a backend by the hash though its service tracks flows: the
+/* note_untracked stores the time of a packet that goes to a backend by the hash although its service tracks flows: the
  * backend's replies belong to no entry. */
 static __always_inline void note_untracked(const struct service *service,
 					   const struct packet *packet)
@@ -86,7 +86,7 @@ static __always_inline void note_untracked(const struct service *service,
 		turn->unremembered = now;
 }
 
-/* select_untracked is the selection for a packet of a tracked service whose flow has no entry, and gets none. */
+/* select_untracked selects a backend for a packet of a tracked service whose flow has no entry, and gets none. */
 static __always_inline __u64 select_untracked(const struct service *service, const struct packet *packet,
 					      __u32 hash, const struct tracking *tracking)
 {
@@ -96,8 +96,8 @@ static __always_inline __u64 select_untracked(const struct service *service, con
 }
 
 /* begin_reuse completes the selection for a SYN that reuses the 5-tuple of a proven flow: FLOW_CONTESTED makes later
- * packets be distinguished from those of the pending connection. Where there was no room for the pending entry, the SYN
- * counts as the flow's. */
+ * lookups distinguish the flow's packets from those of the pending connection. If there was no room for the pending
+ * entry, the SYN counts as the flow's. */
 static __always_inline __u64 begin_reuse(const struct service *service,
 					 const struct tracking *tracking, __u64 selection)
 {
@@ -231,7 +231,7 @@ static __always_inline place_t lookup_proven(const struct service *service,
 	return search_place(&scratch->tracking.flow, hash, true);
 }
 
-/* proven_backend is, for the fast path, the backend of a proven flow whose state the packet does not change, or
+/* proven_backend returns, for the fast path, the backend of a proven flow whose state the packet does not change, or
  * NULL. */
 static __always_inline struct backend *proven_backend(void *generation,
 						      const struct service *service,

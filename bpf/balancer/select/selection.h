@@ -29,12 +29,11 @@ static __always_inline __u64 selection_of(__u32 index, bool opens)
 	return index | (opens ? SELECTION_OPENS : 0);
 }
 
-/* failed_outcome is the outcome of a packet for which the selection has failed. */
+/* failed_outcome returns the outcome of a packet for which the selection has failed. */
 static __always_inline enum outcome failed_outcome(__u32 outcome)
 {
-	/* The verifier knows no more of it than that it is a number, and other outcomes come
-	 * with a backend. It does not follow the one comparison that the compiler would
-	 * make of these two. */
+	/* The verifier knows only that the outcome is a number, and the other outcomes have a backend. It does not follow
+	 * the single comparison into which the compiler would merge these two. */
 	if (outcome < OUTCOME_DROPPED_MALFORMED)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	asm volatile("" : "+r"(outcome));

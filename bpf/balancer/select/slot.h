@@ -68,7 +68,7 @@ __noinline int lookup_slot(const struct service *service, __u32 hash)
 	return 0;
 }
 
-/* select_slot_backend is the selection by the slot, where the flow has no entry, and gets none. */
+/* select_slot_backend selects by the slot, for a flow that has no entry and gets none. */
 static __always_inline __u64 select_slot_backend(const struct tracking *tracking, const struct packet *packet)
 {
 	bool opens = opens_connection(packet);
@@ -81,12 +81,12 @@ static __always_inline __u64 select_slot_backend(const struct tracking *tracking
 	return selection_of(tracking->previous, opens);
 }
 
-/* select_between_owners is the selection for a moved slot, where the packet's flow has no entry: a SYN goes to the
- * slot's current backend, any other packet to the previous one. Both get an entry, because the base table is dropped
- * later. Where the previous backend was removed, new flows get one, too, and so does a flow whose first packet seen
- * here is in midstream: it may have begun at another balancer, and would go to the previous backend once that is back.
- * New flows also get one where the slot has its previous backend again: another balancer may have an entry of an
- * earlier connection from the same port, which the new entry replaces by synchronisation. */
+/* select_between_owners selects for a moved slot, for a packet whose flow has no entry: a SYN goes to the slot's
+ * current backend, any other packet to the previous one. Both get an entry, because the base table is dropped later. If
+ * the previous backend was removed, new flows get an entry, too, and so does a flow whose first packet seen here is in
+ * midstream: it may have begun at another balancer, and would go to the previous backend once that is back. New flows
+ * also get an entry if the slot has its previous backend again: another balancer may have an entry of an earlier
+ * connection from the same port, which the new entry replaces by synchronisation. */
 static __always_inline __u64 select_between_owners(const struct service *service,
 						   const struct packet *packet,
 						   const struct tracking *tracking)

@@ -9,7 +9,7 @@
 #include "route.h"
 
 /* pass_to_host passes a backend's reply to an application of this host to the kernel. Such a packet has no cached
- * route: so this is tested only where a reply leaves the fast path, and costs the others nothing. */
+ * route, so this is tested only when a reply leaves the fast path, and costs other replies nothing. */
 static __always_inline enum outcome pass_to_host(void *generation,
 						 const struct endpoint *endpoint,
 						 const struct packet *packet)
@@ -18,7 +18,7 @@ static __always_inline enum outcome pass_to_host(void *generation,
 							    OUTCOME_NONE;
 }
 
-/* send_reply_by_route sends a reply by a route, unless it must take the slow path: OUTCOME_NONE. */
+/* send_reply_by_route sends a reply by a route; OUTCOME_NONE if the reply must take the slow path. */
 static __always_inline enum outcome send_reply_by_route(ctx_t *ctx, const struct packet *packet, bool ipv6,
 							const struct endpoint *endpoint,
 							const struct translation *to, const void *macs,
@@ -41,8 +41,8 @@ static __always_inline enum outcome send_reply_by_route(ctx_t *ctx, const struct
 
 /* reply_from_endpoint sends a backend's reply to its client (mode nat), by a route that is mirrored or cached. A reply
  * that begins or ends a connection is left to the slow path, which counts it or ends its flow, and clamps the MSS of a
- * SYN-ACK, whose route is seldom cached yet. Mirrored and cached routes have a copy each of the code that sends:
- * shared, it would need more of the stack. */
+ * SYN-ACK, whose route is seldom cached yet. Mirrored and cached routes each have a copy of the sending code: shared,
+ * it would need more stack. */
 static __always_inline enum outcome reply_from_endpoint(ctx_t *ctx, void *generation,
 							const struct packet *packet, bool ipv6,
 							__u32 *egress)
@@ -95,7 +95,7 @@ __noinline int return_from_endpoint(ctx_t *ctx, __u32 at, __u32 *egress)
 	return reply_from_endpoint(ctx, current_generation(), &packet, true, egress);
 }
 
-/* reply_on_fast_path forwards a complete packet with ports that is for no service and may be a reply. */
+/* reply_on_fast_path forwards a complete packet with ports that is for no service but may be a reply. */
 static __always_inline enum outcome reply_on_fast_path(ctx_t *ctx, void *generation,
 						       const struct packet *packet, bool ipv6,
 						       __u32 *egress)

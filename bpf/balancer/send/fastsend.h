@@ -6,7 +6,7 @@
 #include "forward.h"
 #include "../count.h"
 
-/* can_send_fast reports whether a service's packets need nothing but the address of a backend, and do not grow. */
+/* can_send_fast reports whether a service's packets need only the address of a backend, and do not grow. */
 static __always_inline bool can_send_fast(const struct service *service)
 {
 	if (service->mss)
@@ -16,8 +16,8 @@ static __always_inline bool can_send_fast(const struct service *service)
 	       (has_mode(MODE_NAT) && service->mode == MODE_NAT);
 }
 
-/* translate_fast rewrites a packet's destination to the backend; OUTCOME_NONE, and nothing is written, where its sender
- * is to get an ICMP error. One that is partly written is dropped. */
+/* translate_fast rewrites a packet's destination to the backend; OUTCOME_NONE, with nothing written, if its sender is
+ * to get an ICMP error. A partly written packet is dropped. */
 static __always_inline enum outcome translate_fast(ctx_t *ctx, const struct packet *packet,
 						   const struct decision *decision,
 						   void *frame, bool ipv6)
@@ -35,9 +35,8 @@ static __always_inline enum outcome translate_fast(ctx_t *ctx, const struct pack
 }
 
 /* send_on_link sends a plain packet of a service that can_send_fast() to a backend on the link that the packet came in
- * on, and counts it: OUTCOME_NONE, and nothing is written, where it needs more. `frame` is where the packet begins, of
- * which an IP header has been read. Without `dscp`, which is a constant, it has no code for mode dscp, and is
- * shorter. */
+ * on, and counts it: OUTCOME_NONE, with nothing written, if the packet needs the slow path. `frame` is the start of the
+ * packet, whose IP header is readable. `dscp` is a constant: without it, there is no code for mode dscp. */
 static __always_inline enum outcome send_on_link(ctx_t *ctx, const struct packet *packet,
 						 const struct decision *decision, void *frame,
 						 bool ipv6, bool dscp)
@@ -56,7 +55,7 @@ static __always_inline enum outcome send_on_link(ctx_t *ctx, const struct packet
 	return outcome;
 }
 
-/* send_fast is the same for a backend on any link. */
+/* send_fast is send_on_link() for a backend on any link. */
 static __always_inline enum outcome send_fast(ctx_t *ctx, const struct packet *packet,
 					      const struct decision *decision, void *frame,
 					      bool ipv6, __u32 *egress)

@@ -24,7 +24,7 @@ static __always_inline void set_destination(const struct decision *decision, str
 	__builtin_memcpy(to->destination, backend->address, sizeof(to->destination));
 }
 
-/* overhead is the length of the tunnel headers that a packet to a backend gets, in bytes. */
+/* overhead returns the length of the tunnel headers of a packet to a backend, in bytes. */
 static __always_inline __u32 overhead(const struct decision *decision)
 {
 	if ((has_mode(MODE_IPIP) && decision->mode == MODE_IPIP) ||
@@ -67,7 +67,7 @@ static __always_inline enum outcome forward_inline(ctx_t *ctx, const struct pack
 		if (!ttl_remains(ctx, packet))
 			return time_exceeded_from(packet->destination);
 		if (too_big(ctx, packet, decision, grows)) {
-			/* The backend went down meanwhile, and has no path any more. */
+			/* The backend went down meanwhile, and no longer has a path. */
 			if (!backend->mtu)
 				return OUTCOME_DROPPED_BACKEND_DOWN;
 			return too_big_for(backend->mtu - grows);
@@ -90,7 +90,7 @@ static __always_inline enum outcome forward_inline(ctx_t *ctx, const struct pack
 	return OUTCOME_FORWARDED;
 }
 
-/* forward is the same off the fast path, for packets that do not begin with a TCP header. */
+/* forward is forward_inline() off the fast path, for packets that do not begin with a TCP header. */
 static __noinline enum outcome forward(ctx_t *ctx, const struct packet *packet,
 				       struct decision *decision, const struct translation *to)
 {
@@ -110,8 +110,8 @@ static __always_inline enum outcome send_by_route(ctx_t *ctx, const struct packe
 	return OUTCOME_RETURNED;
 }
 
-/* icmp_source_of is our address as the source of ICMP errors to a backend: full NAT's, which is the reply's
- * destination, or else the VIP, to which its source is translated. */
+/* icmp_source_of returns our source address of ICMP errors to a backend: with full NAT, the reply's destination;
+ * otherwise the VIP, to which the reply's source is translated. */
 static __always_inline const __be32 *icmp_source_of(const struct packet *packet,
 						    const struct decision *decision,
 						    const struct translation *to)
@@ -121,8 +121,8 @@ static __always_inline const __be32 *icmp_source_of(const struct packet *packet,
 }
 
 /* non_reply_outcome returns the outcome of a packet from a backend's endpoint that is no reply to a client, and
- * OUTCOME_NONE for a reply. By mode nat, of a service without flow entries, only the packet's source is known; one that
- * the kernel would not forward belongs to this host's own connection to the backend. By full NAT the flow is known. */
+ * OUTCOME_NONE for a reply. In mode nat without flow entries, only the packet's source is known; a packet that the
+ * kernel would not forward belongs to this host's own connection to the backend. In full NAT the flow is known. */
 static __always_inline enum outcome non_reply_outcome(enum route_result result, const struct decision *decision)
 {
 	if (result == ROUTE_UNTRANSLATED)
@@ -140,13 +140,14 @@ static __always_inline bool is_non_reply(enum outcome outcome)
 	       outcome == OUTCOME_PASSED_UNTRANSLATED || outcome == OUTCOME_PASSED_NO_FLOW;
 }
 
-/* reply_trace_reason is the trace reason of a packet from a backend. */
+/* reply_trace_reason returns the trace reason of a packet from a backend. */
 static __always_inline enum trace_reason reply_trace_reason(enum outcome outcome)
 {
 	return is_non_reply(outcome) ? TRACE_FROM_BACKEND : TRACE_REPLY;
 }
 
-/* send_back_inline sends a reply to its client, whose address and ours are in *to. `verify`: it may be no reply. */
+/* send_back_inline sends a reply to its client, whose address and ours are in *to. `verify`: the packet may not be a
+ * reply. */
 static __always_inline enum outcome send_back_inline(ctx_t *ctx, const struct packet *packet,
 						     struct decision *decision,
 						     struct translation *to, bool verify)
@@ -173,7 +174,7 @@ static __always_inline enum outcome send_back_inline(ctx_t *ctx, const struct pa
 	return send_by_route(ctx, packet, decision, result, &route);
 }
 
-/* send_back is the same off the fast path, for a packet that is known to be a reply. */
+/* send_back is send_back_inline() off the fast path, for a packet that is known to be a reply. */
 static __noinline enum outcome send_back(ctx_t *ctx, const struct packet *packet,
 					 struct decision *decision, struct translation *to)
 {

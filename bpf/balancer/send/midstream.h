@@ -9,14 +9,13 @@
 #include "../select/fastpath.h"
 #include "../count.h"
 
-/* midstream_at packs where in the frame the IP header of a plain packet is, in bytes, and its
- * family. */
+/* midstream_at packs the offset of a plain packet's IP header in the frame, in bytes, and its family. */
 static __always_inline __u32 midstream_at(__u32 network, bool ipv6)
 {
 	return network << 1 | ipv6;
 }
 
-/* parse_midstream reads a plain packet once more; false where it has changed, which cannot be. */
+/* parse_midstream reads a plain packet once more; false if it has changed, which cannot happen. */
 static __always_inline bool parse_midstream(ctx_t *ctx, __u32 network, bool ipv6,
 					    struct packet *packet)
 {
@@ -60,7 +59,7 @@ static __always_inline enum outcome send_from_pool_as(ctx_t *ctx, const struct f
 		return OUTCOME_DROPPED_MALFORMED;
 	if (rewrite_macs(ctx, &packet, backend, 0))
 		return OUTCOME_DROPPED_NO_ROOM;
-	/* Linux 6.1 takes no key of a map from memory that a caller has passed. */
+	/* Linux 6.1 does not accept a map key in memory that the caller has passed. */
 	index = backend->index;
 	count_sent(&packet, &index, false, ctx_packets(ctx));
 	return OUTCOME_FORWARDED;

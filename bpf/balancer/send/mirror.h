@@ -16,9 +16,9 @@ static __always_inline struct mirror *reply_routes_of(void)
 }
 
 /* has_lease reports whether the control plane still updates the mirror: its clock, struct head, has moved within
- * MIRROR_LEASE jiffies. That takes two readings of the clock that are no further apart; so after a while without
- * replies, bpf_fib_lookup is used until the clock moves once more. Otherwise the routes of a control plane that was
- * killed long ago would be used for the first reply. */
+ * MIRROR_LEASE jiffies. That takes two readings of the clock within that time; so after a while without replies,
+ * bpf_fib_lookup is used until the clock moves again. Otherwise the first reply would use the routes of a control plane
+ * that was killed long ago. */
 static __always_inline bool has_lease(struct mirror *routes, __u32 now)
 {
 	__u64 lease = routes->lease;
@@ -31,8 +31,8 @@ static __always_inline bool has_lease(struct mirror *routes, __u32 now)
 	return false;
 }
 
-/* hop_number6 returns the number of the next hop to an IPv6 network of 64 bits, given that of its first 16 bits: 0
- * where bpf_fib_lookup is needed. */
+/* hop_number6 returns the number of the next hop to an IPv6 /64, given the number for its first 16 bits; 0 if
+ * bpf_fib_lookup is needed. */
 static __always_inline __u32 hop_number6(struct mirror *routes, __u64 network, __u32 number)
 {
 	struct mirror_net *net;
@@ -47,7 +47,7 @@ static __always_inline __u32 hop_number6(struct mirror *routes, __u64 network, _
 
 /* mirrored_hop returns the next hop to a destination, which is given by its mirrored_key(), or NULL where
  * bpf_fib_lookup is needed: also once in each tick of the clock for each next hop, so that its use is recorded
- * (note_reply_hop()). It is not inlined, because it would leave too little of the stack. */
+ * (note_reply_hop()). It is not inlined, because it would leave too little stack. */
 static __noinline struct mirror_hop *mirrored_hop(__u64 key, __u32 now, bool ipv6)
 {
 	struct mirror *routes = reply_routes_of();
@@ -75,7 +75,7 @@ static __noinline struct mirror_hop *mirrored_hop(__u64 key, __u32 now, bool ipv
 	return NULL;
 }
 
-/* mirrored_key is the part of a destination that decides: of IPv6 the first half. */
+/* mirrored_key returns the part of a destination that selects its route in the mirror: of IPv6, the first half. */
 static __always_inline __u64 mirrored_key(const __be32 *destination, bool ipv6)
 {
 	return ipv6 ? (__u64)destination[1] << 32 | destination[0] : destination[0];

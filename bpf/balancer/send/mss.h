@@ -8,12 +8,12 @@
 #define TCP_OPTION_NOP 1
 #define TCP_OPTION_MSS 2
 #define TCP_OPTION_MSS_LENGTH 4
-/* How many options are parsed: the MSS is the first of nearly every SYN. */
+/* The number of options that are parsed: the MSS is the first option of nearly every SYN. */
 #define MSS_MAX_OPTIONS 8
-/* The most that a TCP header is long, in bytes. */
+/* The maximum length of a TCP header, in bytes. */
 #define TCP_MAX_HEADER 60
 
-/* find_mss returns where in the frame the value of the MSS option is, or 0. */
+/* find_mss returns the offset of the MSS option's value in the frame, or 0. */
 static __always_inline __u32 find_mss(void *data, void *data_end, __u32 transport)
 {
 	struct tcphdr *tcp = data + transport;
@@ -41,8 +41,8 @@ static __always_inline __u32 find_mss(void *data, void *data_end, __u32 transpor
 	return 0;
 }
 
-/* clamp_mss lowers the MSS of a SYN to `mss`. An option need not begin at an even offset; then its bytes count swapped
- * in the checksum. */
+/* clamp_mss lowers the MSS of a SYN to `mss`. An option may begin at an odd offset; then its bytes count swapped in the
+ * checksum. */
 __noinline int clamp_mss(ctx_t *ctx, const struct packet *packet, __u32 mss)
 {
 	if (!packet)

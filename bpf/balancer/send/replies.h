@@ -7,8 +7,8 @@
 #include "../select/lookup.h"
 #include "../select/slot.h"
 
-/* has_flow reports whether the entry of a key, in one of the tables, is the backend's. With `refresh` the entry's time
- * is refreshed, unless the flow is half open: the backend's packets do not prolong that. */
+/* has_flow reports whether a table has an entry of the key with this backend. With `refresh` the entry's time is
+ * refreshed, unless the flow is half open: the backend's packets do not extend its timeout. */
 static __always_inline bool has_flow(const struct flow *key, __u64 hash, bool proven,
 				     const struct backend *owner, bool refresh)
 {
@@ -64,11 +64,11 @@ static __always_inline bool hash_leads_to(void *generation, const struct service
 	return slot_leads_to(generation, read_block(&service->base), hash_scale(hash, service->base_size), owner);
 }
 
-/* may_lack_entry reports whether a packet may be part of a flow of its endpoint that has no entry, though its service
- * tracks all flows: one from before the service tracked them, one for which there was no room, or one that has expired.
- * Such flows are selected by the hash; but not those from before their backend was removed and added again, or that are
- * being moved, of which nothing is known. A reply of theirs that reached its client untranslated would be answered by a
- * reset. */
+/* may_lack_entry reports whether a packet may be part of a flow of its endpoint that has no entry although its service
+ * tracks all flows: the flow began before the service tracked them, there was no room, or the entry has expired. The
+ * hash selects the backend of such flows, except of flows from before their backend was removed and added again, and of
+ * flows that are being moved: of those nothing is known. If a reply of such a flow reached its client untranslated, the
+ * client would answer with a reset. */
 static __always_inline bool may_lack_entry(void *generation, const struct packet *reply,
 					   const struct endpoint *endpoint,
 					   const struct flow *client,
@@ -88,8 +88,8 @@ static __always_inline bool may_lack_entry(void *generation, const struct packet
 	return service && hash_leads_to(generation, service, client, reply->ipv6, owner);
 }
 
-/* is_reply reports whether a packet from an endpoint is part of a flow of the endpoint's service; of one without flow
- * entries, each counts as that. `refresh`: the packet refreshes the flow's expiry. Scratch: reads closes; tracking.flow
+/* is_reply reports whether a packet from an endpoint is part of a flow of the endpoint's service; without flow entries,
+ * every packet counts as one. `refresh`: the packet refreshes the flow's expiry. Scratch: reads closes; tracking.flow
  * is its own. */
 __noinline int is_reply(const struct packet *reply, __u32 refresh)
 {

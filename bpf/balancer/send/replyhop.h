@@ -6,7 +6,7 @@
 #include "../maps.h"
 #include "../scratch.h"
 
-/* From <sys/socket.h>, which is not for eBPF. */
+/* From <sys/socket.h>, which does not compile for eBPF. */
 #define AF_INET 2
 #define AF_INET6 10
 
@@ -35,9 +35,9 @@ static __always_inline void hop_of(const struct bpf_fib_lookup *fib, const struc
 		hop->flags |= HOP_ROUTER;
 }
 
-/* note_reply_hop records that a reply is sent to a neighbour, which is in the result of bpf_fib_lookup. One whose MAC
- * address the kernel does not know is recorded only where it was known before: else a sender of spoofed addresses could
- * fill the table. Scratch: hop is its own. */
+/* note_reply_hop records that a reply is sent to a neighbour, which is in the result of bpf_fib_lookup. A neighbour
+ * whose MAC address the kernel does not know is recorded only if it was known before: otherwise a sender of spoofed
+ * addresses could fill the table. Scratch: hop is its own. */
 __noinline int note_reply_hop(const struct bpf_fib_lookup *fib, const struct translation *to,
 			      __u32 now, bool known)
 {

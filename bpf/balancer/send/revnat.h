@@ -120,8 +120,8 @@ static __always_inline bool is_from_hairpin(void *generation, const struct endpo
 	return endpoint && has_hairpin_port(packet) && is_to_us(generation, endpoint, packet);
 }
 
-/* return_hairpin translates a reply of a hairpin flow. Where no flow has the 5-tuple, the packet is passed to this
- * host, because the address is its own. */
+/* return_hairpin translates a reply of a hairpin flow. If no flow has the 5-tuple, the packet is passed to this host,
+ * because the address is its own. */
 static __always_inline bool return_hairpin(void *generation, const struct packet *packet,
 					   const struct endpoint *endpoint,
 					   struct decision *decision, struct translation *to,
@@ -173,7 +173,7 @@ static __always_inline enum outcome select_return(void *generation, const struct
 }
 
 /* is_ours reports whether a packet's destination is a VIP or the pool's, or its source a backend's: such a packet is
- * not passed to the kernel where the rest of it cannot be parsed. */
+ * not passed to the kernel if the rest of it cannot be parsed. */
 static __always_inline bool is_ours(void *generation, const struct packet *packet)
 {
 	return kind_of(packet) != KIND_NONE ||

@@ -19,7 +19,7 @@ enum route_result {
 	ROUTE_NOT_FORWARDED,
 	/* The destination is one of the endpoint's exceptions. */
 	ROUTE_UNTRANSLATED,
-	/* It is part of no flow of the endpoint's. */
+	/* The packet is part of no flow of the endpoint. */
 	ROUTE_NO_FLOW,
 	ROUTE_TOO_BIG,
 	ROUTE_NONE,
@@ -35,7 +35,7 @@ static __always_inline long fib_lookup(ctx_t *ctx, const struct packet *packet, 
 	__builtin_memset(fib, 0, sizeof(*fib));
 	fib->ifindex = ctx_interface(ctx);
 	fib->l4_protocol = packet->protocol;
-	/* Of a GSO packet the kernel checks the segments itself. */
+	/* The kernel checks the segments of a GSO packet itself. */
 	fib->tot_len = ctx_packets(ctx) > 1 ? 0 : packet->length;
 	if (packet->ipv6) {
 		fib->family = AF_INET6;
@@ -49,8 +49,8 @@ static __always_inline long fib_lookup(ctx_t *ctx, const struct packet *packet, 
 	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
 }
 
-/* accepts_frames reports whether frames can be redirected to an interface. An XDP frame for one without an XDP program
- * may be lost silently. */
+/* accepts_frames reports whether frames can be redirected to an interface. An XDP frame to an interface without an XDP
+ * program may be lost silently. */
 static __always_inline bool accepts_frames(__u32 interface)
 {
 	if (!CTX_ONLY_OURS || !loaded.interfaces_count)
@@ -63,7 +63,7 @@ static __always_inline bool accepts_frames(__u32 interface)
 }
 
 /* route_owner is the part of an entry's key that distinguishes routes to the same client: the address that the packet's
- * source is translated to; or, where each flow has to be looked up, the backend and the client's port. */
+ * source is translated to; or, if each flow has to be looked up, the backend and the client's port. */
 static __always_inline __u64 route_owner(const struct packet *packet, const struct translation *to)
 {
 	if (to->verify_backend)
@@ -99,7 +99,7 @@ static __always_inline __u32 route_stamp(__u32 now)
 	return routes ? now + routes->epoch : now;
 }
 
-/* route_kind is the part of an entry's key that has the family, the kind of owner, and the list of exceptions that the
+/* route_kind returns the part of an entry's key with the family, the kind of owner, and the list of exceptions that the
  * destination is not in. */
 static __always_inline __u32 route_kind(const struct packet *packet, const struct translation *to)
 {
@@ -107,8 +107,9 @@ static __always_inline __u32 route_kind(const struct packet *packet, const struc
 }
 
 /* is_route_valid reports whether a cache entry matches a packet, is still valid, and has an MTU that is large enough.
- * One from another tick of the clock is not valid. If the clock stops with the control plane, the number of packets
- * bounds its use: routes and neighbours may change at any time. A change of a route or neighbour changes the stamp. */
+ * An entry from another tick of the clock is not valid. If the clock stops with the control plane, the number of
+ * packets bounds its use: routes and neighbours may change at any time. A change of a route or neighbour changes the
+ * stamp. */
 static __always_inline bool is_route_valid(ctx_t *ctx, const struct route_entry *entry,
 					   const struct packet *packet, const struct translation *to,
 					   __u32 stamp)
@@ -128,7 +129,7 @@ static __always_inline bool is_route_valid(ctx_t *ctx, const struct route_entry 
 		       entry->mtu;
 }
 
-/* cache_route stores the result of bpf_fib_lookup. Of a GSO packet the kernel did not check the route's own MTU. */
+/* cache_route stores the result of bpf_fib_lookup. For a GSO packet the kernel did not check the MTU of the route. */
 static __always_inline void cache_route(ctx_t *ctx, struct route_entry *entry,
 					const struct packet *packet, const struct translation *to,
 					__u16 mtu, const struct route *route, __u32 stamp)
@@ -232,7 +233,7 @@ static __always_inline enum route_result lookup_route(ctx_t *ctx, const struct p
 	return ROUTE_KERNEL;
 }
 
-/* find_route_inline finds a packet's route: a cached one, or else by bpf_fib_lookup, which takes several times as long
+/* find_route_inline finds a packet's route: in the cache, or else by bpf_fib_lookup, which takes several times as long
  * as all the rest. Scratch: as lookup_route(). */
 static __always_inline enum route_result find_route_inline(ctx_t *ctx, const struct packet *packet,
 							   const struct translation *to,
@@ -256,8 +257,8 @@ static __always_inline enum route_result find_route_inline(ctx_t *ctx, const str
 	return ROUTE_FOUND;
 }
 
-/* find_route is the same off the fast path, for ICMP errors of known flows, whose replies have their next hop recorded.
- * Scratch: fib and prefix_key are its own. */
+/* find_route is find_route_inline() off the fast path, for ICMP errors of known flows, whose replies have their next
+ * hop recorded. Scratch: fib and prefix_key are its own. */
 __noinline int find_route(ctx_t *ctx, const struct packet *packet, const struct translation *to,
 			  struct route *route)
 {

@@ -54,8 +54,8 @@ static __always_inline void write_ip6(struct ipv6hdr *ip, const struct translati
 	ip->hop_limit -= to->ttl_decrement;
 }
 
-/* check_offset is where a transport header's checksum is in it; 0 for those that
- * have none over the pseudo header. */
+/* check_offset returns the offset of the checksum in a transport header; 0 for protocols without a checksum over the
+ * pseudo header. */
 static __always_inline __u32 check_offset(__u8 protocol)
 {
 	switch (protocol) {
@@ -115,8 +115,8 @@ static __always_inline enum outcome translate_inline(ctx_t *ctx, const struct pa
 			      translate_as(ctx, packet, to, false);
 }
 
-/* translate is the same where the cost of a call does not matter. One costs some 7 ns on processors whose returns must
- * not be predicted. */
+/* translate is translate_inline() where the cost of a call does not matter. A call costs about 7 ns on processors whose
+ * returns must not be predicted. */
 __noinline int translate(ctx_t *ctx, const struct packet *packet, const struct translation *to)
 {
 	if (!packet || !to)

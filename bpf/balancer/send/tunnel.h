@@ -7,12 +7,12 @@
 #include "../link.h"
 
 #define GUE_PORT 6080
-/* The sources of GUE datagrams: the dynamic ports, RFC 6335 section 6. */
+/* The first source port of GUE datagrams, which are dynamic ports (RFC 6335 section 6). */
 #define GUE_FIRST_SOURCE 0xc000
 #define GUE_SOURCE_MASK 0x3fff
 #define TUNNEL_TTL 64
 
-/* tunnel_overhead is how many bytes a tunnel to a backend adds to a packet. */
+/* tunnel_overhead returns the number of bytes that a tunnel to a backend adds to a packet. */
 static __always_inline __u32 tunnel_overhead(enum mode mode, const struct backend *backend)
 {
 	__u32 ip = backend->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
@@ -59,7 +59,7 @@ static __always_inline void write_udp(void *header, __u32 hash, __u32 length)
 	word[1] = bpf_htonl(length << 16);
 }
 
-/* write_link writes all of the link header: the room may be in its place. */
+/* write_link writes the complete link header: the added room may be in its place. */
 static __always_inline void write_link(void *frame, const struct backend *backend, __u32 tag,
 				       __be32 tag_word)
 {
