@@ -15,11 +15,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Apply brings the data plane to a state, whole or not at all. The first call attaches; later ones change the
-// differences in the memory that packets go by, each service in one step. Where that is not enough (there is no room,
-// or the program itself must be another), a new generation is loaded beside the present one, and the program of each
-// interface is swapped in one step; for another hook and on other interfaces it is attached there before the old one is
-// detached. On an error, the present generation stays in use.
+// Apply brings the data plane to a state, or changes nothing. The first call attaches the programs; later ones update
+// the memory that the programs read, each service atomically. Where that is not enough (no room, or the program itself
+// must be another), Apply loads a new generation beside the present one, and replaces the program of each interface
+// atomically; for another hook and on other interfaces it attaches the new program before it detaches the old one. On
+// an error, the present generation stays in use.
 func (d *Datapath) Apply(state lb.State) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -59,8 +59,8 @@ func (d *Datapath) change(state lb.State, ports []attach.Port) error {
 	return d.replace(c, ports)
 }
 
-// removeLeftovers removes the programs that a killed balancer left, where the first change has failed: no process takes
-// its place.
+// removeLeftovers removes the filters of a killed balancer after a failed first change: no process would maintain
+// them.
 func (d *Datapath) removeLeftovers(ports []attach.Port) error {
 	if d.current != nil || d.detached {
 		return nil
@@ -68,7 +68,7 @@ func (d *Datapath) removeLeftovers(ports []attach.Port) error {
 	return attach.RemoveFilters(ports)
 }
 
-// canUpdateInPlace reports whether the loaded programs and maps can serve the state after a change.
+// canUpdateInPlace reports whether the loaded programs and maps suffice for the state after a change.
 func (d *Datapath) canUpdateInPlace(c *generation.Revision, ports []attach.Port) bool {
 	if d.current == nil || d.current.Adopted || d.current.Tracing != d.tracing.Maps() ||
 		d.current.Answers != d.checks.Answers() || d.sockets.Cgroup() != c.State.Local ||
@@ -79,8 +79,8 @@ func (d *Datapath) canUpdateInPlace(c *generation.Revision, ports []attach.Port)
 	return d.current.Memory.CanHold(c) && d.sizesFor(c).Within(d.shared)
 }
 
-// publish changes the differing services in the memory that packets go by. It returns false, and has changed nothing,
-// where there is no room.
+// publish updates the services that differ, in the memory that the programs read. It returns false, and has changed
+// nothing, where there is no room.
 func (d *Datapath) publish(c *generation.Revision) (bool, error) {
 	m := d.current.Memory
 	p := m.PrepareOrWait(c)
@@ -89,7 +89,7 @@ func (d *Datapath) publish(c *generation.Revision) (bool, error) {
 	}
 	d.writeSnapshot(c, d.current.Ports)
 	c.PutLimits(d.shared.Turn, d.shared.Load, d.janitor.Now())
-	// Until the janitor knows the new backends, it would take their flows for those of backends that have left.
+	// Until the janitor knows the new backends, it would take their flows for those of removed backends.
 	d.janitor.Freeze(true)
 	d.keeper.WriteNumber(m)
 	p.Publish()
@@ -100,7 +100,7 @@ func (d *Datapath) publish(c *generation.Revision) (bool, error) {
 	return true, nil
 }
 
-// replace loads a generation of its own, and swaps the programs for its.
+// replace loads a new generation, and replaces the programs by those of the new one.
 func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 	if err := d.planMemory(c); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 	if err != nil {
 		return err
 	}
-	memory, homes, err := d.makeMemory(c, next)
+	memory, placements, err := d.makeMemory(c, next)
 	if err == nil {
 		err = next.Prefixes.Add(c)
 	}
@@ -132,12 +132,12 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 		return err
 	}
 	d.sockets = local.InUse()
-	made, err := d.install(ports, d.requestedHook(c.State), func(kind loader.Kind) (*loader.Programs, error) {
-		made, err := d.load(kind, ports, memory, next)
+	programs, err := d.install(ports, d.requestedHook(c.State), func(kind loader.Kind) (*loader.Programs, error) {
+		programs, err := d.load(kind, ports, memory, next)
 		if err == nil {
 			flows.Begin()
 		}
-		return made, err
+		return programs, err
 	})
 	if err != nil {
 		err = errors.Join(err, local.Undo())
@@ -148,17 +148,17 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 		next.CloseUnless(d.shared)
 		return err
 	}
-	c.SetPlacements(homes)
-	d.activate(c, ports, made, next, &flows, local)
+	c.SetPlacements(placements)
+	d.activate(c, ports, programs, next, &flows, local)
 	return nil
 }
 
-// activate makes the programs, maps and sockets of a new generation, which packets find already, current, and closes
-// those of the one before.
-func (d *Datapath) activate(c *generation.Revision, ports []attach.Port, made *loader.Programs,
+// activate makes the programs, maps and sockets of a new generation current, which process packets already, and closes
+// those of the previous one.
+func (d *Datapath) activate(c *generation.Revision, ports []attach.Port, programs *loader.Programs,
 	next *sharedmaps.Maps, flows *sharedmaps.Move, local *localsockets.Change) {
-	old, last := d.shared, d.current
-	d.shared, d.current = next, made
+	oldShared, oldPrograms := d.shared, d.current
+	d.shared, d.current = next, programs
 	c.PutLimits(d.shared.Turn, d.shared.Load, d.janitor.Now())
 	flows.Finish()
 	d.noteLostFlows(flows.Lost)
@@ -166,17 +166,17 @@ func (d *Datapath) activate(c *generation.Revision, ports []attach.Port, made *l
 	d.previous = nil
 	d.sockets = local.Next
 	d.noteSocketError(local.Finish(d.shared))
-	d.commit(c, old)
+	d.commit(c, oldShared)
 	d.noteMemory(c)
 	d.checks.SetPorts(ports)
 	d.publishPicture()
 	d.published.WaitForReaders()
-	d.finishAdoption(old)
-	old.CloseUnless(next)
+	d.finishAdoption(oldShared)
+	oldShared.CloseUnless(next)
 	local.Release()
-	if last != nil {
-		last.Close()
-		last.Memory.Close()
+	if oldPrograms != nil {
+		oldPrograms.Close()
+		oldPrograms.Memory.Close()
 	}
 	// A detached data plane, which is measured or tested, does not expire flows by itself.
 	if !d.detached && !d.expiring {
@@ -189,22 +189,22 @@ func (d *Datapath) activate(c *generation.Revision, ports []attach.Port, made *l
 func (d *Datapath) load(kind loader.Kind, ports []attach.Port, memory *generation.Memory, shared *sharedmaps.Maps) (
 	*loader.Programs, error,
 ) {
-	made, err := d.kernel.LoadPrograms(kind, ports, memory, shared, d.tracing.Maps(), d.checks.Answers())
+	programs, err := d.kernel.LoadPrograms(kind, ports, memory, shared, d.tracing.Maps(), d.checks.Answers())
 	if err != nil {
 		return nil, err
 	}
 	if d.keeper != nil && d.options.Orphan > 0 {
-		made.Watchdog, err = loader.StartWatchdog(memory.Map)
+		programs.Watchdog, err = loader.StartWatchdog(memory.Map)
 	}
 	if err != nil {
-		made.Close()
+		programs.Close()
 		return nil, err
 	}
-	d.keeper.Pin(made, shared, d.sockets.Maps())
-	return made, nil
+	d.keeper.Pin(programs, shared, d.sockets.Maps())
+	return programs, nil
 }
 
-// commit records a change that was made. Old are the shared maps before it.
+// commit records a change in the ledger, the register, the traces and the janitor. old are the shared maps before it.
 func (d *Datapath) commit(c *generation.Revision, old *sharedmaps.Maps) {
 	d.ledger.Commit(old, d.shared, c.Places)
 	d.register.Commit(c)
@@ -214,21 +214,21 @@ func (d *Datapath) commit(c *generation.Revision, old *sharedmaps.Maps) {
 	d.janitor.SetInput(d.janitorInput())
 }
 
-// growShared returns shared maps that are large enough for a change.
+// growShared returns shared maps that are large enough for a change: the present ones, or new ones.
 func (d *Datapath) growShared(c *generation.Revision) (*sharedmaps.Maps, error) {
-	want := d.sizesToAllocate(c)
-	if want.Within(d.shared) {
+	sizes := d.sizesToAllocate(c)
+	if sizes.Within(d.shared) {
 		return d.shared, nil
 	}
 	spec, err := loader.XDP.Load()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	made, err := sharedmaps.New(d.kernel.NewMap, spec, want, d.shared, d.secret)
+	shared, err := sharedmaps.New(d.kernel.NewMap, spec, sizes, d.shared, d.secret)
 	if err != nil {
 		return nil, attach.LoadError(err)
 	}
-	return made, nil
+	return shared, nil
 }
 
 // unused reports whether no packet of a service was sent to a backend yet. The caller holds the lock.

@@ -22,13 +22,14 @@ const (
 	// captureRingSize is the size of a capture's ring in bytes: some 6,000 packets without payload, which is more than
 	// the default rate takes in a window of time.
 	captureRingSize = 4 << 20
-	// liveTraceRingSize is that of a live trace: about 4,000 packets, or some milliseconds of a busy balancer.
+	// liveTraceRingSize is the size of a live trace's ring: about 4,000 packets, or some milliseconds of a busy
+	// balancer.
 	liveTraceRingSize = 1 << 20
 )
 
 // Trace calls send for real packets until the context ends, which is no error, or send returns an error, which Trace
-// returns. Meanwhile the traced program is in the place of the plain one; both decide the same. The first event says
-// that it is in place. A live trace is a capture without frames. Errors: trace.ErrBadQuestion, trace.ErrBusy,
+// returns. Meanwhile the traced program replaces the plain one; both decide the same. The first event says that it is
+// attached. A live trace is a capture without frames. Errors: trace.ErrBadQuestion, trace.ErrBusy,
 // ErrClosed.
 func (d *Datapath) Trace(ctx context.Context, filter trace.Filter, send func(trace.Event) error) error {
 	if err := filter.Check(); err != nil {
@@ -57,8 +58,8 @@ func (d *Datapath) Trace(ctx context.Context, filter trace.Filter, send func(tra
 
 // Capture calls send for the real packets that a request asks for, with copies of them, until a bound of the request is
 // reached, the context ends (both no error), or send returns an error, which Capture returns. Meanwhile the traced
-// program is in the place of the plain one; both decide the same. The first event says that it is in place. A send that
-// blocks holds up no packet: records that find no room are counted. Errors: capture.ErrBadRequest,
+// program replaces the plain one; both decide the same. The first event says that it is attached. A send that blocks
+// delays no packet: records without room in the ring are counted as lost. Errors: capture.ErrBadRequest,
 // capture.ErrNoService, capture.ErrBusy, ErrClosed.
 func (d *Datapath) Capture(ctx context.Context, request capture.Request, send func(capture.Event) error) error {
 	request, err := request.Complete()
@@ -87,8 +88,7 @@ func (d *Datapath) Capture(ctx context.Context, request capture.Request, send fu
 	return progress.End(stopping.Err() != nil)
 }
 
-// describe puts a record into words, with the names of the present configuration. Zero is when the kernel's clock was
-// 0.
+// describe translates a record, with the names of the present configuration. zero is when the kernel's clock was 0.
 func (d *Datapath) describe(record *traced.Record, zero time.Time) *trace.Packet {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -105,7 +105,7 @@ func (d *Datapath) currentNames() *tracing.Names {
 	return d.recordNames
 }
 
-// uncapturedNote names the packets that no capture has.
+// uncapturedNote names the traffic that captures cannot see.
 const uncapturedNote = "clients on this host are served at their sockets, where there is no packet yet: capture theirs with tcpdump"
 
 // captureHeader returns the header of a capture: its request, and the interfaces and programs that it covers.
@@ -123,7 +123,7 @@ func (d *Datapath) captureHeader(live *tracing.Capture) *capture.Started {
 	return s
 }
 
-// startCapture puts the traced program in the place of the plain one, unless it is there already.
+// startCapture replaces the plain program by the traced one, unless that is attached already.
 func (d *Datapath) startCapture(request capture.Request, ring int) (*tracing.Capture, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -149,7 +149,7 @@ func (d *Datapath) startCapture(request capture.Request, ring int) (*tracing.Cap
 		}
 		t = &tracing.Loaded{Tracing: maps}
 	}
-	live := &tracing.Capture{Of: t, Request: request}
+	live := &tracing.Capture{Loaded: t, Request: request}
 	if live.Capture, err = t.Open(filter, ring); err == nil {
 		err = live.Resolve(d.register)
 	}
@@ -170,12 +170,13 @@ func (d *Datapath) startCapture(request capture.Request, ring int) (*tracing.Cap
 	return nil, err
 }
 
-// stopCapture ends one, and puts the plain program back after the last. Should that fail, the next Apply does it.
+// stopCapture ends a capture, and after the last one attaches the plain program again. If that fails, the next Apply
+// does it.
 func (d *Datapath) stopCapture(live *tracing.Capture) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	err := live.Stop()
-	if d.closed || d.tracing != live.Of || len(live.Of.Captures()) > 0 {
+	if d.closed || d.tracing != live.Loaded || len(live.Loaded.Captures()) > 0 {
 		return err
 	}
 	d.tracing = nil
@@ -189,10 +190,10 @@ func (d *Datapath) stopCapture(live *tracing.Capture) error {
 func (d *Datapath) releaseCapture(live *tracing.Capture) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	live.Of.Live = slices.DeleteFunc(live.Of.Live, func(c *tracing.Capture) bool { return c == live })
+	live.Loaded.Live = slices.DeleteFunc(live.Loaded.Live, func(c *tracing.Capture) bool { return c == live })
 	live.Close()
-	if live.Of != d.tracing && live.Of.Empty() {
-		live.Of.Close()
+	if live.Loaded != d.tracing && live.Loaded.Empty() {
+		live.Loaded.Close()
 	}
 }
 
@@ -203,21 +204,21 @@ func (d *Datapath) runCapture(ctx context.Context, live *tracing.Capture, starte
 	count func(traced.XdpCaptureState) error) error {
 	defer d.releaseCapture(live)
 	stop := sync.OnceValue(func() error { return d.stopCapture(live) })
-	// The plain program comes back first; then the ring is read to its end.
+	// The plain program is attached first; then the ring is read to its end.
 	release := context.AfterFunc(ctx, func() {
 		_ = stop() // again below, where its error counts
 		_ = live.Flush()
 	})
 	err := started()
 	if err == nil {
-		err = live.Follow(packet, count)
+		err = live.ReadRecords(packet, count)
 	}
 	release()
 	return errors.Join(err, stop())
 }
 
-// Explain returns the outcome that a packet would have if it came in now. It asks the program itself, in a copy that is
-// attached nowhere, counts nothing and leaves no flow. Errors: trace.ErrBadQuestion, trace.ErrNoService, ErrClosed.
+// Explain returns the outcome that a packet would have if it arrived now. It runs a copy of the program that is
+// attached nowhere, counts nothing and creates no flow. Errors: trace.ErrBadQuestion, trace.ErrNoService, ErrClosed.
 func (d *Datapath) Explain(question trace.Question) (*trace.Packet, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -227,7 +228,7 @@ func (d *Datapath) Explain(question trace.Question) (*trace.Packet, error) {
 	return tracing.Explain(d.explainInput(), question)
 }
 
-// explainInput returns the programs, maps and configuration that packets go by, for Explain.
+// explainInput returns the programs, maps and configuration in use, for Explain.
 func (d *Datapath) explainInput() tracing.ExplainInput {
 	return tracing.ExplainInput{Kernel: d.kernel, Hook: d.attachments[0].Hook, Programs: d.current, Shared: d.shared,
 		Names: d.currentNames(), State: d.register.State}

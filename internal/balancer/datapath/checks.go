@@ -27,7 +27,7 @@ func (d *Datapath) OpenChecks() (*checkpath.Checks, error) {
 	}
 	c, err := checkpath.Open(d.published, ports)
 	if err != nil {
-		return nil, fmt.Errorf("making the way for health checks through the data plane: %w", err)
+		return nil, fmt.Errorf("setting up the path of health checks through the data plane: %w", err)
 	}
 	d.checks = c
 	// Programs that another process has loaded are replaced by the first Apply.

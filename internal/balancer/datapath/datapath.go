@@ -22,27 +22,27 @@ import (
 
 // Options say where and how to forward.
 type Options struct {
-	// Interfaces are names in the caller's network namespace, at least one: those to attach
-	// to until a State says. Packets for a VIP are taken on each of them, all by the same hook.
+	// Interfaces are the names, in the caller's network namespace, of the interfaces to attach to until a State names
+	// others; at least one. Packets for a VIP are taken on each of them, all by the same hook.
 	Interfaces []string
 	// Hook is the hook to attach to until a State names one.
 	Hook lb.Hook
-	// TableSize is the number of slots of the hash tables of services that do not
-	// say, a prime; 0 means by the number of backends: lb.DefaultTableSize.
+	// TableSize is the number of slots, a prime, of the hash tables of services that do not set one; 0 means by the
+	// number of backends: lb.DefaultTableSize.
 	TableSize uint32
-	// FlowLimit bounds the flows that are remembered once they are proven, and
-	// UnprovenLimit those that are not yet; 0 means DefaultFlowLimit (where no service
+	// FlowLimit bounds the proven flows that are remembered, and UnprovenLimit the
+	// unproven ones; 0 means DefaultFlowLimit (where no service
 	// tracks its flows: DefaultPinLimit) and DefaultUnprovenLimit. Each takes 64 bytes
 	// of kernel memory, whether there is such a flow or not.
 	FlowLimit, UnprovenLimit uint32
-	// Timeouts are how long silent flows keep their entries.
+	// Timeouts are how long idle flows keep their entries.
 	Timeouts lb.Timeouts
 	// TooBigRate is how many packets a second each CPU may answer with "too
 	// big"; 0 means DefaultTooBigRate.
 	TooBigRate uint32
-	// DisableFeature switches a feature of an interface off, by the kernel's name for it, until
-	// the balancer ends or RestoreFeature takes that back: those by which a device hides VLAN
-	// tags from XDP. Nil where nothing is to be changed on the host.
+	// DisableFeature switches a feature of an interface off, by the kernel's name for it, until the balancer ends or
+	// RestoreFeature switches it on again: the offloads by which a device hides VLAN tags from XDP. Nil where nothing
+	// is to be changed on the host.
 	DisableFeature, RestoreFeature func(name, feature, why string) error
 	// WithClsact gives an interface the queueing discipline clsact if it has none, and calls attach with whether the
 	// balancer added it; attach attaches a filter whose name says so. Until attach has returned, a note outside of this
@@ -81,16 +81,16 @@ type Datapath struct {
 	options Options
 	// findPorts looks the interfaces up again: a MAC address may have changed.
 	findPorts func(names []string) ([]attach.Port, error)
-	// attempts lists the ways to attach; tests have others than attempts.
+	// attempts lists the methods of attaching; tests replace it.
 	attempts func(lb.Hook, []attach.Port) []attach.Attempt
 	// programs returns the kind of programs to load for a hook; tests that only attach load a short program.
 	programs func(lb.Hook) loader.Kind
 	kernel   loader.Kernel
 	// detached: programs are loaded and never attached.
 	detached bool
-	// now is the time that windows go by; tests have another than time.Now.
+	// now returns the time by which windows end; tests replace it.
 	now func() time.Time
-	// secret places flows in their tables: no sender can aim its flows at one bucket.
+	// secret seeds the hash of the tables of flows, so that no sender can aim its flows at one bucket.
 	secret uint64
 
 	mu       sync.Mutex
@@ -107,14 +107,14 @@ type Datapath struct {
 	// Apply, and none of a detached datapath.
 	holds       []attach.Hold
 	attachments []lb.Attachment
-	// hook is the requested hook, and method the way in which programs are attached; zero before the first Apply.
+	// hook is the requested hook, and method how programs are attached; zero before the first Apply.
 	hook   lb.Hook
 	method attach.Method
 	// tags are the VLAN tags that devices strip from frames, and the offloads switched off so that XDP sees them.
 	tags attach.Tags
 	// published is the picture of the data plane in use, for readers.
 	published *picture.Published
-	// standby is not 0 where packets for the VIPs are left to the kernel: another balancer holds them.
+	// standby is not 0 where packets for the VIPs are passed to the kernel, because another balancer has the VIPs.
 	standby uint16
 	// tracing has the maps that programs are loaded with while packets are traced or captured.
 	tracing *tracing.Loaded
@@ -129,11 +129,11 @@ type Datapath struct {
 	noAttachType bool
 	// keeper is nil where nothing outlives the process.
 	keeper *keeper.Keeper
-	// leftovers keep programs on the interfaces that a killed process was about to take off.
+	// leftovers are the attachments that a killed process was about to remove.
 	leftovers []attach.Leftover
 	// lastRejoinNote is the last message about a program that is out of libxdp's dispatcher.
 	lastRejoinNote string
-	// notes are messages about the data plane that was taken over, and absent how long it had been without a process.
+	// notes are messages about the data plane that was taken over, and absent is for how long it had no process.
 	notes  []string
 	absent time.Duration
 	// flowsCounted signals that flows of full NAT have been counted again.

@@ -15,7 +15,7 @@ var (
 	ErrNoRights = attach.ErrNoRights
 	// ErrNoInterface: there is no such interface in this network namespace.
 	ErrNoInterface = attach.ErrNoInterface
-	// ErrBusy: another program has our place on the interface.
+	// ErrBusy: another program is attached to the interface where ours would be.
 	ErrBusy = attach.ErrBusy
 	// ErrUnsupported: the kernel or the driver lacks a needed capability.
 	ErrUnsupported = attach.ErrUnsupported

@@ -146,8 +146,8 @@ func asForeignTables(t *testing.T, d *Datapath, layout *snapshot.FlowLayout) (pr
 				continue
 			}
 			made := spec.Maps[name].Copy()
-			made.MaxEntries = (*at.Of).MaxEntries()
-			if *at.Of, err = ebpf.NewMap(made); err != nil {
+			made.MaxEntries = (*at.Map).MaxEntries()
+			if *at.Map, err = ebpf.NewMap(made); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -18,43 +18,42 @@ var (
 	ErrOwnBase = errors.New("the service has a base of its own")
 )
 
-// MergeBase gives a service that is in no transition here the base that another balancer has, for as long as that has
-// it and no longer than this balancer's own window; where its present table is the same, packets of the service look
-// for their flow until none is left. It waits for a change under way. Errors: ErrClosed, ErrNotHere, ErrOwnBase, or why
-// there cannot be such a table; then nothing has changed.
+// MergeBase gives a service that is in no transition here another balancer's base, for as long as that balancer keeps
+// the base, and at most for this balancer's own window. Where the present table equals the base, packets of the service
+// look up their flow until no flow is left. MergeBase waits for a change under way. Errors: ErrClosed, ErrNotHere,
+// ErrOwnBase, or why such a table cannot be built; then nothing has changed.
 func (d *Datapath) MergeBase(b lb.Base) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return ErrClosed
 	}
-	was := d.register.ByKey[b.Service]
-	if d.current == nil || was == nil || b.Service.Hairpin || was.Service.BySource() != b.BySource ||
-		len(was.View.Table.Slots) == 0 {
+	current := d.register.ByKey[b.Service]
+	if d.current == nil || current == nil || b.Service.Hairpin || current.Service.BySource() != b.BySource ||
+		len(current.View.Table.Slots) == 0 {
 		return fmt.Errorf("taking the base of %s: %w", b.Service, ErrNotHere)
 	}
-	if was.View.Base != nil && !was.LacksSlots(&b) {
-		return fmt.Errorf("taking the base of %s: %w, since %v", b.Service, ErrOwnBase, was.View.Since)
+	if current.View.Base != nil && !current.LacksSlots(&b) {
+		return fmt.Errorf("taking the base of %s: %w, since %v", b.Service, ErrOwnBase, current.View.Since)
 	}
-	after, changed, err := was.WithBase(&b, d.now())
+	after, changed, err := current.WithBase(&b, d.now())
 	if err != nil {
 		return fmt.Errorf("taking the base of %s: %w", b.Service, err)
 	}
 	if !changed {
 		return nil
 	}
-	next := *was
+	next := *current
 	next.View = after
-	if !d.publishViews(d.register.WithView(was, &next, d.now())) {
+	if !d.publishViews(d.register.WithView(current, &next, d.now())) {
 		return fmt.Errorf("taking the base of %s: there is no room for its table: it goes on by its present table",
 			b.Service)
 	}
 	return nil
 }
 
-// MergeFlows writes flows that another balancer has proven into the table of proven ones: see flowsync.Merge. It waits
-// for
-// a change under way; packets do not wait for it. Errors: ErrClosed; before the first Apply all flows are refused as
+// MergeFlows writes another balancer's proven flows into the table of proven flows: see flowsync.Merge. It waits for a
+// change under way; packets do not wait for it. Errors: ErrClosed; before the first Apply all flows are refused as
 // unknown.
 func (d *Datapath) MergeFlows(flows []lb.Flow) (lb.MergeResult, error) {
 	d.mu.Lock()

@@ -37,104 +37,105 @@ func (d *Datapath) install(ports []attach.Port, requested lb.Hook, load loadFunc
 	case requested != d.hook || !slices.EqualFunc(ports, d.current.Ports, attach.Port.SameInterface):
 		return d.rehook(ports, requested, load)
 	}
-	made, _, err := d.swapPrograms(ports, load)
-	return made, err
+	programs, _, err := d.swapPrograms(ports, load)
+	return programs, err
 }
 
-// swapPrograms loads a generation and attaches it by the method in use. The reason that it returns with an error says
-// why another method may work.
-func (d *Datapath) swapPrograms(ports []attach.Port, load loadFunc) (made *loader.Programs, reason string, err error) {
+// swapPrograms loads a generation and attaches it by the method in use. With an error it returns the reason why another
+// method may work.
+func (d *Datapath) swapPrograms(ports []attach.Port, load loadFunc) (
+	programs *loader.Programs, reason string, err error,
+) {
 	kind := d.kindOf(d.method)
 	kind.NoAttachType = d.noAttachType
-	made, reason, err = d.loadAndAttach(kind, ports, load)
+	programs, reason, err = d.loadAndAttach(kind, ports, load)
 	if err == nil || !d.current.Adopted || !errors.Is(err, syscall.EINVAL) {
-		return made, reason, err
+		return programs, reason, err
 	}
 	// The links take the program of the other attach type: see loader.Kind.
 	kind.NoAttachType = !kind.NoAttachType
-	made, reason, err = d.loadAndAttach(kind, ports, load)
+	programs, reason, err = d.loadAndAttach(kind, ports, load)
 	if err == nil {
 		d.noAttachType = kind.NoAttachType
 	}
-	return made, reason, err
+	return programs, reason, err
 }
 
 func (d *Datapath) loadAndAttach(kind loader.Kind, ports []attach.Port, load loadFunc) (
 	*loader.Programs, string, error,
 ) {
-	made, err := load(kind)
+	programs, err := load(kind)
 	if err != nil {
 		return nil, "", err
 	}
-	reason, err := d.changeInterfaces(ports, made)
+	reason, err := d.changeInterfaces(ports, programs)
 	if err != nil {
-		made.Close()
+		programs.Close()
 		return nil, reason, err
 	}
-	return made, "", nil
+	return programs, "", nil
 }
 
-// installFirst attaches, and removes the programs that a killed balancer left, unless ours took their place: until then
-// those serve its connections.
+// installFirst attaches a first generation, and then removes the filters of a killed balancer, unless ours have
+// replaced them: until then they serve its connections.
 func (d *Datapath) installFirst(ports []attach.Port, requested lb.Hook, load loadFunc) (*loader.Programs, error) {
-	made, used, err := d.attachFirst(ports, requested, load)
+	programs, used, err := d.attachFirst(ports, requested, load)
 	if used == attach.TCFilter {
-		return made, nil
+		return programs, nil
 	}
-	left := attach.RemoveFilters(ports)
-	if left != nil && err == nil {
-		left = errors.Join(left, d.detach())
-		made.Close()
+	removeErr := attach.RemoveFilters(ports)
+	if removeErr != nil && err == nil {
+		removeErr = errors.Join(removeErr, d.detach())
+		programs.Close()
 	}
-	if err := errors.Join(err, left); err != nil {
+	if err := errors.Join(err, removeErr); err != nil {
 		return nil, err
 	}
-	return made, nil
+	return programs, nil
 }
 
-// attachFirst tries the methods in turn, and returns the one that it took, if any. One method serves all interfaces.
+// attachFirst tries the methods in turn, and returns the one that worked, if any. All interfaces have the same method.
 func (d *Datapath) attachFirst(ports []attach.Port, requested lb.Hook, load loadFunc) (*loader.Programs, attach.Method,
 	error) {
-	var lacks []string
-	var last error
+	var reasons []string
+	var lastErr error
 	for _, a := range d.attempts(requested, ports) {
-		made, err := load(d.kindOf(a.Method))
+		programs, err := load(d.kindOf(a.Method))
 		if a.Method.Dispatched && errors.Is(err, libxdp.ErrUnsupported) {
-			last = attach.JoinError(err, ports)
-			lacks = append(lacks, attach.XDPHolders(ports))
+			lastErr = attach.JoinError(err, ports)
+			reasons = append(reasons, attach.XDPHolders(ports))
 			continue
 		}
 		if err != nil {
 			return nil, attach.Method{}, err
 		}
-		holds, refused, err := d.attachAll(made.Programs, ports, a.Method)
+		holds, refused, err := d.attachAll(programs.Programs, ports, a.Method)
 		if err == nil {
 			if err = d.tags.DisableStripping(ports, a.Method); err == nil {
-				d.holds, d.attachments = holds, attach.Describe(ports, a.Method, a.FullReason(lacks))
+				d.holds, d.attachments = holds, attach.Describe(ports, a.Method, a.FullReason(reasons))
 				d.hook, d.method = requested, a.Method
-				return made, a.Method, nil
+				return programs, a.Method, nil
 			}
-			made.Close()
-			last = errors.Join(err, attach.CloseAll(holds), d.tags.RestoreStripping(nil))
-			lacks = append(lacks, err.Error())
+			programs.Close()
+			lastErr = errors.Join(err, attach.CloseAll(holds), d.tags.RestoreStripping(nil))
+			reasons = append(reasons, err.Error())
 			continue
 		}
-		made.Close()
-		last = attach.Explain(err, refused, a.Method)
+		programs.Close()
+		lastErr = attach.Explain(err, refused, a.Method)
 		if requested == lb.HookAuto && a.Method.Hook == lb.HookXDP && attach.HeldByAnother(err, refused) {
-			lacks = append(lacks, attach.XDPHolders([]attach.Port{refused}))
+			reasons = append(reasons, attach.XDPHolders([]attach.Port{refused}))
 			continue
 		}
 		if !attach.Unsupported(err) {
 			break
 		}
-		lacks = append(lacks, a.Method.MissingCapability(refused))
+		reasons = append(reasons, a.Method.MissingCapability(refused))
 	}
-	return nil, attach.Method{}, last
+	return nil, attach.Method{}, lastErr
 }
 
-// attachAll hooks programs[i] onto ports[i], all of them or none. On an error
-// it returns the port that refused too.
+// attachAll attaches programs[i] to ports[i], all of them or none. With an error it returns the port that failed, too.
 func (d *Datapath) attachAll(programs []*ebpf.Program, ports []attach.Port, w attach.Method) ([]attach.Hold,
 	attach.Port, error) {
 	var holds []attach.Hold
@@ -148,19 +149,19 @@ func (d *Datapath) attachAll(programs []*ebpf.Program, ports []attach.Port, w at
 	return holds, attach.Port{}, nil
 }
 
-// attach hooks a program onto an interface, and keeps it there. It replaces a program that another process has left
+// attach attaches a program to an interface, and pins its link. It replaces a program that another process has left
 // there.
 func (d *Datapath) attach(program *ebpf.Program, p attach.Port, w attach.Method) (attach.Hold, error) {
 	if i := slices.IndexFunc(d.leftovers, func(l attach.Leftover) bool {
 		return l.Method == w &&
 			l.Index == p.Index
 	}); i >= 0 {
-		left := d.leftovers[i].Hold
+		hold := d.leftovers[i].Hold
 		d.leftovers = slices.Delete(d.leftovers, i, i+1)
-		if left.Update(program) == nil {
-			return left, nil
+		if hold.Update(program) == nil {
+			return hold, nil
 		}
-		if err := left.Close(); err != nil {
+		if err := hold.Close(); err != nil {
 			return nil, err
 		}
 	}
@@ -171,7 +172,7 @@ func (d *Datapath) attach(program *ebpf.Program, p attach.Port, w attach.Method)
 	return d.keeper.PinLink(h, w, p), nil
 }
 
-// detach takes the programs off their interfaces.
+// detach detaches the programs from their interfaces.
 func (d *Datapath) detach() error {
 	var errs []error
 	for i, h := range d.holds {

@@ -14,13 +14,14 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/rcu"
 )
 
-// The interfaces can change while packets arrive. The new programs are attached to the interfaces that come before any
-// program sends packets by those, then exchanged on those that stay, one step an interface, and taken off those that
-// leave once no program sends packets there. All of them share the maps of flows and counters.
+// The interfaces can change while packets arrive. The new programs are attached to added interfaces before any program
+// sends packets there, then replace the old ones on the interfaces that stay, each atomically, and the old ones are
+// detached from removed interfaces once no program sends packets there. All of them share the maps of flows and
+// counters.
 
-// portsOf returns the interfaces of these names. One in use that was deleted is left out until there is one of its name
-// again. If all of them were deleted, those in use stay: no packet arrives, and the configuration can still change in
-// memory.
+// portsOf returns the interfaces of these names. An interface in use that was deleted is left out until one of its name
+// exists again. If all of them were deleted, the present ones stay: no packet arrives, and the configuration can still
+// change in memory.
 func (d *Datapath) portsOf(names []string) ([]attach.Port, error) {
 	ports, err := d.findPorts(names)
 	if err == nil || d.current == nil || !errors.Is(err, attach.ErrNoInterface) {
@@ -40,7 +41,7 @@ func (d *Datapath) portsOf(names []string) ([]attach.Port, error) {
 	return d.findPorts(present)
 }
 
-// removedPorts are the interfaces in use that are not among these.
+// removedPorts returns the interfaces in use that are not among these.
 func (d *Datapath) removedPorts(ports []attach.Port) []attach.Port {
 	if d.current == nil {
 		return nil
@@ -50,9 +51,9 @@ func (d *Datapath) removedPorts(ports []attach.Port) []attach.Port {
 }
 
 // changeInterfaces attaches the programs of a new generation by the method in use, to these interfaces and no others.
-// The reason that it returns with an error says why another method may work.
-func (d *Datapath) changeInterfaces(ports []attach.Port, made *loader.Programs) (reason string, err error) {
-	h := &hookChange{d: d, before: d.current.Ports, ports: ports, made: made, method: d.method}
+// With an error it returns the reason why another method may work.
+func (d *Datapath) changeInterfaces(ports []attach.Port, programs *loader.Programs) (reason string, err error) {
+	h := &hookChange{d: d, before: d.current.Ports, ports: ports, programs: programs, method: d.method}
 	if err := h.changeInterfaces(); err != nil {
 		return h.reason, errors.Join(err, h.undo())
 	}
@@ -61,27 +62,27 @@ func (d *Datapath) changeInterfaces(ports []attach.Port, made *loader.Programs) 
 }
 
 func (h *hookChange) changeInterfaces() error {
-	stay, err := h.attachNew()
+	kept, err := h.attachNew()
 	if err != nil {
 		return err
 	}
-	leaving := h.d.removedPorts(h.ports)
-	if len(leaving) > 0 || len(stay.ports) < len(h.ports) {
+	removed := h.d.removedPorts(h.ports)
+	if len(removed) > 0 || len(kept.ports) < len(h.ports) {
 		h.undoSteps = append(h.undoSteps, func() error { return h.d.tags.RestoreStripping(h.before) })
 		if err := h.d.tags.DisableStripping(h.ports, h.method); err != nil {
 			h.reason = err.Error()
 			return err
 		}
 	}
-	if err := h.exchange(stay.holds, stay.ports, stay.to, stay.from); err != nil {
+	if err := h.exchange(kept.holds, kept.ports, kept.to, kept.from); err != nil {
 		return err
 	}
-	if len(leaving) == 0 {
+	if len(removed) == 0 {
 		return nil
 	}
-	// Frames may be on their way to be sent by an interface that is about to be left.
+	// Frames may be on their way to an interface whose program is about to be detached.
 	rcu.Wait()
-	if err := h.release(leaving, h.d.current.Programs); err != nil {
+	if err := h.release(removed, h.d.current.Programs); err != nil {
 		return err
 	}
 	// Features that stay off do no harm: they are tried again by the next change, and at the end.
@@ -89,32 +90,32 @@ func (h *hookChange) changeInterfaces() error {
 	return nil
 }
 
-// keptPorts are the interfaces that packets are taken on before and after a change.
+// keptPorts are the interfaces that have our program before and after a change.
 type keptPorts struct {
 	holds    []attach.Hold
 	ports    []attach.Port
 	to, from []*ebpf.Program
 }
 
-// attachNew attaches to the interfaces that come, and returns those that stay.
-func (h *hookChange) attachNew() (stay keptPorts, err error) {
+// attachNew attaches the programs of added interfaces, and returns the interfaces that stay.
+func (h *hookChange) attachNew() (kept keptPorts, err error) {
 	h.holds = make([]attach.Hold, len(h.ports))
 	for i, p := range h.ports {
 		if at := h.d.current.PortAt(p); at >= 0 {
 			h.holds[i] = h.d.holds[at]
-			stay.holds, stay.ports = append(stay.holds, h.holds[i]), append(stay.ports, p)
-			stay.to, stay.from = append(stay.to, h.made.Programs[i]), append(stay.from, h.d.current.Programs[at])
+			kept.holds, kept.ports = append(kept.holds, h.holds[i]), append(kept.ports, p)
+			kept.to, kept.from = append(kept.to, h.programs.Programs[i]), append(kept.from, h.d.current.Programs[at])
 			continue
 		}
-		made, err := h.d.attach(h.made.Programs[i], p, h.method)
+		hold, err := h.d.attach(h.programs.Programs[i], p, h.method)
 		if err != nil {
 			if attach.Unsupported(err) {
 				h.reason = h.method.MissingCapability(p)
 			}
-			return stay, attach.Explain(err, p, h.method)
+			return kept, attach.Explain(err, p, h.method)
 		}
-		h.holds[i] = made
-		h.undoSteps = append(h.undoSteps, made.Close)
+		h.holds[i] = hold
+		h.undoSteps = append(h.undoSteps, hold.Close)
 	}
-	return stay, nil
+	return kept, nil
 }

@@ -244,7 +244,7 @@ func TestKeptReaches(t *testing.T) {
 		return made, ports, err
 	}
 	attachNew := func(d *Datapath, made *loader.Programs, ports []attach.Port) (keptPorts, error) {
-		h := &hookChange{d: d, ports: ports, made: made, method: d.method}
+		h := &hookChange{d: d, ports: ports, programs: made, method: d.method}
 		stay, err := h.attachNew()
 		for _, one := range h.holds {
 			if !slices.Contains(d.holds, one) {

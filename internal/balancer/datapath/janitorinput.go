@@ -18,7 +18,7 @@ func (d *Datapath) janitorInput() flowtable.JanitorInput {
 		Flows:     d.shared.Proven,
 		Newcomers: d.shared.Unproven,
 		Returns:   d.shared.FullNAT,
-		// It reads them while we go on.
+		// The janitor reads them while later changes are made.
 		Backends: slices.Clone(r.FlowBackends),
 		Services: slices.Clone(r.FlowServices),
 		Groups:   r.Places.GroupTimeouts(),

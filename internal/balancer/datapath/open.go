@@ -22,7 +22,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// onNew is called for a new data plane before it is used; tests set another kernel by it.
+// onNew is called for a new data plane before it is used; tests replace its kernel there.
 var onNew = func(*Datapath) {}
 
 // newDatapath returns a data plane without programs, maps or configuration.
@@ -36,8 +36,8 @@ func newDatapath(options Options) *Datapath {
 	return d
 }
 
-// Open checks rights and the interfaces. It loads and attaches nothing yet. A data plane that
-// was kept it takes over, and changes nothing of it before the first Apply: see Adopted.
+// Open checks rights and the interfaces. It loads and attaches nothing yet. It takes over a data plane that was kept,
+// and changes nothing of it before the first Apply: see Adopted.
 func Open(options Options) (*Datapath, error) {
 	options = options.withDefaults()
 	options.Interfaces = slices.Clone(options.Interfaces)
@@ -61,9 +61,8 @@ func Open(options Options) (*Datapath, error) {
 	return d, nil
 }
 
-// NewDetached returns a datapath for one interface that does not exist, with
-// the MAC address given: Apply loads its program without attaching it, for
-// tests and measurements that run it through BPF_PROG_TEST_RUN.
+// NewDetached returns a datapath for one interface that does not exist, of the given MAC address: Apply loads its
+// program without attaching it, for tests and measurements that run it by BPF_PROG_TEST_RUN.
 // Options.Interfaces is ignored; the hook is XDP or TC.
 func NewDetached(options Options, mac net.HardwareAddr) *Datapath {
 	d := newDatapath(options.withDefaults())
@@ -75,8 +74,7 @@ func NewDetached(options Options, mac net.HardwareAddr) *Datapath {
 	return d
 }
 
-// The data plane has room for just as many interfaces as a balancer may have: otherwise this
-// does not compile.
+// A mismatch of the program's and the configuration's limit of interfaces does not compile.
 var _ [lb.MaxInterfaces]struct{} = [objects.XDPAgreementMAX_INTERFACES]struct{}{}
 
 // Program returns the program that forwards on the first interface now, nil

@@ -35,8 +35,8 @@ func (d *Datapath) probeWatchdog() {
 	}
 }
 
-// Standby leaves packets for the VIPs to the kernel, at once and for all services, or balances them again. It holds for
-// programs that are loaded later, too.
+// Standby passes packets for the VIPs to the kernel, at once and for all services, or balances them again. It applies
+// to programs that are loaded later, too.
 func (d *Datapath) Standby(on bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

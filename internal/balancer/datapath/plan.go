@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/memleft"
 )
 
-// flowLimit returns the number of proven flows that there is to be room for.
+// flowLimit returns the number of proven flows to allocate room for.
 func (d *Datapath) flowLimit(c *generation.Revision) uint32 {
 	switch {
 	case d.options.FlowLimit != 0:
@@ -42,13 +42,13 @@ func (d *Datapath) planMemory(c *generation.Revision) error {
 	if err != nil {
 		return err
 	}
-	want := d.sizesToAllocate(c)
-	plan, err := sharedmaps.PlanFor(want, uint64(capacity.Bytes()))
+	sizes := d.sizesToAllocate(c)
+	plan, err := sharedmaps.PlanFor(sizes, uint64(capacity.Bytes()))
 	if err != nil {
 		return err
 	}
-	d.putFlowLimits(&plan, want, c)
-	return sharedmaps.CheckPlan(sharedmaps.PlanWithout(plan, want, d.shared), memleft.Read(os.DirFS("/")))
+	d.putFlowLimits(&plan, sizes, c)
+	return sharedmaps.CheckPlan(sharedmaps.PlanWithout(plan, sizes, d.shared), memleft.Read(os.DirFS("/")))
 }
 
 // noteMemory notes the memory plan after a change.
@@ -56,26 +56,26 @@ func (d *Datapath) noteMemory(c *generation.Revision) {
 	current := sharedmaps.SizesOf(d.shared)
 	plan, err := sharedmaps.PlanFor(current, uint64(len(d.current.Memory.Storage)*8))
 	if err != nil {
-		return // planMemory would have met it
+		return // planMemory would have failed before
 	}
 	d.putFlowLimits(&plan, current, c)
 	plan.Checks = d.checks.Plan().Checks
 	d.plan = plan
 }
 
-// putFlowLimits puts the configured limits of flows into a plan, where the tables were made for just those: tables have
-// whole buckets, and as many as were ever needed.
-func (d *Datapath) putFlowLimits(plan *lb.MemoryPlan, of sharedmaps.Sizes, c *generation.Revision) {
-	if limit := d.flowLimit(c); flowtable.BucketsFor(limit) == of.Flows {
+// putFlowLimits puts the configured limits of flows into a plan, where the tables were allocated for just those: tables
+// have complete buckets, and never shrink.
+func (d *Datapath) putFlowLimits(plan *lb.MemoryPlan, sizes sharedmaps.Sizes, c *generation.Revision) {
+	if limit := d.flowLimit(c); flowtable.BucketsFor(limit) == sizes.Flows {
 		plan.ProvenLimit = limit
 	}
-	if limit := d.options.UnprovenLimit; flowtable.BucketsFor(limit) == of.Newcomers {
+	if limit := d.options.UnprovenLimit; flowtable.BucketsFor(limit) == sizes.Newcomers {
 		plan.UnprovenLimit = limit
 	}
 }
 
-// makeMemory makes the map of a generation, and puts a configuration there. It returns the services' placements, in the
-// order of the change's records.
+// makeMemory creates the map of a generation, and writes a configuration into it. It returns the services' placements,
+// in the order of the change's records.
 func (d *Datapath) makeMemory(c *generation.Revision, shared *sharedmaps.Maps) (
 	*generation.Memory, []generation.Placement, error,
 ) {
@@ -91,12 +91,12 @@ func (d *Datapath) makeMemory(c *generation.Revision, shared *sharedmaps.Maps) (
 	mapSpec.Name, mapSpec.ValueSize, mapSpec.Flags = "generation", plan.Bytes(), unix.BPF_F_MMAPABLE
 	// Those describe the few bytes that the object file has in its place.
 	mapSpec.Contents, mapSpec.Key, mapSpec.Value = nil, nil, nil
-	made, err := d.kernel.NewMap(mapSpec)
+	created, err := d.kernel.NewMap(mapSpec)
 	if err != nil {
 		return nil, nil, attach.LoadError(
 			fmt.Errorf("making the map of the configuration with %d bytes: %w", mapSpec.ValueSize, err))
 	}
-	m, homes, err := generation.FillMap(made, &plan, c, &d.mu)
+	m, placements, err := generation.FillMap(created, &plan, c, &d.mu)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -109,27 +109,28 @@ func (d *Datapath) makeMemory(c *generation.Revision, shared *sharedmaps.Maps) (
 	m.Constants.NewcomerBuckets = shared.Newcomers.MaxEntries()
 	m.Constants.ReturnBuckets = shared.Returns.MaxEntries()
 	m.Constants.FlowSecret = d.secret
-	return m, homes, nil
+	return m, placements, nil
 }
 
 // sizesToAllocate returns the sizes of shared maps for a change: with room to grow where those in use are too small.
 func (d *Datapath) sizesToAllocate(c *generation.Revision) sharedmaps.Sizes {
-	want := d.sizesFor(c)
-	if !want.Within(d.shared) {
-		want.Backends, want.Services = generation.RoomyCount(want.Backends), generation.RoomyCount(want.Services)
+	sizes := d.sizesFor(c)
+	if !sizes.Within(d.shared) {
+		sizes.Backends, sizes.Services = generation.RoomyCount(sizes.Backends), generation.RoomyCount(sizes.Services)
 	}
-	return want
+	return sizes
 }
 
 // sizesFor returns the sizes that the shared maps must have at least.
 func (d *Datapath) sizesFor(c *generation.Revision) sharedmaps.Sizes {
-	want := sharedmaps.Sizes{Backends: max(c.Places.Indices, 1), Services: max(c.Places.IDs, 1), Returns: 1, Ways: 1,
-		Flows: flowtable.BucketsFor(d.flowLimit(c)), Newcomers: flowtable.BucketsFor(d.options.UnprovenLimit)}
+	sizes := sharedmaps.Sizes{Backends: max(c.Places.Indices, 1), Services: max(c.Places.IDs, 1),
+		Returns: 1, RouteCache: 1, Flows: flowtable.BucketsFor(d.flowLimit(c)),
+		Newcomers: flowtable.BucketsFor(d.options.UnprovenLimit)}
 	if c.Modes&(1<<objects.XDPModeMODE_FULLNAT) != 0 {
-		want.Returns = flowtable.ReturnBucketsFor(uint64(d.flowLimit(c)) + uint64(d.options.UnprovenLimit))
+		sizes.Returns = flowtable.ReturnBucketsFor(uint64(d.flowLimit(c)) + uint64(d.options.UnprovenLimit))
 	}
 	if c.NeededModes()&(1<<objects.XDPModeMODE_NAT|1<<objects.XDPModeMODE_FULLNAT) != 0 {
-		want.Ways = uint32(objects.XDPRouteCacheROUTE_CACHE_ENTRIES)
+		sizes.RouteCache = uint32(objects.XDPRouteCacheROUTE_CACHE_ENTRIES)
 	}
-	return want
+	return sizes
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/picture"
 )
 
-// publishPicture publishes a picture of the data plane in use; the caller holds the lock.
+// publishPicture publishes the present state of the data plane for readers; the caller holds the lock.
 func (d *Datapath) publishPicture() {
 	next := &picture.Picture{Attachments: slices.Clone(d.attachments), Plan: d.plan, Ledger: d.ledger}
 	switch {

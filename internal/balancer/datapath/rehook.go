@@ -19,39 +19,40 @@ import (
 
 // The hook can change while packets arrive. XDP runs before TC, and frames that it sends or drops never reach TC. So
 // our TC programs are attached while XDP is attached or detached, and XDP is attached and detached with a program that
-// passes everything: on every interface, for a frame that XDP redirects to one without XDP may be lost there. The
-// deciding program is exchanged in one step per interface, and a packet meets the old program or the new one. A packet
-// that XDP leaves to the kernel while both decide is left to it by TC, too, because it has no address by which TC would
-// decide otherwise; it is counted twice.
+// passes everything: on every interface, because a frame that XDP redirects to an interface without XDP may be lost
+// there. The deciding program is replaced atomically on each interface, so each packet is processed by the old program
+// or the new one. A packet that XDP passes to the kernel while both decide is passed by TC, too, because none of its
+// addresses makes TC decide otherwise; it is counted twice.
 
-// queueDrainTime is how long packets that XDP has passed may be on their way to TC, in a queue of
-// another CPU (RPS) or waiting to be merged (GRO).
+// queueDrainTime is how long packets that XDP has passed may take to reach TC: in a queue of another CPU (RPS), or
+// waiting to be merged (GRO).
 const queueDrainTime = 50 * time.Millisecond
 
-// rehook attaches the programs of a new generation to the requested hook, on interfaces that may be others than before,
-// and then takes the current ones off. On an error these go on.
+// rehook attaches the programs of a new generation to the requested hook, perhaps on other interfaces than before, and
+// then detaches the current ones. On an error the current ones stay attached.
 func (d *Datapath) rehook(ports []attach.Port, requested lb.Hook, load loadFunc) (*loader.Programs, error) {
-	last := fmt.Errorf("hook: %s: %w on these interfaces", requested, attach.ErrUnsupported)
-	var lacks []string
+	lastErr := fmt.Errorf("hook: %s: %w on these interfaces", requested, attach.ErrUnsupported)
+	var reasons []string
 	for _, a := range d.attempts(requested, ports) {
 		if a.Method != d.method && a.Method.Hook == d.method.Hook {
-			// An interface has one program of a hook at a time, so there is no step from one of its methods to another.
-			lacks = append(lacks, d.skipReason(a.Method, ports))
+			// An interface has one program per hook, so there is no atomic step from one method of a hook to another.
+			reasons = append(reasons, d.skipReason(a.Method, ports))
 			continue
 		}
-		made, reason, err := d.installBy(ports, a.Method, load)
+		programs, reason, err := d.installBy(ports, a.Method, load)
 		if reason != "" {
-			lacks = append(lacks, reason)
+			reasons = append(reasons, reason)
 		}
 		if err == nil {
-			d.hook, d.method, d.attachments = requested, a.Method, attach.Describe(ports, a.Method, a.FullReason(lacks))
-			return made, nil
+			d.hook, d.method = requested, a.Method
+			d.attachments = attach.Describe(ports, a.Method, a.FullReason(reasons))
+			return programs, nil
 		}
-		if last = err; reason == "" {
+		if lastErr = err; reason == "" {
 			break
 		}
 	}
-	return nil, last
+	return nil, lastErr
 }
 
 // skipReason returns why a better method of the hook in use is skipped.
@@ -62,40 +63,42 @@ func (d *Datapath) skipReason(w attach.Method, ports []attach.Port) string {
 	return fmt.Sprintf("the other interfaces were in %s already (a restart tries %s)", d.method.Name, w.Name)
 }
 
-// installBy loads a generation and attaches it by a method, which may be the one in use. The reason that it returns
-// with an error says why another method may work; without an error, the reason is the deficiency of this one.
+// installBy loads a generation and attaches it by a method, which may be the one in use. With an error it returns the
+// reason why another method may work; without an error, the reason is the deficiency of this method.
 func (d *Datapath) installBy(ports []attach.Port, w attach.Method, load loadFunc) (
-	made *loader.Programs, reason string, err error,
+	programs *loader.Programs, reason string, err error,
 ) {
 	if w == d.method {
 		return d.swapPrograms(ports, load)
 	}
-	if made, err = load(d.kindOf(w)); err != nil {
+	if programs, err = load(d.kindOf(w)); err != nil {
 		if w.Dispatched && errors.Is(err, libxdp.ErrUnsupported) {
 			return nil, attach.XDPHolders(ports), attach.JoinError(err, ports)
 		}
 		return nil, "", err
 	}
-	if reason, err = d.changeHook(ports, made, w); err != nil {
-		made.Close()
+	if reason, err = d.changeHook(ports, programs, w); err != nil {
+		programs.Close()
 		return nil, reason, err
 	}
-	return made, reason, nil
+	return programs, reason, nil
 }
 
 // changeHook attaches the programs of a new generation to another hook.
-func (d *Datapath) changeHook(ports []attach.Port, made *loader.Programs, w attach.Method) (reason string, err error) {
+func (d *Datapath) changeHook(ports []attach.Port, programs *loader.Programs, w attach.Method) (
+	reason string, err error,
+) {
 	pass, err := attach.PassProgram(w, d.method, ports)
 	if err != nil {
 		return "", err
 	}
 	defer pass.Close()
 	if w.Dispatched || d.method.Dispatched {
-		if err := d.keeper.PinPass(made, pass); err != nil {
+		if err := d.keeper.PinPass(programs, pass); err != nil {
 			return "", err
 		}
 	}
-	h := &hookChange{d: d, before: d.current.Ports, ports: ports, made: made, method: w, pass: pass}
+	h := &hookChange{d: d, before: d.current.Ports, ports: ports, programs: programs, method: w, pass: pass}
 	if w.Hook == lb.HookXDP {
 		err = h.toXDP()
 	} else {
@@ -111,16 +114,16 @@ func (d *Datapath) changeHook(ports []attach.Port, made *loader.Programs, w atta
 // hookChange is a change of the hook or the interfaces under way.
 type hookChange struct {
 	d *Datapath
-	// before are the interfaces that packets are taken on so far, and ports those to come.
+	// before are the present interfaces, and ports those after the change.
 	before, ports []attach.Port
-	made          *loader.Programs
+	programs      *loader.Programs
 	method        attach.Method
-	// pass stands in for our programs in XDP.
+	// pass is the XDP program that passes everything, in place of ours.
 	pass *ebpf.Program
-	// holds keep the new programs.
+	// holds are the attachments of the new programs.
 	holds  []attach.Hold
 	reason string
-	// undoSteps are the functions that undo the steps made so far.
+	// undoSteps undo the steps made so far.
 	undoSteps []func() error
 }
 
@@ -143,7 +146,7 @@ func (h *hookChange) toXDP() error {
 		h.reason = err.Error()
 		return err
 	}
-	if err := h.exchange(h.holds, h.ports, h.made.Programs, pass); err != nil {
+	if err := h.exchange(h.holds, h.ports, h.programs.Programs, pass); err != nil {
 		return err
 	}
 	// TC decides on packets that XDP has passed before.
@@ -154,14 +157,14 @@ func (h *hookChange) toXDP() error {
 
 // toTC moves from XDP to TC.
 func (h *hookChange) toTC() error {
-	if err := h.attach(h.made.Programs); err != nil {
+	if err := h.attach(h.programs.Programs); err != nil {
 		return err
 	}
 	pass := slices.Repeat([]*ebpf.Program{h.pass}, len(h.before))
 	if err := h.exchange(h.d.holds, h.before, pass, h.d.current.Programs); err != nil {
 		return err
 	}
-	// Frames may be on their way to be sent by an interface that is about to lose XDP.
+	// Frames may be on their way to an interface that is about to lose XDP.
 	rcu.Wait()
 	if err := h.release(h.before, pass); err != nil {
 		return err
@@ -172,7 +175,7 @@ func (h *hookChange) toTC() error {
 	return nil
 }
 
-// attach hooks programs onto the interfaces by the new method.
+// attach attaches programs to the interfaces by the new method.
 func (h *hookChange) attach(programs []*ebpf.Program) error {
 	holds, refused, err := h.d.attachAll(programs, h.ports, h.method)
 	if err != nil {
@@ -186,7 +189,7 @@ func (h *hookChange) attach(programs []*ebpf.Program) error {
 	return nil
 }
 
-// exchange puts programs in the place of others.
+// exchange replaces programs by others.
 func (h *hookChange) exchange(holds []attach.Hold, ports []attach.Port, to, from []*ebpf.Program) error {
 	if err := attach.SwapAll(holds, ports, to, from); err != nil {
 		return err
@@ -195,10 +198,10 @@ func (h *hookChange) exchange(holds []attach.Hold, ports []attach.Port, to, from
 	return nil
 }
 
-// release takes the programs off interfaces by which packets came so far. If one cannot be
-// taken off, all are put back: programs[i] is that of the i-th interface before.
-func (h *hookChange) release(leaving []attach.Port, programs []*ebpf.Program) error {
-	for at, p := range leaving {
+// release detaches the programs from removed interfaces. If that fails on one interface, all are attached again:
+// programs[i] is the program of the i-th present interface.
+func (h *hookChange) release(removed []attach.Port, programs []*ebpf.Program) error {
+	for at, p := range removed {
 		i := h.d.current.PortAt(p)
 		err := h.d.holds[i].Close()
 		if err == nil || p.Deleted() {
@@ -206,7 +209,7 @@ func (h *hookChange) release(leaving []attach.Port, programs []*ebpf.Program) er
 		}
 		err = fmt.Errorf("detaching from %s in %s (it goes on there): %w", p.Name, h.d.method.Name, err)
 		// The last one, too: its link cannot be exchanged any more.
-		for _, p := range leaving[:at+1] {
+		for _, p := range removed[:at+1] {
 			back := h.d.current.PortAt(p)
 			attached, failed := h.d.attach(programs[back], p, h.d.method)
 			if failed != nil {

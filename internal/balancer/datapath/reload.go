@@ -8,19 +8,19 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 )
 
-// reload loads the programs again, traced or plain as d.tracing is now, and puts them in the place of the present ones.
-// The memory stays. On an error, the present ones go on.
+// reload loads the programs again, traced or plain as d.tracing says, and replaces the present ones by them. The memory
+// stays. On an error, the present programs stay attached.
 func (d *Datapath) reload() error {
-	last := d.current
-	made, err := d.install(last.Ports, d.hook, func(kind loader.Kind) (*loader.Programs, error) {
-		return d.load(kind, last.Ports, last.Memory, d.shared)
+	old := d.current
+	programs, err := d.install(old.Ports, d.hook, func(kind loader.Kind) (*loader.Programs, error) {
+		return d.load(kind, old.Ports, old.Memory, d.shared)
 	})
 	if err != nil {
 		return err
 	}
-	d.current = made
-	d.keeper.RemoveOld(made)
-	last.Close()
+	d.current = programs
+	d.keeper.RemoveOld(programs)
+	old.Close()
 	return nil
 }
 

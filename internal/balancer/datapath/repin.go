@@ -10,11 +10,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 )
 
-// Repin checks whether the pins are still where the next process looks for them: they are not once a bpf file system
-// was unmounted, or another one mounted over it. Then everything is pinned again, without a packet noticing, and the
-// note says so; or the note says how many flows the last move of flows had no room for, or that the program was put
-// back into libxdp's dispatcher. After an error the data plane ends with this process unless a later call succeeds,
-// which every change begins with. Writes and pins that failed are tried again.
+// Repin checks whether the pins are still where the next process looks for them: they are not after a bpf file system
+// was unmounted, or another one mounted over it. Then Repin pins everything again, without an effect on packets, and
+// the note says so. The note may also say how many flows the last move of flows had no room for, or that the program
+// was put back into libxdp's dispatcher. After an error the data plane ends with this process unless a later call
+// succeeds; every change begins with a call. Repin retries failed writes and pins.
 func (d *Datapath) Repin() (note string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -61,7 +61,7 @@ func (d *Datapath) repin() error {
 	return nil
 }
 
-// noteLostFlows makes the next note say for how many flows there was no room in the tables that a change has made.
+// noteLostFlows makes the next note say how many flows had no room in the tables of a change.
 func (d *Datapath) noteLostFlows(flows int) {
 	if flows > 0 && d.keeper != nil {
 		d.keeper.Note = fmt.Sprintf(
@@ -76,12 +76,12 @@ func (d *Datapath) noteSocketError(err error) {
 	}
 }
 
-// pinAll pins the attached programs in an empty directory. Programs that an earlier process has loaded are kept by
-// their links only: the change that follows at once pins their successors.
+// pinAll pins the attached programs in an empty directory. Of programs that an earlier process has loaded only the
+// links are pinned: the change that follows at once pins their successors.
 func (d *Datapath) pinAll() error {
 	for i, h := range d.holds {
-		l, is := h.(attach.PinnedLink)
-		if !is {
+		l, ok := h.(attach.PinnedLink)
+		if !ok {
 			continue
 		}
 		if err := l.Unpin(); err != nil {
@@ -105,25 +105,25 @@ func (d *Datapath) pinAll() error {
 	return nil
 }
 
-// errNotPinned stands for a fault that was noted.
+// errNotPinned is returned after a fault that was recorded with its details.
 var errNotPinned = errors.New("its programs and maps cannot be pinned")
 
-// rejoinDispatchers puts our programs back into libxdp's dispatchers that others have taken out, such as `xdp-loader
-// unload --all`, and returns the news of it.
+// rejoinDispatchers puts our programs back into libxdp's dispatchers after others have removed them, such as
+// `xdp-loader unload --all`, and returns a note about it.
 func (d *Datapath) rejoinDispatchers() (note string) {
 	if !d.method.Dispatched || d.current == nil {
 		return ""
 	}
 	for i, p := range d.current.Ports {
-		h, is := d.holds[i].(*attach.Dispatched)
-		if !is || h.Running() {
+		h, ok := d.holds[i].(*attach.Dispatched)
+		if !ok || h.Running() {
 			continue
 		}
 		if err := h.Update(d.current.Programs[i]); err != nil {
 			note = fmt.Sprintf(
 				"packets on %s are not balanced: the program was taken out of libxdp's dispatcher, and cannot be put back: %v", p.Name, err)
 			if note == d.lastRejoinNote {
-				return "" // that was reported when it was new
+				return "" // already reported
 			}
 			d.lastRejoinNote = note
 			return note

@@ -23,45 +23,46 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/takeover"
 )
 
-// The story of a restart, from top to bottom. Each change that a process makes pins a set of programs and maps (keeper)
-// and writes a snapshot of the state that only the process has (snapshotwrite.go).
+// A restart, step by step. Each change that a process makes pins a set of programs and maps (keeper) and writes a
+// snapshot of the state that only the process has (snapshotwrite.go).
 //
 //  1. Leave: the old process ends. Programs and maps stay, by their pins.
-//  2. takeOver: Open of the new process looks for sets of pins. Without any, or where they are of no use, it begins
-//     with startFresh, which takes off what is attached and says why.
-//  3. takeover.Find takes of the sets the newest one that is attached, with the snapshot that its memory names, and
-//     compares that snapshot with this build.
-//  4. adopt: the register is restored from the snapshot (generation.Restore). Packets have noticed nothing so far.
+//  2. takeOver: Open of the new process looks for sets of pins. Without any, or where they are unusable, it begins with
+//     startFresh, which detaches the attached programs and logs why.
+//  3. takeover.Find selects the newest attached set, with the snapshot that its memory names, and compares that
+//     snapshot with this build.
+//  4. adopt: the register is restored from the snapshot (generation.Restore). Packets are not affected so far.
 //  5. The first Apply replaces the generation by one of our own, as every reload does that needs other programs
-//     (replace in apply.go). Whether the same build or another one made it, that is one way: until the links have the
-//     new programs the old ones forward. Interfaces of the snapshot that the configuration lacks are left as by a
-//     reload.
-//  6. finishAdoption: what only the old generation needed is closed; noteLedger writes down what its maps had counted.
+//     (replace in apply.go). It does so for a generation of this build and of another one alike: the old programs
+//     forward until the links have the new ones. Interfaces of the snapshot that the configuration lacks are removed as
+//     by a reload.
+//  6. finishAdoption: programs and maps that only the old generation needed are closed; noteLedger writes down the
+//     counts of its maps.
 //
-// Detach ends it: without a process, it takes all of this away.
+// `jeoul detach` removes all of this without a process.
 
-// Leave ends the process's part: the kept data plane goes on, and the next process takes it over. A datapath that keeps
-// nothing is closed.
+// Leave releases the data plane: it stays attached, and the next process takes it over. A datapath that keeps nothing
+// is closed.
 func (d *Datapath) Leave() error {
 	if d.keeper == nil {
 		return d.Close()
 	}
 	return d.end(func() (err error) {
 		for _, h := range slices.Concat(d.holds, attach.HoldsOf(d.leftovers)) {
-			if l, is := h.(attach.Leaver); is {
-				err = errors.Join(err, l.Leave())
+			if l, ok := h.(attach.Releaser); ok {
+				err = errors.Join(err, l.Release())
 			}
 		}
-		err = errors.Join(err, d.sockets.Leave())
+		err = errors.Join(err, d.sockets.Release())
 		d.keeper.Store.Close()
 		return err
 	})
 }
 
-// remedy ends errors about a data plane that was found and cannot be used.
+// remedy is the last part of errors about a data plane that was found and cannot be used.
 const remedy = "the data plane that is attached goes on as it is: start the jeoul that it is of, or take it away with `jeoul detach`, with which its connections end"
 
-// takeOver looks for a data plane that was kept, and takes it over. One whose interfaces are gone it removes.
+// takeOver looks for a data plane that was kept, and takes it over, or removes it if it is unusable.
 func (d *Datapath) takeOver() error {
 	k := d.keeper
 	if k == nil {
@@ -69,19 +70,19 @@ func (d *Datapath) takeOver() error {
 	}
 	sets, err := k.Store.Sets()
 	if err == nil && len(sets) == 0 {
-		because, err := k.Unpinned()
+		unusable, err := k.Unpinned()
 		if err != nil {
 			return err
 		}
-		return d.startFresh(because)
+		return d.startFresh(unusable)
 	}
 	if err != nil {
 		return err
 	}
 	k.Set = sets[len(sets)-1]
 	f, err := takeover.Find(k, sets)
-	if because := (*takeover.Unusable)(nil); errors.As(err, &because) {
-		return d.startFresh(because.Error())
+	if unusable := (*takeover.Unusable)(nil); errors.As(err, &unusable) {
+		return d.startFresh(unusable.Error())
 	}
 	if err == nil {
 		if err = d.adopt(f); err != nil {
@@ -95,27 +96,27 @@ func (d *Datapath) takeOver() error {
 }
 
 // startFresh removes a kept data plane, and detaches its programs.
-func (d *Datapath) startFresh(because string) error {
+func (d *Datapath) startFresh(reason string) error {
 	k := d.keeper
-	if because != "" {
+	if reason != "" {
 		d.notes = append(d.notes,
-			fmt.Sprintf("the data plane that is kept in %s is taken away, and what it remembered of connections ends: %s", k.Store.Dir(), because))
+			fmt.Sprintf("the data plane that is kept in %s is taken away, and what it remembered of connections ends: %s", k.Store.Dir(), reason))
 	}
 	ports, err := d.findPorts(d.options.Interfaces)
 	if err != nil {
 		return err
 	}
-	// Of filters, those on our interfaces serve until ours take their place.
-	gone := slices.DeleteFunc(k.Interfaces(), func(p attach.Port) bool {
+	// Filters on our interfaces forward until ours replace them.
+	removed := slices.DeleteFunc(k.Interfaces(), func(p attach.Port) bool {
 		return slices.ContainsFunc(ports,
 			p.SameInterface)
 	})
-	err = errors.Join(attach.RemoveFilters(gone), k.Clear())
+	err = errors.Join(attach.RemoveFilters(removed), k.Clear())
 	k.Sweep(0)
 	return err
 }
 
-// staleNote explains the effect of a snapshot that is older than the generation that packets go by.
+// staleNote explains the effect of a snapshot that is older than the attached generation.
 const staleNote = "the last changes before the process ended could be written down nowhere: " +
 	"connections of backends that came with them are balanced anew"
 
@@ -163,7 +164,7 @@ func (d *Datapath) adopt(f *takeover.Found) error {
 	d.keeper.Number = d.keeper.Latest(max(s.Number, f.Memory.Head().Snapshot))
 	head := f.Memory.Head()
 	var gap time.Duration
-	if moved := atomic.LoadUint64(&head.Moved); moved != 0 { // a build that does not note it has left the data plane
+	if moved := atomic.LoadUint64(&head.Moved); moved != 0 { // 0: by a build that does not record the time
 		gap = max(flowtable.Monotonic()-time.Duration(moved), 0)
 		d.absent = min(gap, LongAbsence)
 	}
@@ -174,7 +175,7 @@ func (d *Datapath) adopt(f *takeover.Found) error {
 	return nil
 }
 
-// finishAdoption completes the take-over once a generation of ours has replaced the adopted one. Old are the shared
+// finishAdoption completes the take-over once a generation of ours has replaced the adopted one. old are the shared
 // maps before that.
 func (d *Datapath) finishAdoption(old *sharedmaps.Maps) {
 	if d.keeper == nil {
@@ -198,8 +199,8 @@ func (d *Datapath) finishAdoption(old *sharedmaps.Maps) {
 	d.keeper.RemoveOld(d.current)
 }
 
-// noteLedger writes down the final counts of maps that were replaced, which are known only once the last packet has
-// used them. Without it, a snapshot is less exact.
+// noteLedger writes a snapshot with the final counts of replaced maps, which are known only after the last packet that
+// used them.
 func (d *Datapath) noteLedger() {
 	d.writeSnapshot(d.register.Unchanged(d.now()), d.current.Ports)
 	d.keeper.WriteNumber(d.current.Memory)
@@ -222,7 +223,7 @@ func (d *Datapath) end(release func() error) error {
 	}
 	d.closed = true
 	close(d.stop)
-	d.janitor.Leave()
+	d.janitor.Stop()
 	err := errors.Join(release(), d.checks.Close())
 	d.publishPicture()
 	d.published.WaitForReaders()
@@ -238,7 +239,7 @@ func (d *Datapath) end(release func() error) error {
 	return err
 }
 
-// Adopted reports whether the datapath goes on with a data plane that another process has left: it forwards already.
+// Adopted reports whether the datapath has taken over a data plane of another process, which forwards already.
 func (d *Datapath) Adopted() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -248,8 +249,8 @@ func (d *Datapath) Adopted() bool {
 // LongAbsence is the longest time that Absent returns.
 const LongAbsence = 365 * 24 * time.Hour
 
-// Absent returns for how long there was no process when Open took a data plane over; LongAbsence where it took none
-// over, or where the build that has left it does not note the time.
+// Absent returns for how long the data plane that Open took over had no process; LongAbsence where Open took none over,
+// or where the build of the previous process does not record the time.
 func (d *Datapath) Absent() time.Duration { return d.absent }
 
 // Notes returns messages about the data plane that Open took over, a line each.

@@ -241,7 +241,7 @@ func (r *rig) feed(tb testing.TB, frame []byte) (want verdict, problem string) {
 // next tick of the clock.
 func (r *rig) forgetReplyPaths(tb testing.TB) {
 	tb.Helper()
-	ways := r.datapath.shared.Ways
+	ways := r.datapath.shared.RouteCache
 	keys := make([]uint32, ways.MaxEntries())
 	for i := range keys {
 		keys[i] = uint32(i)

@@ -8,8 +8,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 )
 
-// runJanitor does the janitor's work until the datapath is closed. It does not wait for
-// the datapath's lock: time passes while a configuration is made.
+// runJanitor runs the janitor's steps until the datapath is closed. It does not wait for the datapath's lock: flows
+// expire while a configuration is compiled.
 func (d *Datapath) runJanitor() {
 	rounds := make(chan struct{}, 1)
 	go d.handleRounds(rounds)
@@ -24,7 +24,7 @@ func (d *Datapath) runJanitor() {
 		if d.janitor.Step(flowtable.Monotonic()) {
 			select {
 			case rounds <- struct{}{}:
-			default: // one that is waiting stands for this one too
+			default: // a pending notification covers this one
 			}
 		}
 	}

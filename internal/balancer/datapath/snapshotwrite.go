@@ -15,14 +15,14 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// writeSnapshot writes the snapshot of the state after a change, before the first word of the change that packets read.
-// The ports are those after the change. A failure is noted as a fault, and the change is made all the same.
+// writeSnapshot writes the snapshot of the state after a change, before packets can read the first word of the change.
+// ports are the interfaces after the change. A failure is recorded as a fault, and does not prevent the change.
 func (d *Datapath) writeSnapshot(c *generation.Revision, ports []attach.Port) {
 	k := d.keeper
 	if k == nil {
 		return
 	}
-	_ = d.repin() // it is a fault, and tried again
+	_ = d.repin() // a failure is recorded, and retried
 	data, lines, err := d.buildSnapshot(c, ports)
 	k.Number++
 	if err != nil {
@@ -57,7 +57,7 @@ func (d *Datapath) buildSnapshot(c *generation.Revision, ports []attach.Port) (
 	return data, lines, err
 }
 
-// buildSnapshotHead returns the part of a snapshot that is about no single service.
+// buildSnapshotHead returns the head of a snapshot: all that does not belong to a single service.
 func (d *Datapath) buildSnapshotHead(c *generation.Revision, ports []attach.Port) (snapshot.Head, error) {
 	head := c.Places.Saved()
 	head.Pool = c.Numbers().Saved()

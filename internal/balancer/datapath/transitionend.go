@@ -8,8 +8,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 )
 
-// endTransitions ends transitions, or their parts, that are over, after a full round of the janitor that found so many
-// flows of each service, by its id.
+// endTransitions ends transitions, or parts of them, after a full round of the janitor. flowsOf is the number of flows
+// that the round found, by the id of the service.
 func (d *Datapath) endTransitions(now time.Time, flowsOf map[uint32]uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -23,8 +23,8 @@ func (d *Datapath) endTransitions(now time.Time, flowsOf map[uint32]uint64) {
 	}
 }
 
-// publishViews publishes a change of services' views alone. It returns false, and has changed nothing, where there is
-// no room; the caller holds the lock.
+// publishViews publishes a change that differs in services' views only. It returns false, and has changed nothing,
+// where there is no room; the caller holds the lock.
 func (d *Datapath) publishViews(c *generation.Revision) bool {
 	p := d.current.Memory.PrepareOrWait(c)
 	if p == nil {

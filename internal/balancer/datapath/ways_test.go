@@ -117,8 +117,8 @@ func TestQuestionsKnowNoWays(t *testing.T) {
 			t.Fatalf("%+v, %v", got, err)
 		}
 		var all []objects.XDPRouteEntry
-		for at := range r.datapath.shared.Ways.MaxEntries() {
-			if err := r.datapath.shared.Ways.Lookup(at, &all); err != nil {
+		for at := range r.datapath.shared.RouteCache.MaxEntries() {
+			if err := r.datapath.shared.RouteCache.Lookup(at, &all); err != nil {
 				t.Fatal(err)
 			}
 			for _, known := range all {

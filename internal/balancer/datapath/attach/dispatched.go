@@ -16,10 +16,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Where libxdp's dispatcher has an interface, our program joins its others: it is loaded for a function of the
-// dispatcher, and each program of ours that takes the place of another comes with a dispatcher of its own. Pins of
-// libxdp's protocol, which outlive our process, keep it there; our own sets of pins have the program's number, by which
-// it is found again.
+// Where libxdp's dispatcher is attached to an interface, our program joins the others in it: it is loaded for a
+// function of the dispatcher, and each replacement of our program comes with a new dispatcher. Pins of libxdp's
+// protocol, which outlive our process, keep it attached; our own sets of pins have the program's id, by which the next
+// process finds it.
 
 // Dispatched keeps a program in libxdp's dispatcher.
 type Dispatched struct {
@@ -27,10 +27,10 @@ type Dispatched struct {
 	id    ebpf.ProgramID
 }
 
-// joinDispatcher puts a program into the dispatcher on an interface, or into one that is made where the interface has
+// joinDispatcher puts a program into the dispatcher on an interface, or into a new dispatcher where the interface has
 // no program.
 func joinDispatcher(program *ebpf.Program, p Port, m Method) (Hold, error) {
-	if id, there := dispatchedOn(p); there {
+	if id, found := dispatchedOn(p); found {
 		return nil, fmt.Errorf("%w: the dispatcher runs a balancer already (program id %d)", syscall.EBUSY, id)
 	}
 	place, err := libxdp.Open(p.Index, m.Generic)
@@ -45,7 +45,7 @@ func joinDispatcher(program *ebpf.Program, p Port, m Method) (Hold, error) {
 	return h, nil
 }
 
-// Update puts another program into our place, in one step. Where ours was taken out, it is put in again.
+// Update replaces our program atomically, also where ours was removed from the dispatcher.
 func (h *Dispatched) Update(program *ebpf.Program) error {
 	c, err := libxdp.New(program, lb.RunPriority)
 	if err == nil {
@@ -57,20 +57,20 @@ func (h *Dispatched) Update(program *ebpf.Program) error {
 	return err
 }
 
-// Close takes the program out of the dispatcher, and that off the interface where it has no other.
+// Close removes the program from the dispatcher, and detaches a dispatcher that has no other program.
 func (h *Dispatched) Close() error {
 	defer h.place.Close()
 	return h.place.Remove(h.id)
 }
 
-// Leave releases the program, which goes on.
-func (h *Dispatched) Leave() error {
+// Release closes our handles; the program stays attached.
+func (h *Dispatched) Release() error {
 	h.place.Close()
 	return nil
 }
 
-// OpenDispatched opens our place in libxdp's dispatcher on an interface, which runs our program of this number. Remains
-// of other dispatchers that had programs of the numbers in ours are removed, too.
+// OpenDispatched opens our place in libxdp's dispatcher on an interface, which runs our program of this id. Leftover
+// pins of other dispatchers that had programs of the ids in ours are removed, too.
 func OpenDispatched(p Port, generic bool, id ebpf.ProgramID, ours []ebpf.ProgramID) (Hold, Method, error) {
 	place, err := libxdp.Open(p.Index, generic)
 	if err != nil {
@@ -84,15 +84,15 @@ func OpenDispatched(p Port, generic bool, id ebpf.ProgramID, ours []ebpf.Program
 	return &Dispatched{place: place, id: id}, m, nil
 }
 
-// Running reports whether the dispatcher runs the program. Where the dispatcher is locked, that is assumed.
+// Running reports whether the dispatcher runs the program. It assumes so while the dispatcher is locked.
 func (h *Dispatched) Running() bool {
 	all, _, err := h.place.Components()
 	return err == nil && slices.ContainsFunc(all, func(c libxdp.Component) bool { return c.ID == h.id }) ||
 		errors.Is(err, libxdp.ErrLocked)
 }
 
-// dispatcherAttempts returns the method by which to join the dispatchers that interfaces have; all interfaces are
-// attached to in the dispatcher's mode. It is nil where no interface has one.
+// dispatcherAttempts returns the method by which to join the interfaces' dispatchers, in the dispatcher's mode for all
+// interfaces; nil where no interface has a dispatcher.
 func dispatcherAttempts(ports []Port) []Attempt {
 	for _, p := range ports {
 		all, generic, err := libxdp.Components(p.Index)
@@ -148,7 +148,7 @@ func JoinError(err error, ports []Port) error {
 	return fmt.Errorf("joining libxdp's dispatcher failed: %w: hook: tc takes the packets that its programs pass", err)
 }
 
-// XDPHolders names the programs that have the XDP hook of interfaces, which is why ours cannot.
+// XDPHolders returns the reason why our program cannot be attached in XDP: it names the program that is.
 func XDPHolders(ports []Port) string {
 	for _, p := range ports {
 		if h := holderOf(p, NativeXDP); h.id != 0 {
@@ -159,8 +159,8 @@ func XDPHolders(ports []Port) string {
 	return "the program cannot be in libxdp's dispatcher"
 }
 
-// HeldByAnother reports whether an error of attaching means that a program of others has the interface's XDP, with
-// which TC can be had.
+// HeldByAnother reports whether an error of attaching means that another program than Jeoul's is attached to the
+// interface in XDP; TC works beside it.
 func HeldByAnother(err error, p Port) bool {
 	if !errors.Is(err, syscall.EBUSY) && !errors.Is(err, syscall.EEXIST) {
 		return false
@@ -169,7 +169,7 @@ func HeldByAnother(err error, p Port) bool {
 	return !ours
 }
 
-// RemoveDispatched removes the programs for which `ours` holds from the dispatchers on interfaces.
+// RemoveDispatched removes the programs for which `ours` is true from the dispatchers on interfaces.
 func RemoveDispatched(ports []Port, ours func(libxdp.Component) bool) (err error) {
 	for _, p := range ports {
 		all, generic, failed := libxdp.Components(p.Index)
@@ -201,12 +201,13 @@ func RemoveDispatched(ports []Port, ours func(libxdp.Component) bool) (err error
 	return err
 }
 
-// IsOurs reports whether a component of a dispatcher is a program of any balancer of Jeoul's, or stands in for one.
+// IsOurs reports whether a component of a dispatcher is a program of any balancer of Jeoul's, or passes packets in
+// place of one.
 func IsOurs(c libxdp.Component) bool {
 	return c.Name == objects.XDPProgJeoulXdp || c.Name == libxdp.PassName
 }
 
-// AnyOf returns a predicate that holds for components that are one of these programs, or stand in for one.
+// AnyOf returns a predicate for components that are one of these programs, or pass packets in place of one.
 func AnyOf(ids []ebpf.ProgramID) func(libxdp.Component) bool {
 	return func(c libxdp.Component) bool { return slices.Contains(ids, c.ID) || c.Name == libxdp.PassName }
 }

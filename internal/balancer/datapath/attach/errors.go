@@ -19,7 +19,7 @@ var (
 	ErrNoRights = errors.New("no right to load or attach eBPF programs")
 	// ErrNoInterface: there is no such interface in this network namespace.
 	ErrNoInterface = errors.New("no such interface")
-	// ErrBusy: another program has our place on the interface.
+	// ErrBusy: another program is attached to the interface where ours would be.
 	ErrBusy = errors.New("another program is attached")
 	// ErrUnsupported: the kernel or the driver lacks a needed capability.
 	ErrUnsupported = errors.New("not supported by this kernel or driver")

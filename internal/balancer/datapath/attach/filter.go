@@ -14,9 +14,9 @@ import (
 	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
-// Before TCX, TC runs a program as a filter of a queueing discipline, clsact, that an interface must be given first.
-// Neither ends with a process: the filter of a killed balancer stays, and goes on forwarding as it did. Its name tells
-// the next process that it is ours, and whether clsact is, too.
+// Before TCX, TC runs a program as a filter of a queueing discipline, clsact, which must be added to the interface
+// first. Neither ends with a process: the filter of a killed balancer stays, and goes on forwarding. By its name the
+// next process recognises it as ours, and whether clsact is ours, too.
 const (
 	filterName         = "jeoul"
 	FilterNameOnClsact = "jeoul, which brought clsact"
@@ -31,7 +31,7 @@ const (
 
 // filter keeps a program on an interface as a filter at its ingress.
 type filter struct {
-	// netlink stays in the interface's namespace, wherever its user goes.
+	// netlink stays in the interface's namespace, whatever namespace the thread changes to.
 	netlink *netlink.Handle
 	port    Port
 	name    string
@@ -49,8 +49,7 @@ func openFilter(p Port) (*filter, error) {
 // brought it: see datapath.Options.
 type WithClsact func(name string, attach func(ours bool) error) error
 
-// attachFilter puts a program into our place, or in one step into that of a
-// killed balancer's.
+// attachFilter adds a program as our filter, or atomically replaces a killed balancer's filter by it.
 func attachFilter(program *ebpf.Program, p Port, withClsact WithClsact) (Hold, error) {
 	f, err := openFilter(p)
 	if err != nil {
@@ -67,7 +66,7 @@ func attachFilter(program *ebpf.Program, p Port, withClsact WithClsact) (Hold, e
 }
 
 func (f *filter) attach(program *ebpf.Program, withClsact WithClsact) error {
-	left, others, err := f.list(netlink.HANDLE_MIN_INGRESS)
+	existing, others, err := f.list(netlink.HANDLE_MIN_INGRESS)
 	if err != nil {
 		return err
 	}
@@ -77,8 +76,8 @@ func (f *filter) attach(program *ebpf.Program, withClsact WithClsact) error {
 				FilterPriority)
 		}
 	}
-	if len(left) > 0 {
-		f.name = left[0].Name
+	if len(existing) > 0 {
+		f.name = existing[0].Name
 		return f.Update(program)
 	}
 	return withClsact(f.port.Name, func(ours bool) error {
@@ -92,7 +91,7 @@ func (f *filter) attach(program *ebpf.Program, withClsact WithClsact) error {
 // addClsact is a WithClsact that leaves no note on the host.
 func (f *filter) addClsact(_ string, attach func(ours bool) error) error {
 	err := f.netlink.QdiscAdd(f.clsact())
-	if err != nil && !errors.Is(err, unix.EEXIST) { // one, or its forerunner ingress, is there
+	if err != nil && !errors.Is(err, unix.EEXIST) { // EEXIST: clsact, or the older ingress qdisc, is there
 		return fmt.Errorf("adding the clsact qdisc: %w", err)
 	}
 	if err := attach(err == nil); err != nil {
@@ -101,8 +100,7 @@ func (f *filter) addClsact(_ string, attach func(ours bool) error) error {
 	return nil
 }
 
-// Update puts another program into our place, in one step: each packet meets the
-// old one or the new one.
+// Update replaces our program atomically: each packet is processed by the old one or the new one.
 func (f *filter) Update(program *ebpf.Program) error {
 	err := f.netlink.FilterReplace(&netlink.BpfFilter{FilterAttrs: f.place(), Fd: program.FD(), Name: f.name,
 		DirectAction: true})
@@ -118,8 +116,8 @@ func (f *filter) Close() error {
 	return f.remove()
 }
 
-// Leave releases the filter, which goes on.
-func (f *filter) Leave() error {
+// Release closes the netlink socket; the filter stays attached.
+func (f *filter) Release() error {
 	f.netlink.Close()
 	return nil
 }
@@ -128,13 +126,13 @@ func (f *filter) Leave() error {
 func (f *filter) remove() error {
 	ours, _, err := f.list(netlink.HANDLE_MIN_INGRESS)
 	if errors.Is(err, unix.ENODEV) {
-		return nil // it went with its interface
+		return nil // the interface was deleted, and the filter with it
 	}
 	if err != nil {
 		return err
 	}
-	for _, left := range ours {
-		f.name = left.Name
+	for _, old := range ours {
+		f.name = old.Name
 	}
 	if f.name == FilterNameOnClsact {
 		alone, err := f.isSole()
@@ -145,9 +143,9 @@ func (f *filter) remove() error {
 			return f.removeClsact()
 		}
 	}
-	for _, left := range ours {
-		if err := f.netlink.FilterDel(left); err != nil && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("removing the TC filter %q: %w", left.Name, err)
+	for _, old := range ours {
+		if err := f.netlink.FilterDel(old); err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("removing the TC filter %q: %w", old.Name, err)
 		}
 	}
 	return nil
@@ -164,8 +162,8 @@ func (f *filter) isSole() (bool, error) {
 	return true, nil
 }
 
-// removeClsact removes the qdisc and our filter in one step: a process that is killed between two steps would leave a
-// clsact that looks like another program's.
+// removeClsact removes the qdisc and our filter in one step: a process killed between two steps would leave a clsact
+// that looks like another program's.
 func (f *filter) removeClsact() error {
 	err := f.netlink.QdiscDel(f.clsact())
 	// Another process may have removed it, and our filter with it.
@@ -189,8 +187,8 @@ func (f *filter) list(parent uint32) (ours []*netlink.BpfFilter, others []netlin
 		return nil, nil, fmt.Errorf("listing TC filters: %w", err)
 	}
 	for _, one := range all {
-		bpf, is := one.(*netlink.BpfFilter)
-		if is && (bpf.Name == filterName || bpf.Name == FilterNameOnClsact) {
+		bpf, ok := one.(*netlink.BpfFilter)
+		if ok && (bpf.Name == filterName || bpf.Name == FilterNameOnClsact) {
 			ours = append(ours, bpf)
 		} else {
 			others = append(others, one)
@@ -217,8 +215,8 @@ func (f *filter) clsact() netlink.Qdisc {
 	}}
 }
 
-// RemoveFilters removes the filters of a killed balancer from interfaces that are now balanced on by another method, or
-// not at all.
+// RemoveFilters removes the filters of a killed balancer from interfaces whose program is now attached by another
+// method, or that have none.
 func RemoveFilters(ports []Port) error {
 	var errs []error
 	for _, p := range ports {
@@ -233,7 +231,7 @@ func RemoveFilters(ports []Port) error {
 	return errors.Join(errs...)
 }
 
-// FilterOn returns our filter on an interface and the number of its program; the hold is nil where there is none.
+// FilterOn returns our filter on an interface and the id of its program; the hold is nil where there is none.
 func FilterOn(p Port) (Hold, ebpf.ProgramID, error) {
 	f, err := openFilter(p)
 	if err != nil {
@@ -241,17 +239,17 @@ func FilterOn(p Port) (Hold, ebpf.ProgramID, error) {
 	}
 	ours, err := f.ourFilters()
 	if errors.Is(err, unix.ENODEV) {
-		err = nil // it went with its interface
+		err = nil // the interface was deleted, and the filter with it
 	}
 	if err != nil || len(ours) == 0 {
-		return nil, 0, errors.Join(err, f.Leave())
+		return nil, 0, errors.Join(err, f.Release())
 	}
 	f.name = ours[0].Name
 	return f, ebpf.ProgramID(ours[0].Id), nil
 }
 
 // AddFilter gives a device clsact and a program as its filter in one direction, netlink.HANDLE_MIN_INGRESS or
-// HANDLE_MIN_EGRESS. Both go with the device: nothing else removes them.
+// HANDLE_MIN_EGRESS. Both are removed with the device, and by nothing else.
 func AddFilter(program *ebpf.Program, index int, direction uint32) error {
 	f := &filter{port: Port{Index: index}}
 	if err := netlink.QdiscAdd(f.clsact()); err != nil && !errors.Is(err, unix.EEXIST) {

@@ -11,13 +11,13 @@ import (
 
 // Hold keeps a program on an interface.
 type Hold interface {
-	// Update puts another program in its place, in one step.
+	// Update replaces the program atomically.
 	Update(*ebpf.Program) error
-	// Close takes the program off the interface.
+	// Close detaches the program.
 	Close() error
 }
 
-// CloseAll takes programs off their interfaces.
+// CloseAll detaches programs from their interfaces.
 func CloseAll(holds []Hold) (err error) {
 	for _, h := range holds {
 		err = errors.Join(err, h.Close())
@@ -25,8 +25,8 @@ func CloseAll(holds []Hold) (err error) {
 	return err
 }
 
-// SwapAll puts programs in the place of those before. If one interface refuses, those
-// that have the new program get the old one again.
+// SwapAll replaces programs by others. If that fails on one interface, those that have the new program get the old one
+// again.
 func SwapAll(holds []Hold, ports []Port, to, from []*ebpf.Program) error {
 	for i, h := range holds {
 		err := h.Update(to[i])

@@ -19,24 +19,24 @@ import (
 // An interface has one XDP program. libxdp's dispatcher runs several, and we join it where that is possible
 // (dispatched.go). TC runs any number of programs; two of ours would balance twice.
 
-// DispatcherName is that of the dispatcher's program, in each version of libxdp.
+// DispatcherName is the name of the dispatcher's program, in each version of libxdp.
 const DispatcherName = "xdp_dispatcher"
 
-// holder is the program that has our place on an interface.
+// holder is the program that is attached to an interface where ours would be.
 type holder struct {
 	port Port
 	id   ebpf.ProgramID
 	// name is empty where it cannot be read.
 	name string
-	// link is the number of the link that keeps it there; 0: it was attached without one.
+	// link is the id of the link that keeps it attached; 0: it was attached without one.
 	link link.ID
-	// runs are the programs that libxdp's dispatcher runs, and foreign is why it cannot be read by libxdp's protocol.
+	// runs are the programs that libxdp's dispatcher runs, and foreign is why libxdp's protocol cannot read it.
 	runs    []string
 	foreign error
 }
 
-// holderOf names the program that has our place on an interface, and the remedy, in the words that follow "another
-// program is attached". Where no program can be seen it gives the remedy only.
+// holderOf describes the program that is attached to an interface where ours would be, and the remedy, in the words
+// that follow "another program is attached". Where no program is visible it gives the remedy only.
 func holderOf(p Port, m Method) holder {
 	h := holder{port: p}
 	if m.Hook == lb.HookTC {
@@ -54,7 +54,7 @@ func holderOf(p Port, m Method) holder {
 	return h
 }
 
-// otherBalancerOn returns the program of another data plane of Jeoul's that is on an interface by TCX.
+// otherBalancerOn returns the program of another data plane of Jeoul's that is attached to an interface by TCX.
 func otherBalancerOn(p Port) (ebpf.ProgramID, bool) {
 	result, err := link.QueryPrograms(link.QueryOptions{Target: p.Index, Attach: ebpf.AttachTCXIngress})
 	if err != nil {
@@ -68,13 +68,13 @@ func otherBalancerOn(p Port) (ebpf.ProgramID, bool) {
 	return 0, false
 }
 
-// OursOn returns a program of Jeoul's that a link or netlink has put on an interface.
+// OursOn returns a program of Jeoul's that is attached to an interface by a link or by netlink.
 func OursOn(p Port) (ebpf.ProgramID, bool) {
 	if id := xdpOn(p); id != 0 {
 		if name, _ := programName(id); name == objects.XDPProgJeoulXdp {
 			return id, true
 		}
-		if id, there := dispatchedOn(p); there {
+		if id, found := dispatchedOn(p); found {
 			return id, true
 		}
 	}
@@ -120,7 +120,7 @@ func (h *holder) readLinks() {
 		if t := info.Tracing(); t == nil || t.TargetObjectId != uint32(h.id) {
 			continue
 		}
-		// A number of a program may also be one of type information, of which others are.
+		// The target's id may also be that of type information (BTF): a link to a kernel function has such a target.
 		if name, kind := programName(info.Program); kind == ebpf.Extension {
 			h.runs = append(h.runs, name)
 		}
@@ -133,7 +133,7 @@ func (h holder) String() string {
 	return description + ": " + remedy
 }
 
-// anotherBalancer is the remedy where the place is another balancer's.
+// anotherBalancer returns the remedy where the attached program is another balancer's.
 func (h holder) anotherBalancer() string {
 	return fmt.Sprintf("it is of another balancer, which may have another --state-dir: stop it, or take away what one "+
 		"has left, with `jeoul detach --interface %s`", h.port.Name)

@@ -2,11 +2,11 @@
 
 package attach
 
-// Leftover keeps a program on an interface that another process has put there.
+// Leftover is the attachment of a program by an earlier process.
 type Leftover struct {
 	Hold   Hold
 	Method Method
-	// Index is the interface's.
+	// Index is the index of the interface.
 	Index int
 }
 

@@ -30,17 +30,17 @@ func Describe(ports []Port, m Method, reason string) []lb.Attachment {
 	return all
 }
 
-// Method is how programs are attached, to all interfaces alike: an XDP frame that
-// one redirects to another is lost where that one has no native XDP.
+// Method is how programs are attached, the same for all interfaces: a frame that XDP redirects to an interface without
+// native XDP is lost.
 type Method struct {
 	Hook lb.Hook
-	// Name names it in messages, after "in".
+	// Name is used in messages, after "in".
 	Name string
-	// Generic is XDP after the driver made a socket buffer; Dispatched is a program in libxdp's dispatcher.
+	// Generic is XDP after the driver has allocated a socket buffer; Dispatched is a program in libxdp's dispatcher.
 	Generic, Dispatched bool
 }
 
-// The methods that there are.
+// The methods of attaching.
 var (
 	NativeXDP         = Method{Hook: lb.HookXDP, Name: "native XDP"}
 	GenericXDP        = Method{Hook: lb.HookXDP, Name: "generic XDP", Generic: true}
@@ -51,7 +51,7 @@ var (
 	TCFilter = Method{Hook: lb.HookTC, Name: "a TC filter"}
 )
 
-// MissingCapability names the capability whose absence made an interface refuse the method.
+// MissingCapability returns why an interface does not support the method.
 func (m Method) MissingCapability(p Port) string {
 	if m.Dispatched {
 		return fmt.Sprintf("libxdp's dispatcher on %s cannot have the program", p.Name)
@@ -62,19 +62,19 @@ func (m Method) MissingCapability(p Port) string {
 	return fmt.Sprintf("the driver of %s has no %s", p.Name, m.Name)
 }
 
-// Attempt is a method to try, and why it is tried.
+// Attempt is a method to try, and the reason for it.
 type Attempt struct {
 	Method Method
-	// Reason is empty where the reason is that earlier attempts have failed.
+	// Reason is empty where the only reason is that earlier attempts have failed.
 	Reason string
 }
 
-// FullReason returns the whole reason, after attempts that have failed for these lacks.
-func (a Attempt) FullReason(lacks []string) string {
+// FullReason returns the complete reason, after attempts that have failed for these reasons.
+func (a Attempt) FullReason(reasons []string) string {
 	if a.Reason != "" {
-		lacks = append([]string{a.Reason}, lacks...)
+		reasons = append([]string{a.Reason}, reasons...)
 	}
-	return strings.Join(lacks, "; ")
+	return strings.Join(reasons, "; ")
 }
 
 // Attempts lists the methods for the hook that a configuration asks for, best first.
@@ -104,15 +104,16 @@ func Attempts(requested lb.Hook, ports []Port) []Attempt {
 	return append([]Attempt{native}, tcAttempts("")...)
 }
 
-// A veth gives frames of XDP to its peer's NAPI instance only, and wakes that only where the peer runs XDP
-// (veth_xdp_xmit and veth_xdp_flush in the kernel's drivers/net/veth.c). With GRO on, which makes such an instance too,
-// they wait there unnoticed, and are counted as sent. The peer is usually in a namespace that we cannot inspect.
+// A veth passes frames that XDP sends to its peer's NAPI instance only, and schedules that only where the peer runs XDP
+// (veth_xdp_xmit and veth_xdp_flush in the kernel's drivers/net/veth.c). With GRO on, which creates such an instance
+// too, the frames stay in its queue, and are counted as sent. The peer is usually in a namespace that we cannot
+// inspect.
 const (
 	vethDriver      = "veth"
 	vethLossWarning = " is a veth, which loses the frames that XDP sends unless its peer has an XDP program, too"
 )
 
-// peerTakesXDP reports whether a veth's peer is in this namespace and is seen to run XDP.
+// peerTakesXDP reports whether a veth's peer is in this namespace and runs XDP.
 func peerTakesXDP(name string) bool {
 	link, err := netlink.LinkByName(name)
 	if err != nil || link.Attrs().NetNsID >= 0 {
@@ -141,16 +142,16 @@ func DriverOf(name string) string {
 	return driver
 }
 
-// Attach hooks a program onto an interface. Explain explains its errors.
+// Attach attaches a program to an interface. Explain explains its errors.
 func Attach(program *ebpf.Program, p Port, m Method, clsact WithClsact) (Hold, error) {
 	switch m {
 	case NativeDispatched, GenericDispatched:
 		return joinDispatcher(program, p, m)
 	case TCX:
-		if _, is := otherBalancerOn(p); is {
+		if _, ok := otherBalancerOn(p); ok {
 			return nil, syscall.EBUSY
 		}
-		// First in line: a packet for a service is not for those behind us.
+		// Before all others: a packet for a service is not for programs after ours.
 		return link.AttachTCX(link.TCXOptions{Interface: p.Index, Program: program,
 			Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
 	case TCFilter:

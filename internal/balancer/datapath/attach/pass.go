@@ -12,7 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// PassProgram makes an XDP program that passes everything and can be exchanged for ours on the path to XDP, or from it.
+// PassProgram loads an XDP program that passes everything, and that ours can replace in a change to XDP, or that can
+// replace ours in a change from it.
 func PassProgram(to, from Method, ports []Port) (*ebpf.Program, error) {
 	if to.Dispatched || from.Dispatched {
 		return dispatcherPassProgram(ports)
@@ -20,23 +21,24 @@ func PassProgram(to, from Method, ports []Port) (*ebpf.Program, error) {
 	return PassXDP()
 }
 
+// PassXDP loads an XDP program that passes everything.
 func PassXDP() (*ebpf.Program, error) {
 	spec, err := objects.XDP.Spec()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	like := spec.Programs[objects.XDPProgJeoulXdp]
+	template := spec.Programs[objects.XDPProgJeoulXdp]
 	const xdpPass = 2
-	made, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "jeoul_pass", Type: like.Type, AttachType: like.AttachType,
-		Flags: like.Flags, License: like.License,
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "jeoul_pass", Type: template.Type, AttachType: template.AttachType,
+		Flags: template.Flags, License: template.License,
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
 	if err != nil {
 		return nil, LoadError(err)
 	}
-	return made, nil
+	return program, nil
 }
 
-// dispatcherPassProgram makes a program for dispatchers that passes everything.
+// dispatcherPassProgram loads a program for dispatchers that passes everything.
 func dispatcherPassProgram(ports []Port) (*ebpf.Program, error) {
 	target, err := libxdp.TargetOf(ports[0].Index)
 	if err != nil {

@@ -13,21 +13,21 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// Leaver is a Hold that the process can release while the program stays attached.
-type Leaver interface {
-	// Leave releases the program, which stays attached.
-	Leave() error
+// Releaser is a Hold that the process can release while the program stays attached.
+type Releaser interface {
+	// Release closes the handles; the program stays attached.
+	Release() error
 }
 
-// LinkPin returns the name of the pin of the link on the interface of an index.
+// LinkPin returns the name of the pin of an interface's link, by the interface's index.
 func (m Method) LinkPin(index int) string { return m.LinkPrefix() + strconv.Itoa(index) }
 
-// LinkPrefix begins the names of the pins of a method's links.
+// LinkPrefix returns the prefix of the names of the pins of a method's links.
 func (m Method) LinkPrefix() string {
 	return strings.ReplaceAll(strings.ToLower(m.Name), " ", "-") + "-"
 }
 
-// OpenLink opens the link that is pinned at a path, and returns the number of its program.
+// OpenLink opens the link that is pinned at a path, and returns the id of its program.
 func OpenLink(path string) (Hold, ebpf.ProgramID, error) {
 	l, err := link.LoadPinnedLink(path, nil)
 	if err != nil {
@@ -40,8 +40,8 @@ func OpenLink(path string) (Hold, ebpf.ProgramID, error) {
 	return PinnedLink{l}, info.Program, nil
 }
 
-// InterfaceOf returns the index of the interface that a pinned link is on; 0: it is gone. The index is
-// one of the link's own network namespace.
+// InterfaceOf returns the index of the interface that a pinned link is attached to, in the link's own network
+// namespace; 0: the interface was deleted.
 func InterfaceOf(path string) (uint32, error) {
 	l, err := link.LoadPinnedLink(path, nil)
 	if err != nil {
@@ -61,14 +61,14 @@ func InterfaceOf(path string) (uint32, error) {
 	return 0, fmt.Errorf("%s is a link of another kind: %v", path, info.Type)
 }
 
-// PinnedLink keeps a program on an interface, and goes on when the process ends.
+// PinnedLink keeps a program attached to an interface, also when the process ends.
 type PinnedLink struct{ link.Link }
 
-// Leave releases the link, which goes on.
-func (p PinnedLink) Leave() error { return p.Link.Close() }
+// Release closes the handle of the link; the program stays attached.
+func (p PinnedLink) Release() error { return p.Link.Close() }
 
-// Close takes the program off the interface, also where a pin that cannot be reached keeps the link, under
-// a mount for one. The pin goes first: a link that is detached is of no use to a next process.
+// Close detaches the program, also where a pin that cannot be reached keeps the link, such as one under another mount.
+// The pin is removed first: a detached link is of no use to the next process.
 func (p PinnedLink) Close() error {
 	err := p.Unpin()
 	if errors.Is(err, fs.ErrNotExist) {

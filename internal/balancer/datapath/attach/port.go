@@ -11,23 +11,22 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Port is an interface that a program is loaded for. Index 0 stands for any interface that packets come in on, in
-// tests.
+// Port is an interface that a program is loaded for. Index 0, in tests, is any interface that packets arrive on.
 type Port struct {
 	Name  string
 	Index int
 	MAC   net.HardwareAddr
 }
 
-// Same reports whether two have one name, index and MAC address.
+// Same reports whether two ports have the same name, index and MAC address.
 func (p Port) Same(o Port) bool {
 	return p.Name == o.Name && p.Index == o.Index && bytes.Equal(p.MAC, o.MAC)
 }
 
-// SameInterface reports whether two are one, under whatever name.
+// SameInterface reports whether two ports are the same interface, whatever their names are.
 func (p Port) SameInterface(o Port) bool { return p.Index == o.Index }
 
-// Deleted reports whether the interface was deleted, and with it all programs on it.
+// Deleted reports whether the interface was deleted, and all its programs with it.
 func (p Port) Deleted() bool {
 	_, err := net.InterfaceByIndex(p.Index)
 	return err != nil

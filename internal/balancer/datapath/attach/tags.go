@@ -14,15 +14,15 @@ import (
 	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
-// TagOffloads are the kernel's names for the features by which a device takes the outer VLAN
-// tag (IEEE 802.1Q, 802.1ad) out of a frame and keeps it in the frame's metadata. XDP does not
-// see it there, and a frame that it sends on leaves without.
+// TagOffloads are the kernel's names for the features by which a device strips the outer VLAN tag (IEEE 802.1Q,
+// 802.1ad) from a frame and keeps it in the frame's metadata. XDP does not see it there, and sends the frame on without
+// the tag.
 var TagOffloads = []string{"rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"}
 
-// disableReason explains to a person why they are switched off.
+// disableReason is the reason, for messages, why they are switched off.
 const disableReason = "XDP sees VLAN tags only in the frame, and would send tagged frames on without"
 
-// Tags are the VLAN tags that devices hide from XDP, and the features that were switched off so that it sees them.
+// Tags switches off the features by which devices hide VLAN tags from XDP, and notes which are off.
 type Tags struct {
 	// DisableFeature and RestoreFeature change a feature of an interface, by the kernel's name for it, and say why; nil
 	// where nothing is to be changed on the host.
@@ -31,7 +31,7 @@ type Tags struct {
 	Disabled []feature
 }
 
-// DisableStripping has devices leave VLAN tags in the frame, where programs are attached in XDP. It is called once
+// DisableStripping makes devices leave VLAN tags in the frame, where programs are attached in XDP. Call it after
 // attaching has succeeded, since changing a feature resets some devices.
 func (t *Tags) DisableStripping(ports []Port, m Method) error {
 	if m.Hook != lb.HookXDP || t.DisableFeature == nil {
@@ -51,8 +51,7 @@ func (t *Tags) DisableStripping(ports []Port, m Method) error {
 	return nil
 }
 
-// disableOn disables the stripping of tags on one device. A feature that the device lacks, or that is off, needs no
-// change.
+// disableOn disables the stripping of tags on one device. It changes no feature that the device lacks, or that is off.
 func (t *Tags) disableOn(name string) error {
 	tool, err := ethtool.NewEthtool()
 	if err != nil {
@@ -101,11 +100,11 @@ func (t *Tags) NoteDisabled(link, name string) {
 	}
 }
 
-// restoreReason explains to a person why they are switched on again.
+// restoreReason is the reason, for messages, why they are switched on again.
 const restoreReason = "packets are taken in TC, which sees VLAN tags wherever they are"
 
-// RestoreStripping switches the features on again that DisableStripping has switched off, except on these interfaces.
-// One that stays off is tried again by the next call.
+// RestoreStripping switches the features on again that DisableStripping has switched off, except on the interfaces in
+// but. The next call retries features that stay off.
 func (t *Tags) RestoreStripping(but []Port) error {
 	var failed []error
 	var stay []string
@@ -125,8 +124,8 @@ func (t *Tags) RestoreStripping(but []Port) error {
 	return errors.Join(failed...)
 }
 
-// devicesOf returns the names of the devices that frames for an interface come in by: itself,
-// and those that it is a bond of, in which the bond's XDP runs.
+// devicesOf returns the names of the devices on which an interface's frames arrive: itself and, for a bond, its member
+// devices, on which the bond's XDP program runs.
 func devicesOf(p Port) ([]string, error) {
 	names := []string{p.Name}
 	link, err := netlink.LinkByName(p.Name)
@@ -145,8 +144,8 @@ func devicesOf(p Port) ([]string, error) {
 	return names, nil
 }
 
-// strippingPeers names the interfaces on which no feature of ours shows all tags: a veth has them in metadata where its
-// peer has left them to the offload, whatever its own features are.
+// strippingPeers names the veth interfaces, on which no feature of ours can show all tags: a tag is in the metadata
+// where the peer has left it to the offload, whatever the interface's own features are.
 func strippingPeers(ports []Port) string {
 	text := ""
 	for _, p := range ports {

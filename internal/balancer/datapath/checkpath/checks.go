@@ -23,21 +23,22 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Checks connect to one backend of a service by its VIP, as packets of the service are sent to it. Their sockets are in
-// a namespace of their own (internal/balancer/checknet). A program marks the packets that leave it with the backend, by
-// their socket; another sends them on by the functions of the data path; and answers are found where packets arrive
-// that are for no service.
+// Checks connect to one backend of a service by the service's VIP, along the path of the service's packets. Their
+// sockets are in a namespace of their own (internal/balancer/checknet). One program marks outgoing packets with the
+// backend, by their socket; another forwards them by the functions of the data path; and answers are recognised among
+// arriving packets that are for no service.
 //
-// A backend's row is put beside the program when a check of it begins, as the data plane has it
-// then: so the program is not exchanged with a generation's, and does not wait for a change.
+// The present row of a backend is written into the map of check targets when a check of it begins: so the program need
+// not be replaced with the generation, and checks do not wait for a change.
 type Checks struct {
 	published *picture.Published
 	net       *checknet.Net
-	// first is the index of the interface that stands for the one that packets come in on.
+	// first is the index of the interface that checks leave by where the path names none: the first one that packets
+	// arrive on.
 	first atomic.Int64
-	// targets are by their mark; answers are shared with the programs that take packets in.
+	// targets has the targets by their mark; answers is shared with the programs that receive packets.
 	targets, answers *ebpf.Map
-	// plan is the kernel memory of the two.
+	// plan is the kernel memory of the two maps.
 	plan     lb.MemoryPlan
 	closers  []io.Closer
 	services atomic.Pointer[serviceIndex]
@@ -54,14 +55,13 @@ type checkTarget struct {
 
 // serviceIndex has the services of a picture by their keys.
 type serviceIndex struct {
-	of    *picture.Picture
-	byKey map[lb.ServiceKey]*generation.Record
+	picture *picture.Picture
+	byKey   map[lb.ServiceKey]*generation.Record
 }
 
-// Dial opens a connection to a port of the VIP on a backend: network is "tcp" or "udp". In the
-// modes that translate, that is the port of the backend's own address. A UDP connection is
-// connected. Errors are those of net.Dialer, health.ErrNoWay and
-// ErrClosed.
+// Dial opens a connection to a port of the VIP on a backend: network is "tcp" or "udp". In the modes that translate,
+// the port is that of the backend's own address. A UDP socket is connected. Errors: those of net.Dialer,
+// health.ErrNoWay and ErrClosed.
 func (c *Checks) Dial(ctx context.Context, network string, backend lb.BackendKey, port uint16) (net.Conn, error) {
 	t, err := c.target(backend, port)
 	if err != nil {
@@ -71,7 +71,7 @@ func (c *Checks) Dial(ctx context.Context, network string, backend lb.BackendKey
 }
 
 // Ping sends an echo request to the VIP on a backend, and waits for its reply until the context
-// ends. Mode dscp takes no ICMP to a VIP: health.ErrNoWay.
+// ends. Mode dscp forwards no ICMP to a VIP: health.ErrNoWay.
 func (c *Checks) Ping(ctx context.Context, backend lb.BackendKey) error {
 	r, _, err := c.find(backend)
 	if err != nil {
@@ -91,7 +91,7 @@ func (c *Checks) Ping(ctx context.Context, backend lb.BackendKey) error {
 
 var _ health.Way = (*Checks)(nil)
 
-// target finds a backend, and puts its row beside the program.
+// target finds a backend, and writes its row into the map of check targets.
 func (c *Checks) target(key lb.BackendKey, port uint16) (checknet.Target, error) {
 	vip := key.Service.VIP
 	t := checknet.Target{Remote: netip.AddrPortFrom(vip, port), ReplySource: netip.AddrPortFrom(vip, port)}
@@ -124,8 +124,8 @@ func (c *Checks) find(key lb.BackendKey) (*generation.Record, int, error) {
 		return nil, 0, p.Err
 	}
 	found := c.services.Load()
-	if found == nil || found.of != p {
-		found = &serviceIndex{of: p, byKey: make(map[lb.ServiceKey]*generation.Record, len(p.Records))}
+	if found == nil || found.picture != p {
+		found = &serviceIndex{picture: p, byKey: make(map[lb.ServiceKey]*generation.Record, len(p.Records))}
 		for _, r := range p.Records {
 			found.byKey[r.Key] = r
 		}
@@ -152,7 +152,7 @@ func (c *Checks) targetOf(r *generation.Record, i int) (objects.XDPCheckTarget, 
 	t := objects.XDPCheckTarget{Backend: r.Row(i), Mode: uint8(generation.ModeNumbers[s.Mode]), Tos: s.DSCP << 2}
 	// A backend that is down for flows is still checked.
 	generation.PutPath(&s.Paths[i], &t.Backend)
-	// Packets come in on no interface of the balancer's.
+	// Checks arrive on no interface of the balancer, so that there is no interface to send them back by.
 	if t.Backend.Interface == 0 {
 		t.Backend.Interface = uint32(c.first.Load())
 	}
@@ -174,17 +174,17 @@ func (c *Checks) targetOf(r *generation.Record, i int) (objects.XDPCheckTarget, 
 func (c *Checks) store(key lb.BackendKey, target objects.XDPCheckTarget) (uint32, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was := c.byBackend[key]
-	if was != nil && was.target == target {
-		return was.mark, nil
+	old := c.byBackend[key]
+	if old != nil && old.target == target {
+		return old.mark, nil
 	}
-	now := &checkTarget{mark: uint32(len(c.byBackend)) + 1, target: target}
-	if was != nil {
-		now.mark = was.mark
+	updated := &checkTarget{mark: uint32(len(c.byBackend)) + 1, target: target}
+	if old != nil {
+		updated.mark = old.mark
 	}
-	if err := c.targets.Put(now.mark, &target); err != nil {
-		return 0, fmt.Errorf("%w: telling the program of health checks of it: %v", health.ErrNoWay, err)
+	if err := c.targets.Put(updated.mark, &target); err != nil {
+		return 0, fmt.Errorf("%w: writing it into the map of health checks: %v", health.ErrNoWay, err)
 	}
-	c.byBackend[key] = now
-	return now.mark, nil
+	c.byBackend[key] = updated
+	return updated.mark, nil
 }

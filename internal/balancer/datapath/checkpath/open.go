@@ -22,11 +22,11 @@ import (
 	"github.com/jeoul/jeoul/internal/host/memleft"
 )
 
-// The sockets have the ports where answers are looked for: otherwise this does not compile.
+// A mismatch of the sockets' first port and the program's does not compile.
 var _ [checknet.FirstPort]struct{} = [objects.XDPCheckAgreementCHECK_FIRST_PORT]struct{}{}
 
-// Open sets up the path for health checks through the data plane that is shown, whose packets come in on these
-// interfaces: nothing of it outlives the process. Errors: checknet.ErrNoRights, attach.ErrUnsupported, lb.ErrTooLarge.
+// Open sets up the path of health checks through the published data plane, which receives packets on these interfaces:
+// nothing of it outlives the process. Errors: checknet.ErrNoRights, attach.ErrUnsupported, lb.ErrTooLarge.
 func Open(shown *picture.Published, ports []attach.Port) (*Checks, error) {
 	c := &Checks{published: shown, byBackend: map[lb.BackendKey]*checkTarget{}}
 	c.SetPorts(ports)
@@ -55,7 +55,7 @@ func (c *Checks) Plan() lb.MemoryPlan {
 	return c.plan
 }
 
-// open makes the namespace, and puts the programs at the ends of its device.
+// open creates the namespace, and attaches the programs to both ends of its veth.
 func (c *Checks) open() (err error) {
 	if c.net, err = checknet.Open(); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (c *Checks) Close() error {
 	return errors.Join(errs...)
 }
 
-// openSender loads and attaches the program that sends checks on.
+// openSender loads and attaches the program that forwards checks.
 func (c *Checks) openSender() error {
 	spec, err := objects.LoadCheck()
 	if err != nil {
@@ -93,29 +93,29 @@ func (c *Checks) openSender() error {
 		return attach.LoadError(fmt.Errorf("making the map of answers to health checks: %w", err))
 	}
 	c.closers = append(c.closers, c.answers)
-	// All modes, because a change of the configuration may bring others.
+	// All modes, because a change of the configuration may need others.
 	constants := objects.XDPSettings{Modes: 1<<(objects.XDPModeMODE_FULLNAT+1) - 1, Interface: uint32(c.net.Outer()),
 		Weak: mapmem.Weak()}
 	if err := spec.Variables[objects.CheckVarLoaded].Set(constants); err != nil {
 		return fmt.Errorf("setting the program's constants: %v", err)
 	}
-	var made struct {
+	var loaded struct {
 		Program *ebpf.Program `ebpf:"jeoul_check"`
 		Targets *ebpf.Map     `ebpf:"check_targets"`
 	}
-	if err := spec.LoadAndAssign(&made,
+	if err := spec.LoadAndAssign(&loaded,
 		&ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{
 			objects.CheckMapCheckAnswers: c.answers,
 		}}); err != nil {
 		return attach.LoadError(err)
 	}
-	c.targets = made.Targets
-	c.closers = append(c.closers, made.Targets, made.Program)
-	return c.net.Host(func() error { return c.attach(made.Program, c.net.Outer(), ebpf.AttachTCXIngress) })
+	c.targets = loaded.Targets
+	c.closers = append(c.closers, loaded.Targets, loaded.Program)
+	return c.net.Host(func() error { return c.attach(loaded.Program, c.net.Outer(), ebpf.AttachTCXIngress) })
 }
 
-// openInside puts programs at the device's end among the sockets: one marks outgoing packets, one passes incoming ones,
-// because a veth takes frames that XDP sends only where it runs XDP itself.
+// openInside attaches programs to the end of the veth in the sockets' namespace: one marks outgoing packets, one passes
+// incoming ones, because a veth receives frames that XDP sends only where it runs XDP itself.
 func (c *Checks) openInside() error {
 	spec, err := objects.LoadMark()
 	if err != nil {
@@ -140,7 +140,7 @@ func (c *Checks) openInside() error {
 	})
 }
 
-// noteLink notes a link, to be closed with the rest.
+// noteLink adds a link to those that Close closes.
 func (c *Checks) noteLink(l io.Closer, err error) error {
 	if err != nil {
 		return fmt.Errorf("attaching to the device of health checks: %w", err)
@@ -149,8 +149,8 @@ func (c *Checks) noteLink(l io.Closer, err error) error {
 	return nil
 }
 
-// attach puts a program at an end of the device, whose namespace the calling thread is in. Where
-// the kernel has no TCX it is a filter, which goes with the device.
+// attach attaches a program to an end of the veth, in whose namespace the calling thread is. Where the kernel has no
+// TCX it is a filter, which is removed with the device.
 func (c *Checks) attach(program *ebpf.Program, index int, at ebpf.AttachType) error {
 	l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: program, Attach: at})
 	if err == nil || !attach.Unsupported(err) {

@@ -13,8 +13,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
-// hostAddress returns an address of an interface that answers can be sent to, of the VIP's family
-// where the backend's is the other: a global one that is no VIP of ours.
+// hostAddress returns a source address for checks whose backend has the other family than the VIP: a global address of
+// an interface, of the VIP's family, that is no VIP of ours.
 func (c *Checks) hostAddress(index int, four bool) (address netip.Addr, err error) {
 	family, name := netlink.FAMILY_V6, "IPv6"
 	if four {
@@ -44,7 +44,7 @@ func (c *Checks) hostAddress(index int, four bool) (address netip.Addr, err erro
 		health.ErrNoWay, where, name, name)
 }
 
-// vips are the addresses of the services.
+// vips returns the addresses of the services.
 func (c *Checks) vips() map[netip.Addr]bool {
 	all := map[netip.Addr]bool{}
 	for _, r := range c.published.Load().Records {

@@ -15,8 +15,8 @@ func (e *Exchange) Bases() (bases []lb.Base, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	err = e.published.Read(func(p *picture.Picture) error {
-		// Records are not changed, and to compare tables takes time: each is looked at once.
-		made := map[*generation.Record]lb.Base{}
+		// Records do not change, and comparing tables takes time: so the base of each is computed once.
+		current := map[*generation.Record]lb.Base{}
 		for _, r := range p.Records {
 			if !r.View.InTransition() || r.Service.IsHairpin || len(r.View.Table.Slots) == 0 {
 				continue
@@ -25,11 +25,11 @@ func (e *Exchange) Bases() (bases []lb.Base, err error) {
 			if !known {
 				b = r.Base()
 			}
-			made[r] = b
+			current[r] = b
 			b.Age, b.Left = max(now.Sub(r.View.Since), 0), max(r.View.Until.Sub(now), 0)
 			bases = append(bases, b)
 		}
-		e.bases = made
+		e.bases = current
 		return nil
 	})
 	return bases, err

@@ -15,12 +15,12 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Other balancers are notified of proven flows, so that a flow goes on when its packets arrive there. Changes are found
-// by a walk that compares each place of the table with a word that the last walk has noted for it: packets pay nothing
-// for it, and nothing is noted where nothing is handed over.
+// Other balancers are notified of proven flows, so that a flow survives when its packets arrive there. A walk finds
+// changes: it compares each place of the table with a word that the last walk noted for it. That costs packets nothing,
+// and needs no memory where flows are not synchronised.
 
-// Exchange has the state of flows' hand-over between balancers: which entries of the table of proven flows have been
-// sent to others, and which of theirs could not be taken. Its methods may be called from several goroutines, and do not
+// Exchange has the state of the synchronisation of flows between balancers: which entries of the table of proven flows
+// were sent to others, and which of theirs were refused. Its methods may be called from several goroutines, and do not
 // wait for a change of the data plane under way; packets do not wait for them.
 type Exchange struct {
 	published *picture.Published
@@ -28,33 +28,33 @@ type Exchange struct {
 	now       func() time.Time
 
 	mu sync.Mutex
-	// table is the table of proven flows, and next the bucket that the walk goes on with.
+	// table is the table of proven flows, and next the next bucket of the walk.
 	table *flowtable.Table
 	next  int
-	// marks has a mark for each place: of the entry that was sent, or came from another balancer; 0 for none.
+	// marks has a mark for each place, of the entry that was sent to or came from another balancer; 0 for none.
 	marks []uint32
 	// returns has the keys of replies to flows of full NAT, as of a picture.
 	returns   flowtable.ReplyKeys
 	returnsAt *picture.Picture
 	missed    missed
-	// bases are those of services in a transition, but for their times.
+	// bases are the bases of services in a transition, without their times.
 	bases map[*generation.Record]lb.Base
 }
 
-// New returns an exchange for the flows of the data plane that is shown. The janitor keeps the clock of the flows, and
-// now that of services' transitions.
+// New returns an exchange for the flows of the published data plane. The janitor has the clock of the flows, and now
+// returns the time of services' transitions.
 func New(shown *picture.Published, janitor *flowtable.Janitor, now func() time.Time) *Exchange {
 	return &Exchange{published: shown, janitor: janitor, now: now}
 }
 
-// ForgetSent forgets which flows were sent, as the next process begins without knowing.
+// ForgetSent forgets which flows were sent, as a restart of the process does.
 func ForgetSent(e *Exchange) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.table, e.bases = nil, nil
 }
 
-// flowWalk goes over the table of proven flows, a part at a time.
+// flowWalk iterates over the table of proven flows, a part at a time.
 type flowWalk struct {
 	exchange *Exchange
 	table    *flowtable.Table
@@ -64,13 +64,13 @@ type flowWalk struct {
 // SnapshotFlows returns a walk over all proven flows that another balancer needs.
 func (e *Exchange) SnapshotFlows() lb.FlowWalk { return &flowWalk{exchange: e} }
 
-// Next calls visit for flows of the next so many places at least, and reports whether those were the last ones. Where
-// the table was replaced meanwhile, the walk begins again. It does not wait for a change under way. Errors: ErrClosed.
-func (w *flowWalk) Next(places int, visit func(*lb.Flow)) (whole bool, err error) {
+// Next calls visit for the flows of at least that many further places, and reports whether they were the last ones.
+// After the table was replaced, the walk begins again. Next does not wait for a change under way. Errors: ErrClosed.
+func (w *flowWalk) Next(places int, visit func(*lb.Flow)) (done bool, err error) {
 	gaps, clock := w.exchange.janitor.ClockGaps(), w.exchange.janitor.Now()
 	err = w.exchange.published.Read(func(p *picture.Picture) error {
 		if p.Shared == nil {
-			whole = true
+			done = true
 			return nil
 		}
 		if w.table != p.Shared.Proven {
@@ -86,23 +86,24 @@ func (w *flowWalk) Next(places int, visit func(*lb.Flow)) (whole bool, err error
 				}
 			})
 		}
-		w.next, whole = end, end == len(w.table.Buckets)
+		w.next, done = end, end == len(w.table.Buckets)
 		return nil
 	})
-	return whole, err
+	return done, err
 }
 
-// ChangedFlows calls visit for proven flows among the next so many places at least that have begun, ended, changed
-// hands, or gone on for a quarter of the time after which they are forgotten, since the last walk over these; not for
-// flows that MergeFlows has taken. It reports whether the walk has come to its end; the next call begins another. The
-// first one has all. It does not wait for a change under way, and packets do not wait for it. Errors: ErrClosed.
-func (e *Exchange) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, err error) {
+// ChangedFlows calls visit for the proven flows in at least that many further places that have begun, ended, got
+// another backend, or stayed active for a quarter of their timeout, since the last walk over these places; not for
+// flows that MergeFlows has merged. It reports whether the walk is complete; the next call begins another. The first
+// walk visits all flows. ChangedFlows does not wait for a change under way, and packets do not wait for it. Errors:
+// ErrClosed.
+func (e *Exchange) ChangedFlows(places int, visit func(*lb.Flow)) (done bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	gaps, clock, timeouts := e.janitor.ClockGaps(), e.janitor.Now(), e.janitor.Timeouts()
 	err = e.published.Read(func(p *picture.Picture) error {
 		if p.Shared == nil {
-			whole = true
+			done = true
 			return nil
 		}
 		e.use(p.Shared.Proven)
@@ -118,15 +119,15 @@ func (e *Exchange) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, e
 				return wanted
 			})
 		}
-		if e.next, whole = end, end == len(e.table.Buckets); whole {
+		if e.next, done = end, end == len(e.table.Buckets); done {
 			e.next = 0
 		}
 		return nil
 	})
-	return whole, err
+	return done, err
 }
 
-// FlowPlaces returns how many places a walk over the proven flows goes by; 0 before the first Apply.
+// FlowPlaces returns the number of places in the table of proven flows; 0 before the first Apply.
 func (e *Exchange) FlowPlaces() (places int) {
 	_ = e.published.Read(func(p *picture.Picture) error {
 		if p.Shared != nil {
@@ -139,15 +140,15 @@ func (e *Exchange) FlowPlaces() (places int) {
 
 func bucketsOf(places int) int { return max((places+flowtable.PerBucket-1)/flowtable.PerBucket, 1) }
 
-// use begins again where the table is another.
+// use drops all marks where the table was replaced.
 func (e *Exchange) use(table *flowtable.Table) {
 	if e.table != table {
 		e.table, e.next, e.marks = table, 0, make([]uint32, len(table.Buckets)*flowtable.PerBucket)
 	}
 }
 
-// scanBucket calls changed with each flow of a bucket that differs from its mark, and notes a new mark if that returns
-// true. Unchanged flows, which are nearly all, are only read in place.
+// scanBucket calls changed with each flow of a bucket that differs from its mark, and updates the mark if changed
+// returns true. Unchanged flows, which are nearly all, are not copied.
 func (e *Exchange) scanBucket(number int, timeouts *[256]uint32,
 	changed func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool) {
 	bucket := &e.table.Buckets[number]
@@ -173,11 +174,11 @@ func (e *Exchange) scanBucket(number int, timeouts *[256]uint32,
 	}
 }
 
-// marksPerTimeout is how often a flow that goes on is sent in the time after which it would be forgotten.
+// marksPerTimeout is how often an active flow is sent within its timeout.
 const marksPerTimeout = 4
 
-// Bits of a mark: there is one, and the flow came from another balancer. Further bits then have the time, roughly, at
-// which that had seen it last.
+// Bits of a mark: the place has a mark, and its flow came from another balancer. Further bits then have the approximate
+// time at which that balancer saw it last.
 const (
 	markPresent = 1
 	markMerged  = 2
@@ -188,7 +189,7 @@ const (
 	seenShift = 8
 )
 
-// markMergedAs turns a mark into that of a flow that came from another balancer, seen at that time.
+// markMergedAs returns the mark of a flow that came from another balancer, which saw it at that time.
 func markMergedAs(mark, seen uint32) uint32 {
 	return mark&^uint32(markSeen) | markMerged | seen>>seenShift<<markSeenShift&markSeen
 }
@@ -201,14 +202,14 @@ func isMarked(known, mark uint32) bool {
 	return known == mark
 }
 
-// markOf packs the parts of an entry that other balancers are to know into a word, without markMerged.
+// markOf hashes the parts of an entry that other balancers are notified of into a word, without markMerged.
 func markOf(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32, timeouts *[256]uint32) uint32 {
 	words := flowtable.WordsOf(flow)
 	address, more := atomic.LoadUint64(&words[0]), atomic.LoadUint64(&words[1])
 	owner, port := atomic.LoadUint64(&words[flowtable.OwnerWord]), atomic.LoadUint64(&words[flowtable.PortWord])
 	sent := uint32(0)
-	// A packet for a flow that has ended is not to be told: it may be of another connection, of which this balancer has
-	// yet to learn.
+	// No notification of further packets of an ended flow: they may belong to another connection, of which this
+	// balancer is not notified yet.
 	if flowtable.IsLive(state) {
 		sent = seen / max(timeouts[uint8(state)]/marksPerTimeout, 1)
 	}
@@ -218,8 +219,8 @@ func markOf(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32, time
 	return uint32(h>>32)&^markMerged | markPresent
 }
 
-// toPeerFlow translates an entry for another balancer; false where it is of no use there: the other one computes the
-// same backend, the flow is one of a hairpin, whose addresses are this host's, or the entry is a client's affinity.
+// toPeerFlow translates an entry for another balancer; false where that balancer does not need it: it computes the same
+// backend, the flow is a hairpin's, whose addresses are this host's, or the entry is a client's affinity.
 func toPeerFlow(r *picture.FlowReader, gaps flowtable.ClockGaps, flow *objects.XDPFlow, state objects.XDPFlowState,
 	seen uint32) (one lb.Flow, wanted bool) {
 	one, wanted = r.Read(flow, state, seen)

@@ -14,39 +14,39 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Reasons why Take does not take a flow.
+// Reasons why Merge refuses a flow.
 const (
-	// RefusedUnproven: it has not proven itself, or is in no state that a proven flow has.
+	// RefusedUnproven: it is not proven, or in no state of a proven flow.
 	RefusedUnproven = "unproven"
 	// RefusedUnknown: there is no such service or backend here, or the client is of another family.
 	RefusedUnknown = "unknown_backend"
-	// RefusedComputed: the service has no flow entries here: none of its slots has changed hands.
+	// RefusedComputed: the service has no flow entries here: none of its slots has another backend than before.
 	RefusedComputed = "computed"
 	// RefusedPool: its address and port of full NAT's pool are not in the pool here, or another flow here has them.
 	RefusedPool = "pool"
-	// RefusedKnown: a flow of this balancer's own has its name, and goes on elsewhere.
+	// RefusedKnown: a flow of this balancer's own has its key, and another backend.
 	RefusedKnown = "known"
-	// RefusedExpired: it has been silent for so long that it is forgotten here.
+	// RefusedExpired: it was idle for longer than the timeout of this balancer.
 	RefusedExpired = "over"
 	// RefusedFull: the table has no room.
 	RefusedFull = "full"
 )
 
-// Destination is the destination of others' flows: the configuration that packets go by, and its tables.
+// Destination is the destination of other balancers' flows: the configuration in use, and its tables.
 type Destination struct {
 	Register *generation.Register
-	// Shared and Memory are nil before the first change: then no flow is taken.
+	// Shared and Memory are nil before the first change: then all flows are refused.
 	Shared *sharedmaps.Maps
 	Memory *generation.Memory
-	// Secret is that by which flows are placed in their tables.
+	// Secret seeds the hash by which flows are placed in their tables.
 	Secret uint64
-	// BeforeWrite is called before a flow is written: tests have packets come in between. It may be nil.
+	// BeforeWrite is called before a flow is written: tests send packets there. It may be nil.
 	BeforeWrite func()
 }
 
-// Merge merges flows that another balancer has proven into the table of proven ones, by the endpoints of service and
-// backend: those that fit this configuration, and under the key by which packets look for them. It never takes a place
-// from a flow of this balancer's own that goes on. No change may be under way; packets do not wait for it.
+// Merge merges another balancer's proven flows into the table of proven flows, by the endpoints of service and backend:
+// those that fit this configuration, under the key by which packets look them up. It never replaces an active flow of
+// this balancer's own. No change may be under way; packets do not wait for it.
 func Merge(e *Exchange, h Destination, flows []lb.Flow) lb.MergeResult {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -88,8 +88,8 @@ type merger struct {
 	numbers  generation.PoolNumbers
 	clock    uint32
 	timeouts *[256]uint32
-	// inheritedUntil is the time of the clock up to which entries' last packets were seen by an earlier process;
-	// anyInherited says that there are such entries.
+	// inheritedUntil is the time of the clock up to which an earlier process saw entries' last packets; anyInherited
+	// says that there are such entries.
 	inheritedUntil uint32
 	anyInherited   bool
 	clockGaps      flowtable.ClockGaps
@@ -115,10 +115,10 @@ func (e *Exchange) newMerger(h Destination) *merger {
 	return t
 }
 
-// provenStates are the states in which a proven flow may come, by their names.
+// provenStates are the states of proven flows, by their names.
 var provenStates = map[lb.FlowState]objects.XDPFlowState{
 	lb.FlowEstablished: objects.XDPFlowStateFLOW_ESTABLISHED,
-	// The rival connection is known to the other balancer only.
+	// The pending connection is known to the other balancer only.
 	lb.FlowContested:  objects.XDPFlowStateFLOW_ESTABLISHED,
 	lb.FlowUDP:        objects.XDPFlowStateFLOW_UDP,
 	lb.FlowClientFIN:  objects.XDPFlowStateFLOW_CLIENT_FIN,
@@ -141,10 +141,10 @@ func (t *merger) merge(one *lb.Flow) (refused string, followed bool) {
 	if refused != "" {
 		return refused, false
 	}
-	if place, there := t.Shared.Proven.Find(&in.flow); there {
+	if place, found := t.Shared.Proven.Find(&in.flow); found {
 		return t.mergeKnown(place, &in)
 	}
-	if place, there := t.Shared.Unproven.Find(&in.flow); there && !t.evictFor(place, &in) {
+	if place, found := t.Shared.Unproven.Find(&in.flow); found && !t.evictFor(place, &in) {
 		return RefusedKnown, false
 	}
 	if !flowtable.IsLive(in.state) {
@@ -164,28 +164,27 @@ func (t *merger) merge(one *lb.Flow) (refused string, followed bool) {
 	return "", false
 }
 
-// evictFor forgets the flow in a place of the unproven, if it is over; and for a flow that goes on and was proven
-// elsewhere, if it is the same flow or an older one: a SYN that came here was retransmitted, and answered by another
-// balancer's backend. A flow that has begun here since stays.
+// evictFor evicts the flow in a place of the table of unproven flows, if it has ended; and for a live flow that was
+// proven elsewhere, if it is the same flow or an older one: its SYN came here, was retransmitted, and was answered by
+// another balancer's backend. A flow that has begun here since stays.
 func (t *merger) evictFor(place flowtable.Place, in *incoming) bool {
-	there := place.Flow()
-	gives := t.canReplace(place, &there, in)
+	inPlace := place.Flow()
+	gives := t.canReplace(place, &inPlace, in)
 	return t.evict(t.Shared.Unproven, place, place.Tag(), in, func(existing *objects.XDPFlow,
 		state objects.XDPFlowState) bool {
 		switch {
 		case !flowtable.IsLive(state):
-			// It would only keep a place that the next connection of this client needs.
+			// It only occupies a place that the client's next connection needs.
 			return true
 		case !flowtable.IsLive(in.state), state != objects.XDPFlowStateFLOW_OPENING &&
 			state != objects.XDPFlowStateFLOW_SEEN && state != objects.XDPFlowStateFLOW_FIRST:
-			return false // there was no room for it among the proven
+			return false // proven here, without room in the table of proven flows
 		}
 		same := in.record.Service.Mode != lb.FullNAT && existing.Backend == in.flow.Backend &&
 			existing.Generation == in.flow.Generation
 		sent := in.record.Service.Mode != lb.FullNAT && flowtable.SynOf(existing) != 0 &&
 			flowtable.SynOf(existing) == flowtable.SynOf(&in.flow)
-		// Without sequence numbers of both, a flow that has begun here since may seem older than the flow that was
-		// sent.
+		// Where a sequence number is missing, a flow that has begun here since may look older than the incoming one.
 		return same || sent || gives || t.seenLaterBy(place, in) > 0 && !haveSYNs(existing, in)
 	})
 }
@@ -203,7 +202,7 @@ func (t *merger) evict(table *flowtable.Table, place flowtable.Place, tag uint64
 	return released
 }
 
-// translate makes an entry of a flow, or returns the reason why it has none here.
+// translate returns the entry of a flow, or the reason why it is refused.
 func (t *merger) translate(one *lb.Flow) (in incoming, refused string) {
 	var proven bool
 	if in.state, proven = provenStates[one.State]; !proven || !one.Proven {
@@ -240,7 +239,7 @@ func (t *merger) translate(one *lb.Flow) (in incoming, refused string) {
 	return in, ""
 }
 
-// mergeKnown merges a flow whose key an entry has.
+// mergeKnown merges a flow where an entry with its key exists.
 func (t *merger) mergeKnown(place flowtable.Place, in *incoming) (refused string, followed bool) {
 	existing, state := place.Flow(), place.State()
 	same := existing.Backend == in.flow.Backend && existing.Generation == in.flow.Generation
@@ -268,7 +267,7 @@ func (t *merger) mergeKnown(place flowtable.Place, in *incoming) (refused string
 }
 
 // update merges a flow that is known here, or whose client has its next connection to the same backend. The end of the
-// connection before does not end that one.
+// previous connection does not end the next one.
 func (t *merger) update(place flowtable.Place, existing *objects.XDPFlow, in *incoming) {
 	state, later, other := place.State(), t.seenLaterBy(place, in), isOther(existing, in)
 	if other && later <= 0 || !flowtable.IsLive(in.state) && later < 0 && !haveSYNs(existing, in) {
@@ -279,7 +278,7 @@ func (t *merger) update(place flowtable.Place, existing *objects.XDPFlow, in *in
 		atomic.StoreUint32(&place.Bucket.Seen[place.At], in.seen)
 		changed = true
 	}
-	// An end counts once, by whichever balancer has seen it.
+	// An end is counted once, whichever balancer saw it.
 	if !flowtable.IsLive(in.state) && place.SetState(state, in.state) {
 		t.count(in, -1)
 		changed = true
@@ -294,16 +293,15 @@ func haveSYNs(existing *objects.XDPFlow, in *incoming) bool {
 	return in.record.Service.Mode != lb.FullNAT && flowtable.SynOf(existing) != 0 && flowtable.SynOf(&in.flow) != 0
 }
 
-// isOther reports whether two flows of a client's port to one backend are two connections for certain, for their SYNs
-// differ.
+// isOther reports whether two flows of a client's port to one backend are certainly two connections: their SYNs differ.
 func isOther(existing *objects.XDPFlow, in *incoming) bool {
 	return haveSYNs(existing, in) && flowtable.SynOf(existing) != flowtable.SynOf(&in.flow)
 }
 
-// hasEnded reports whether a flow that comes as a live one has ended here, or is older than the one that has: a
-// connection is known by its SYN, and of two the one that was seen later is the later one. Where the times are near
-// each other, the SYNs decide: packets of the later connection may have met the ended entry here before that connection
-// was sent.
+// hasEnded reports whether an incoming live flow has ended here, or is older than the flow that has: a connection is
+// identified by its SYN, and of two connections the one that was seen later is the later one. Where the times are
+// close, the SYNs decide: packets of the later connection may have reached the ended entry here before the notification
+// of that connection.
 func (t *merger) hasEnded(existing *objects.XDPFlow, place flowtable.Place, in *incoming, same bool) bool {
 	later := t.seenLaterBy(place, in)
 	if same && haveSYNs(existing, in) && !isOther(existing, in) {
@@ -315,8 +313,8 @@ func (t *merger) hasEnded(existing *objects.XDPFlow, place flowtable.Place, in *
 	return later <= 0
 }
 
-// replaceOther merges a flow where another has its key and goes on. If that one is replaced, its connection is over,
-// and the client has another one.
+// replaceOther merges a flow where another live flow has its key. If that one is replaced, its connection is over, and
+// the client has another one.
 func (t *merger) replaceOther(place flowtable.Place, existing *objects.XDPFlow, in *incoming) (
 	refused string, followed bool,
 ) {
@@ -338,10 +336,10 @@ func (t *merger) replaceOther(place flowtable.Place, existing *objects.XDPFlow, 
 }
 
 // endEarlier ends the flow in a place where a later connection of its client's port has ended elsewhere: the earlier
-// one has ended, too. Else other members' copies of that later connection, which do not know of its end yet, would take
-// the place, and full NAT would take the client's next connection for it, of which others would be told as of one that
-// they know to be over. A flow that was here before this balancer's process ended must be older than that: flows that
-// begin just then are sent to no other member.
+// one has ended, too. Otherwise other members' copies of that later connection, sent before they knew its end, would
+// replace it here, and full NAT would take the client's next connection for that one, and notify others of a connection
+// that they know to have ended. For a flow from before this balancer's process ended, the later connection must be
+// later than that moment: flows that begin just then are sent to no other member.
 func (t *merger) endEarlier(place flowtable.Place, existing *objects.XDPFlow, in *incoming) {
 	state := place.State()
 	switch {
@@ -357,8 +355,8 @@ func (t *merger) endEarlier(place flowtable.Place, existing *objects.XDPFlow, in
 }
 
 // mergeEnded merges an ended flow where the one in the place has ended, too: the same connection, or another one of its
-// client's port. The later end stays, so that copies which do not know of it yet are recognised as over. Full NAT keeps
-// the port of its own pool that is there, with the entry that leads to it.
+// client's port. The later end stays, so that copies from before that end are recognised as ended. Full NAT keeps the
+// entry's port of its own pool, and the return entry that leads to it.
 func (t *merger) mergeEnded(place flowtable.Place, existing *objects.XDPFlow, in *incoming, same bool) {
 	later := t.seenLaterBy(place, in)
 	one := same && !isOther(existing, in)
@@ -376,27 +374,28 @@ func (t *merger) mergeEnded(place flowtable.Place, existing *objects.XDPFlow, in
 	t.mark(place)
 }
 
-// seenLaterBy is by how many milliseconds the incoming flow was seen later than the one in a place, by this balancer's
-// clock.
+// seenLaterBy returns by how many milliseconds the incoming flow was seen later than the one in a place, by this
+// balancer's clock.
 func (t *merger) seenLaterBy(place flowtable.Place, in *incoming) int64 {
 	return int64(int32(in.seen - place.Seen()))
 }
 
-// MinLateness is by how much another balancer's flow must have been seen later than one of this balancer's own.
-// Messages arrive late, and their flows seem to have been seen later by that delay, which is shorter than this unless a
-// message waited behind many others.
+// MinLateness is by how much later another balancer's flow must have been seen than one of this balancer's own.
+// Messages arrive with a delay, by which their flows seem to have been seen later; the delay is shorter than
+// MinLateness unless a message waited behind many others.
 const MinLateness = 2 * time.Second
 
 // canReplace reports whether the flow in a place may be replaced by another connection of its client, by the rule that
 // the packets of a client's port go to one balancer at a time, so that the connection which was seen last is the one
-// that goes on. Four kinds are replaced by any flow that was seen later: one without a backend; one that full NAT has
-// opened again where an ended one was, and that the client has not answered; one that came from another balancer and of
-// which no packet was here; and one that this balancer knew before its process ended, or was held up, and has not seen
-// since: packets went to other members, and no member has sent the connection's end to this one. It must be later all
-// the same: a flow that begins just before a process ends is sent to no member, and the others send the connection
-// before it to the next process. Any other flow must have been seen earlier by MinLateness, so that a late message does
-// not take the place of a connection that has begun here since. Within that time the sequence
-// numbers of the SYNs decide, which a host chooses in ascending order (RFC 9293, section 3.4.1); full NAT has none.
+// that is alive. Four kinds are replaced by any flow that was seen later: a flow whose backend was removed; a flow that
+// full NAT has opened again in the entry of an ended one, and that the client has not answered; a copy from another
+// balancer that has not received a packet here; and a flow that this balancer knew before its process ended, or
+// stalled, and has not seen since: its packets went to other members, and no member has sent the connection's end to
+// this one. The incoming flow must be later even so: a flow that begins just before a process ends is sent to no
+// member, and the others send the connection before it to the next process. Any other flow must have been seen earlier
+// by MinLateness, so that a late message does not replace a connection that has begun here since. Within that time the
+// sequence numbers of the SYNs decide, which a host selects in ascending order (RFC 9293, section 3.4.1); full NAT has
+// none.
 func (t *merger) canReplace(place flowtable.Place, existing *objects.XDPFlow, in *incoming) bool {
 	later := t.seenLaterBy(place, in)
 	switch {
@@ -414,20 +413,20 @@ func (t *merger) canReplace(place flowtable.Place, existing *objects.XDPFlow, in
 	return haveSYNs(existing, in) && int32(flowtable.SynOf(&in.flow)-flowtable.SynOf(existing)) > 0
 }
 
-// isInherited reports whether the flow in a place is from before this balancer's process ended, or was held up, and has
-// not been seen since, here or by others.
+// isInherited reports whether the flow in a place is from before this balancer's process ended, or stalled, and was not
+// seen since, here or by others.
 func (t *merger) isInherited(place flowtable.Place) bool {
 	return t.anyInherited && int32(place.Seen()-t.inheritedUntil) <= 0 && !t.isCopy(place)
 }
 
-// backendServes reports whether the backend of a flow is still there.
+// backendServes reports whether the backend of a flow is still configured.
 func (t *merger) backendServes(flow *objects.XDPFlow) bool {
 	all := t.Register.FlowBackends
 	return int(flow.Backend) < len(all) && all[flow.Backend].Generation == flow.Generation
 }
 
-// advanceEnd moves a flow of which one FIN was seen here to the state that the other balancer knows: both must forget
-// it at the same time, or full NAT would refuse the next flow that has its port.
+// advanceEnd moves a flow of which one FIN was seen here to the other balancer's state: both must expire it at the same
+// time, or full NAT would refuse the next flow that has its port.
 func advanceEnd(place flowtable.Place, state objects.XDPFlowState, in *incoming) {
 	next := in.state
 	if isHalfEnded(state) && isHalfEnded(next) && state != next {
@@ -444,28 +443,28 @@ func isHalfEnded(state objects.XDPFlowState) bool {
 	return state == objects.XDPFlowStateFLOW_CLIENT_FIN || state == objects.XDPFlowStateFLOW_BACKEND_FIN
 }
 
-// canMapReplies reports whether replies to the flow could find it, once it stands in the place of its own key, if there
-// is one: no other flow here has the 5-tuple of its replies. These give it up: a flow that is over; and, where the
-// incoming one was seen later, one that came from another balancer and of which no packet was here, and one from before
-// this balancer's process ended that was not seen since. The balancer that assigned the port has forgotten such a flow.
-// One that was seen later than the incoming flow keeps the port.
+// canMapReplies reports whether replies to the flow will find it, once it is in own, the place of its key, if there is
+// one: no other flow here has the 5-tuple of its replies. It evicts flows with that 5-tuple that have ended and, where
+// the incoming one was seen later, copies from another balancer that have not received a packet here, and flows from
+// before this balancer's process ended that were not seen since: the balancer that assigned the port has expired such a
+// flow. A flow that was seen later than the incoming one keeps the port.
 func (t *merger) canMapReplies(in *incoming, own flowtable.Place) bool {
-	hash, is := t.returns.Hash(&in.flow)
-	if !is {
+	hash, ok := t.returns.Hash(&in.flow)
+	if !ok {
 		return in.record.Service.Mode != lb.FullNAT
 	}
 	return t.Shared.FullNAT.PlacesOf(hash, func(number uint32) bool { return t.evictReturn(number, hash, own, in) })
 }
 
-// evictReturn forgets the flow in a place if replies to it have that hash, and reports whether none has them
+// evictReturn evicts the flow in a place if replies to it have that hash, and reports whether no flow there has them
 // afterwards.
 func (t *merger) evictReturn(number uint32, hash uint64, own flowtable.Place, in *incoming) bool {
 	table := t.Shared.Unproven
 	if number&flowtable.ReturnProven != 0 {
 		table = t.Shared.Proven
 	}
-	place, is := table.At(number &^ flowtable.ReturnProven)
-	if !is || place == own {
+	place, ok := table.At(number &^ flowtable.ReturnProven)
+	if !ok || place == own {
 		return true
 	}
 	tag := place.Tag()
@@ -473,7 +472,7 @@ func (t *merger) evictReturn(number uint32, hash uint64, own flowtable.Place, in
 		return true
 	}
 	flow := place.Flow()
-	if existing, is := t.returns.Hash(&flow); !is || existing != hash {
+	if existing, ok := t.returns.Hash(&flow); !ok || existing != hash {
 		return true
 	}
 	yields := (t.isInherited(place) || t.isCopy(place)) && t.seenLaterBy(place, in) > 0
@@ -483,14 +482,14 @@ func (t *merger) evictReturn(number uint32, hash uint64, own flowtable.Place, in
 	})
 }
 
-// complete completes a flow that was written: it makes the entry that leads replies to it, and marks it so that the
-// balancer which sent it need not be told.
+// complete completes a flow that was written: it creates the return entry for its replies, and marks it so that it is
+// not sent back.
 func (t *merger) complete(in *incoming) {
-	place, there := t.Shared.Proven.Find(&in.flow)
-	if !there {
+	place, found := t.Shared.Proven.Find(&in.flow)
+	if !found {
 		return
 	}
-	if hash, is := t.returns.Hash(&in.flow); is {
+	if hash, ok := t.returns.Hash(&in.flow); ok {
 		t.Shared.FullNAT.Put(hash, t.Shared.Proven.Number(place)|flowtable.ReturnProven,
 			uint32(t.Shared.Proven.HashKey(&in.flow)))
 		t.reclaimPort(in, hash)
@@ -498,9 +497,9 @@ func (t *merger) complete(in *incoming) {
 	t.mark(place)
 }
 
-// reclaimPort forgets new flows that packets have given the incoming flow's port since canMapReplies has looked: from
-// now on its entry keeps packets from that (try_port() of bpf/balancer/flow/poolport.h looks for entries once more when
-// its own is made, as this does). Their clients send the SYN again, and get another port.
+// reclaimPort evicts new flows that were assigned the incoming flow's port since canMapReplies has checked: from now on
+// the return entry prevents that (try_port() of bpf/balancer/flow/poolport.h looks up entries once more after it has
+// created its own, as this function does). Their clients retransmit the SYN, and get another port.
 func (t *merger) reclaimPort(in *incoming, hash uint64) {
 	t.Shared.FullNAT.PlacesOf(hash, func(number uint32) bool {
 		t.evictUnproven(number, hash, in)
@@ -508,20 +507,20 @@ func (t *merger) reclaimPort(in *incoming, hash uint64) {
 	})
 }
 
-// evictUnproven forgets the flow in a place if it has yet to prove itself, and replies to it have that hash.
+// evictUnproven evicts the flow in a place if it is unproven, and replies to it have that hash.
 func (t *merger) evictUnproven(number uint32, hash uint64, in *incoming) {
-	place, is := t.Shared.Unproven.At(number)
-	if number&flowtable.ReturnProven != 0 || !is {
+	place, ok := t.Shared.Unproven.At(number)
+	if number&flowtable.ReturnProven != 0 || !ok {
 		return
 	}
 	t.evict(t.Shared.Unproven, place, place.Tag(), in, func(flow *objects.XDPFlow, state objects.XDPFlowState) bool {
-		existing, is := t.returns.Hash(flow)
-		return is && existing == hash && (state == objects.XDPFlowStateFLOW_OPENING ||
+		existing, ok := t.returns.Hash(flow)
+		return ok && existing == hash && (state == objects.XDPFlowStateFLOW_OPENING ||
 			state == objects.XDPFlowStateFLOW_FIRST)
 	})
 }
 
-// mark notes that other balancers know the flow in a place, and that it came from one.
+// mark notes that the flow in a place came from another balancer, and is not to be sent.
 func (t *merger) mark(place flowtable.Place) {
 	flow := place.Flow()
 	t.exchange.marks[t.Shared.Proven.Number(place)-1] = markMergedAs(markOf(&flow, place.State(), place.Seen(),
@@ -538,13 +537,13 @@ func (t *merger) isCopy(place flowtable.Place) bool {
 	return false
 }
 
-// isProven reports whether a place is of the table of proven flows.
+// isProven reports whether a place is in the table of proven flows.
 func (t *merger) isProven(place flowtable.Place) bool {
-	to, is := t.Shared.Proven.At(t.Shared.Proven.Number(place))
-	return is && to == place
+	to, ok := t.Shared.Proven.At(t.Shared.Proven.Number(place))
+	return ok && to == place
 }
 
-// count counts a flow where its service's flows are counted.
+// count adds to the active flows of a flow's backend and service, where they are counted.
 func (t *merger) count(in *incoming, by int32) {
 	if !in.record.Remembers {
 		return

@@ -8,43 +8,43 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// A flow is sent once, and seldom again. One that was refused for a reason that a change here may end, such as a
-// backend that the other balancer already has by a reload which is yet to come here, would be unknown when its packets
-// come. So the backends of such flows are noted, and when a change has brought one, others are asked to send their
-// flows again.
+// A flow is sent once, and seldom again. A flow that was refused for a reason that a change here may remove, such as a
+// backend that the other balancer has by a reload which is yet to come here, would be unknown when its packets arrive.
+// So the backends of such flows are noted, and when a change has added one, others are requested to send their flows
+// again.
 
-// missed has the backends of flows that were refused so.
+// missed has the backends of such flows.
 type missed struct {
-	of map[lb.BackendKey]struct{}
+	backends map[lb.BackendKey]struct{}
 	// lastPicture is the last picture that was compared.
 	lastPicture *picture.Picture
 }
 
-// maxMissed bounds the recorded backends. Flows of further ones are sent again when others are.
+// maxMissed bounds the recorded backends. Flows of further backends are sent again with those of recorded ones.
 const maxMissed = 4096
 
-// note notes the backend of a refused flow, and reports whether the flow was refused for such a reason.
+// note records the backend of a refused flow, and reports whether a change may remove the reason.
 func (m *missed) note(r *generation.Register, f *lb.Flow, reason string) bool {
 	if reason != RefusedUnknown && reason != RefusedComputed || r.AcceptsFlows(f.Backend) {
 		return false
 	}
-	if m.of == nil {
-		m.of = map[lb.BackendKey]struct{}{}
+	if m.backends == nil {
+		m.backends = map[lb.BackendKey]struct{}{}
 	}
-	if len(m.of) < maxMissed {
-		m.of[f.Backend] = struct{}{}
+	if len(m.backends) < maxMissed {
+		m.backends[f.Backend] = struct{}{}
 	}
 	return true
 }
 
-// RetryMissed reports whether flows that MergeFlows has counted as missed would be taken by now; then others are to
-// send these again, and they do not count as missed any more. It does not wait for a change under way, and costs
-// nothing while nothing has changed. Errors: ErrClosed.
+// RetryMissed reports whether flows that MergeFlows has counted as missed would be accepted by now; then others are to
+// send them again, and they no longer count as missed. It does not wait for a change under way, and returns at once
+// while nothing has changed. Errors: ErrClosed.
 func (e *Exchange) RetryMissed() (retry bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	err = e.published.Read(func(p *picture.Picture) error {
-		if len(e.missed.of) == 0 || e.missed.lastPicture == p {
+		if len(e.missed.backends) == 0 || e.missed.lastPicture == p {
 			return nil
 		}
 		e.missed.lastPicture = p
@@ -54,8 +54,8 @@ func (e *Exchange) RetryMissed() (retry bool, err error) {
 			}
 			for _, backend := range r.Service.Backends {
 				key := r.Service.BackendKey(backend)
-				if _, is := e.missed.of[key]; is {
-					delete(e.missed.of, key)
+				if _, ok := e.missed.backends[key]; ok {
+					delete(e.missed.backends, key)
 					retry = true
 				}
 			}

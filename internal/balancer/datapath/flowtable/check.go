@@ -21,8 +21,8 @@ func (t *Table) Places() (list []Place) {
 	return list
 }
 
-// Check returns the faults of a table that is at rest: a place that is still being written, a flow that is not found or
-// is there twice, and a bucket with a wrong count of the flows that are in their second bucket instead of it.
+// Check returns the inconsistencies of a table that is not being written: a place that is marked as busy, a flow that a
+// lookup does not find or that has two entries, and a bucket with a wrong count of flows in their second bucket.
 func (t *Table) Check() string {
 	var problems strings.Builder
 	overflowed := make([]uint32, len(t.Buckets))

@@ -7,39 +7,39 @@ import (
 	"time"
 )
 
-// The data plane's clock stands still while there is no process, and while one is held up: flows are not counted as
-// silent for a time when nothing was there to see their packets. Another balancer's clock has gone on meanwhile, and
-// its flows' times are compared with ours: so the gaps are kept.
+// The data plane's clock stops while there is no process, and while the process stalls: flows do not count as idle for
+// a time in which no process updated the clock. Another balancer's clock goes on meanwhile, and its flows' times are
+// compared with ours: so the gaps are recorded.
 
-// ClockGap is a time that the clock showed, and for how long it stood still there.
+// ClockGap is the time of the clock when it stopped, and for how long it did.
 type ClockGap struct {
-	at uint32
-	by time.Duration
+	at       uint32
+	duration time.Duration
 }
 
-// ClockGaps are the last ones, the newest last. They are not changed.
+// ClockGaps are the last gaps, the newest last. They are immutable.
 type ClockGaps []ClockGap
 
-// MaxClockGaps bounds them.
+// MaxClockGaps bounds the number of recorded gaps.
 const MaxClockGaps = 64
 
-// with returns them and one more.
-func (p ClockGaps) with(at uint32, by time.Duration) ClockGaps {
-	return append(slices.Clone(p[max(len(p)+1-MaxClockGaps, 0):]), ClockGap{at, by})
+// with returns the gaps and one more.
+func (p ClockGaps) with(at uint32, duration time.Duration) ClockGaps {
+	return append(slices.Clone(p[max(len(p)+1-MaxClockGaps, 0):]), ClockGap{at, duration})
 }
 
-// Since returns for how long the clock has stood still since it showed a time, or when it did.
-func (p ClockGaps) Since(seen uint32) (by time.Duration) {
+// Since returns for how long the clock was stopped since it showed a time, gaps at that time included.
+func (p ClockGaps) Since(seen uint32) (total time.Duration) {
 	for _, one := range p {
 		if int32(one.at-seen) >= 0 {
-			by += one.by
+			total += one.duration
 		}
 	}
-	return by
+	return total
 }
 
-// Ago returns the clock's time so long ago. Of moments while it stood still it returns times between that of the gap
-// and that of its next step, in the order of the moments.
+// Ago returns the time of the clock that long ago. Moments in a gap map to times between that of the gap and that of
+// the next step, in the same order.
 func (p ClockGaps) Ago(clock uint32, silent time.Duration) uint32 {
 	for _, one := range slices.Backward(p) {
 		since := time.Duration(clock-one.at) * time.Millisecond
@@ -47,16 +47,16 @@ func (p ClockGaps) Ago(clock uint32, silent time.Duration) uint32 {
 		case silent < since:
 			// The clock wraps around.
 			return one.at + max(clock-Milliseconds(silent)-one.at, uint32(StepEvery.Milliseconds()))
-		case silent < since+one.by:
+		case silent < since+one.duration:
 			return one.at + 1 +
-				uint32((since+one.by-silent).Seconds()/one.by.Seconds()*float64(StepEvery.Milliseconds()-2))
+				uint32((since+one.duration-silent).Seconds()/one.duration.Seconds()*float64(StepEvery.Milliseconds()-2))
 		}
-		silent -= one.by
+		silent -= one.duration
 	}
 	return clock - Milliseconds(silent)
 }
 
-// ClockGaps returns when the clock stood still.
+// ClockGaps returns the gaps of the clock.
 func (j *Janitor) ClockGaps() ClockGaps {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -64,9 +64,9 @@ func (j *Janitor) ClockGaps() ClockGaps {
 	return j.clockGaps
 }
 
-// noteStall notes at a time of the monotonic clock that the process was held up, if it was: flows that were seen last
-// before that may have gone on elsewhere, and ended. The gap counts at once, because other balancers may be notified of
-// flows before the next step.
+// noteStall records a gap if the process stalled before a time of the monotonic clock: flows that were last seen before
+// the gap may have continued on other balancers, and ended. The gap applies at once, because other balancers may be
+// notified of flows before the next step.
 func (j *Janitor) noteStall(now time.Duration) {
 	passed := now - j.stepped
 	if !j.Stepping || passed <= maxStep {
@@ -76,7 +76,7 @@ func (j *Janitor) noteStall(now time.Duration) {
 	j.time, j.stepped = j.time+maxStep, now
 }
 
-// Resume starts the clock at the time at which it has stood since another process ended.
+// Resume starts the clock at the time at which it stopped when an earlier process ended, gap ago.
 func (j *Janitor) Resume(clock uint32, gap time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -84,13 +84,13 @@ func (j *Janitor) Resume(clock uint32, gap time.Duration) {
 	j.began, j.clockGaps = j.time, j.clockGaps.with(j.clock(), max(gap, 0))
 }
 
-// inheritedFor is how long a flow of which there was no packet since a process ended, or was held up, is taken for that
-// process's and not for this one's: much longer than others take to send all their flows.
+// inheritedFor is for how long after a gap a flow without a packet since that gap counts as inherited: much longer than
+// other balancers take to send all their flows.
 const inheritedFor = time.Hour
 
-// Inherited returns the time of the clock up to which flows were last seen by the process before, or before this one
-// was held up; false: there are no such flows.
-func (j *Janitor) Inherited() (until uint32, is bool) {
+// Inherited returns the time of the clock up to which flows count as inherited: last seen by the previous process, or
+// before this one stalled; false: there are no such flows.
+func (j *Janitor) Inherited() (until uint32, ok bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.noteStall(j.Monotonic())

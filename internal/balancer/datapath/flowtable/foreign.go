@@ -14,14 +14,14 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
-// ForeignTable is a table of flows in another build's layout, by which packets still go.
+// ForeignTable is a table of flows in another build's layout, which the attached programs still use.
 type ForeignTable struct {
 	*ForeignLayout
 	Map    *ebpf.Map
 	Memory mapmem.Storage
 }
 
-// OpenForeign maps a table of another layout; close releases it. The map is then the table's.
+// OpenForeign maps a table of another layout; Close releases it. The table then owns the map.
 func OpenForeign(m *ebpf.Map, reading *ForeignLayout) (*ForeignTable, error) {
 	if m.Type() != ebpf.Array || int(m.ValueSize()) != reading.Bucket {
 		return nil, fmt.Errorf("%w: %s has values of %d bytes, and its buckets %d by the snapshot", snapshot.ErrDamaged,
@@ -34,25 +34,25 @@ func OpenForeign(m *ebpf.Map, reading *ForeignLayout) (*ForeignTable, error) {
 	return &ForeignTable{reading, m, memory}, nil
 }
 
-// Close takes the table out of our memory and closes its map.
+// Close unmaps the table and closes its map.
 func (t *ForeignTable) Close() {
 	t.Memory.Unmap()
 	t.Map.Close()
 }
 
-// IsOf reports whether the table is of that map.
+// IsOf reports whether the table is in that map.
 func (t *ForeignTable) IsOf(m *ebpf.Map) bool { return mapmem.SameMap(t.Map, m) }
 
 // Size is the memory of the table, in bytes.
 func (t *ForeignTable) Size() uint64 { return uint64(t.Map.MaxEntries()) * uint64(t.Bucket) }
 
-// BucketsNeeded says how many buckets of ours hold as many flows.
+// BucketsNeeded returns how many buckets of this build hold as many flows.
 func (t *ForeignTable) BucketsNeeded() uint32 {
 	return uint32((uint64(t.Map.MaxEntries())*uint64(t.Places) + uint64(PerBucket) - 1) / uint64(PerBucket))
 }
 
-// Each reads a bucket in words, as packets write it: of a flow, no two halves of a word are of
-// different times. One whose tag changes meanwhile comes with the next round.
+// Each reads a bucket word by word, as packets write it, so that no word is torn. A flow whose tag changes meanwhile is
+// left to the next round.
 func (t *ForeignTable) Each(visit func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32)) {
 	words := t.Bucket / 8
 	copied := make(mapmem.Storage, words)
@@ -91,7 +91,7 @@ func (t *ForeignTable) hasFlow(bucket mapmem.Storage) bool {
 
 func tagAt(bucket []byte, tags, at int) uint16 { return binary.NativeEndian.Uint16(bucket[tags+2*at:]) }
 
-// flowAt returns a flow of a bucket as it is here.
+// flowAt returns a flow of a bucket in this build's layout.
 func (r *ForeignLayout) flowAt(bucket []byte, at int) (flow objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
 	source, ours := bucket[r.Flows+at*r.Flow:][:r.Flow], mapmem.Storage(WordsOf(&flow)[:]).Bytes()
 	for _, c := range r.Copies {

@@ -42,71 +42,68 @@ func timeoutsByState(t lb.Timeouts) (ms [256]uint32) {
 // Milliseconds returns a timeout in milliseconds, at most MaxTimeout.
 func Milliseconds(d time.Duration) uint32 { return uint32(min(d, MaxTimeout).Milliseconds()) }
 
-// The janitor does a little often: a step is short, however many flows there are.
+// The janitor works in short, frequent steps, however many flows there are.
 const (
 	StepEvery = 200 * time.Millisecond
-	// maxStep is how far a step moves the clock at most. Time in which the process was held up does not count as
-	// silence of flows.
+	// maxStep is how far a step advances the clock at most: flows do not count as idle while the process stalls.
 	maxStep = time.Second
-	// NewcomersEvery and flowsEvery are how long a walk over a table takes: unproven
-	// flows come and go.
+	// NewcomersEvery and flowsEvery are how long a walk over a table takes: unproven flows are short-lived.
 	NewcomersEvery = time.Second
 	flowsEvery     = 5 * time.Second
 	returnsEvery   = 30 * time.Second
 )
 
-// Janitor advances the clock that packets read, forgets flows that have been silent for too long, or
-// whose backend or service has left, and counts the others. It has a lock of its own:
-// time passes while a configuration is being made.
+// Janitor advances the clock that packets read, expires flows that were idle for too long or whose backend or service
+// was removed, and counts the others. It has its own lock, so that flows expire while a configuration is compiled.
 type Janitor struct {
 	mu    sync.Mutex
 	Input JanitorInput
 	Rules Rules
-	// Monotonic is the clock that steps go by.
+	// Monotonic is the clock of the steps.
 	Monotonic func() time.Duration
-	// time is the clock's time, and began the time at which this process took over the flows of another, or went on
-	// after it was held up; 0: neither.
+	// time is the clock's time, and began the time at which this process took over the flows of another, or continued
+	// after a stall; 0: neither.
 	time, began time.Duration
-	// clockGaps are the gaps in which the clock stood still.
+	// clockGaps are the times at which the clock was stopped.
 	clockGaps ClockGaps
 	// stepped is when the last step was; stepping says that there was one.
 	stepped  time.Duration
 	Stepping bool
 	// The walks over the two tables.
 	flows, Newcomers round
-	// nextReturn is the bucket of the returns that is looked at next.
+	// nextReturn is the next bucket of the walk over the return entries.
 	nextReturn int
 	Drift      drift
-	// frozen: flows are being moved to other tables, and nothing is forgotten.
+	// frozen: flows are being moved to other tables, and none expires.
 	frozen bool
 	// hasPenalties: some backends have a penalty, because they have refused connections.
 	hasPenalties bool
 	// Uncounted: active flows were counted in other memory; the next input counts them again.
 	Uncounted bool
-	// lastDecay is when their penalties were last made less.
+	// lastDecay is when penalties were last lowered.
 	lastDecay time.Duration
 }
 
 // JanitorInput has the parts of the data plane's memory and of the configuration that the janitor works on.
 type JanitorInput struct {
-	// Head is that of the memory in use.
+	// Head is the header of the memory in use.
 	Head             *objects.XDPHead
 	Flows, Newcomers *Table
-	// Returns is nil where no service is of full NAT.
+	// Returns is nil where no service uses full NAT.
 	Returns  *ReturnTable
 	Backends []Backend
 	Services []Service
-	// Groups are how long the clients of each are remembered, in milliseconds, by id.
+	// Groups has for how long each group's clients are remembered, in milliseconds, by id.
 	Groups map[uint32]uint32
 	Loads  []objects.XDPBackendLoad
 	Turns  []objects.XDPTurn
 	// Sockets is the map of the backends that sockets of this host have; nil where there is none.
 	Sockets *ebpf.Map
-	// Own is Rules.own.
+	// Own: see Rules.own.
 	Own [2][]bool
 }
 
-// NewJanitor returns a janitor without tables: Use gives it some.
+// NewJanitor returns a janitor without tables: see SetInput.
 func NewJanitor(timeouts lb.Timeouts) *Janitor {
 	return &Janitor{
 		Rules:     Rules{timeouts: timeoutsByState(timeouts.WithDefaults())},
@@ -118,8 +115,8 @@ func NewJanitor(timeouts lb.Timeouts) *Janitor {
 }
 
 // SetInput gives the janitor the input after a change. When it returns, only packets still read or write the previous
-// memory. Active flows are counted again where they were counted by other rules, or in other memory: those of services
-// that begin or cease to be tracked, and all where flows were copied while packets went on.
+// memory. Active flows are counted again where other rules or other memory applied before: those of services whose
+// tracking begins or ends, and all where flows were copied while packets arrived.
 func (j *Janitor) SetInput(input JanitorInput) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -145,8 +142,8 @@ func (j *Janitor) SetInput(input JanitorInput) {
 	j.Uncounted = false
 }
 
-// compare returns the services whose active flows are to be counted again in the next input, and tells that of those
-// that are gone whether they were tracked.
+// compare returns the services whose active flows are to be counted again with the next input, and copies into that
+// whether removed services were tracked.
 func (j *Janitor) compare(next JanitorInput) map[uint32]bool {
 	recount := map[uint32]bool{}
 	moved := next.Flows != j.Input.Flows || next.Newcomers != j.Input.Newcomers ||
@@ -159,28 +156,28 @@ func (j *Janitor) compare(next JanitorInput) map[uint32]bool {
 		if id >= len(j.Rules.services) {
 			continue
 		}
-		was, is := j.Rules.services[id], &next.Services[id]
+		old, current := j.Rules.services[id], &next.Services[id]
 		switch {
-		case !is.Present:
-			is.Tracked = was.Tracked
-		case was.Present && (was.Tracked != is.Tracked || moved && is.Tracked):
+		case !current.Present:
+			current.Tracked = old.Tracked
+		case old.Present && (old.Tracked != current.Tracked || moved && current.Tracked):
 			recount[uint32(id)] = true
 		}
 	}
 	return recount
 }
 
-// Leave makes the janitor release all memory.
-func (j *Janitor) Leave() { j.SetInput(JanitorInput{}) }
+// Stop makes the janitor release all memory.
+func (j *Janitor) Stop() { j.SetInput(JanitorInput{}) }
 
-// Freeze stops the expiry of flows until Use; packets still change them.
+// Freeze stops the expiry of flows until SetInput, or resumes it; packets still change flows.
 func (j *Janitor) Freeze(frozen bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.frozen = frozen
 }
 
-// Now is the clock's time, in milliseconds: a generation's clock begins with it.
+// Now returns the clock's time, in milliseconds, at which the clock of a new generation starts.
 func (j *Janitor) Now() uint32 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -196,7 +193,7 @@ func (j *Janitor) publishClock() {
 	}
 }
 
-// Tick moves the clock by a step, and does nothing else that is due then.
+// Tick advances the clock by a step, without the other work of a step.
 func (j *Janitor) Tick() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -204,8 +201,8 @@ func (j *Janitor) Tick() {
 	j.publishClock()
 }
 
-// Step does the work that is due at a time of the monotonic clock. It reports whether both tables have been walked over
-// once more.
+// Step does the work that is due at a time of the monotonic clock. It reports whether a round over both tables is
+// complete.
 func (j *Janitor) Step(now time.Duration) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -240,7 +237,7 @@ func (j *Janitor) wake() {
 	j.Newcomers.wake()
 }
 
-// stepReturns goes on with the returns, so that a round takes so many steps.
+// stepReturns walks over the next return entries, such that a round takes that many steps.
 func (j *Janitor) stepReturns(steps int) {
 	if j.Input.Returns == nil {
 		return
@@ -253,7 +250,7 @@ func (j *Janitor) stepReturns(steps int) {
 	}
 }
 
-// Advance lets time pass, and walks over all tables at once.
+// Advance advances the clock, and walks over all tables at once.
 func (j *Janitor) Advance(by time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -264,44 +261,44 @@ func (j *Janitor) Advance(by time.Duration) {
 		return
 	}
 	j.wake()
-	j.Newcomers.runWhole(&j.Rules, j.Input.Newcomers, j.clock())
-	j.flows.runWhole(&j.Rules, j.Input.Flows, j.clock())
+	j.Newcomers.runComplete(&j.Rules, j.Input.Newcomers, j.clock())
+	j.flows.runComplete(&j.Rules, j.Input.Flows, j.clock())
 	j.nextReturn = 0
 	j.stepReturns(1)
 	j.reconcileCounts()
 }
 
-// round is a walk over a table, a slice at each step.
+// round is a walk over a table, a part at each step.
 type round struct {
-	// duration is how long one takes.
+	// duration is how long a round takes.
 	duration time.Duration
-	// next is the bucket that it goes on with.
+	// next is the next bucket.
 	next int
-	// current is the tally of this round so far, and Last that of the last whole one.
+	// current is the tally of this round so far, and Last that of the last complete round.
 	current, Last Tally
-	// empty counts the whole rounds in a row that have met no entry; woken says that an entry was made since this one
-	// began.
+	// empty counts the consecutive complete rounds that found no entry; woken says that an entry was created since this
+	// round began.
 	empty int
 	woken bool
 }
 
-// emptyRounds is the number of rounds in a row without an entry after which the janitor does not walk a table until an
-// entry is made. One would do, were there not programs that have just been replaced: they note the entries that they
-// are making in memory that the janitor does not read any more.
+// emptyRounds is the number of consecutive rounds without an entry after which the janitor does not walk a table until
+// an entry is created. One is not enough, because programs that were just replaced announce their last entries in
+// memory that the janitor no longer reads.
 const emptyRounds = 2
 
 func (w *round) idle() bool { return w.empty >= emptyRounds }
 
 func (w *round) wake() { w.empty, w.woken = 0, true }
 
-// step goes on for a slice, and reports whether that was the last one.
+// step walks over the next part, and reports whether it was the last one.
 func (w *round) step(rules *Rules, t *Table, clock uint32) bool {
 	steps := int(w.duration / StepEvery)
 	return w.walk(rules, t, clock, (len(t.Buckets)+steps-1)/steps)
 }
 
-// runWhole makes a whole round.
-func (w *round) runWhole(rules *Rules, t *Table, clock uint32) {
+// runComplete runs a complete round.
+func (w *round) runComplete(rules *Rules, t *Table, clock uint32) {
 	w.next = 0
 	w.walk(rules, t, clock, len(t.Buckets))
 }
@@ -329,23 +326,22 @@ func (w *round) walk(rules *Rules, t *Table, clock uint32, buckets int) bool {
 	return true
 }
 
-// FlowsOf returns how many entries the last round has found by service id; services
-// without any are not in it.
+// FlowsOf returns how many entries the last round found, by service id; services without entries are not in the map.
 func (j *Janitor) FlowsOf() map[uint32]uint64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	of := map[uint32]uint64{}
+	counts := map[uint32]uint64{}
 	for _, tally := range []*Tally{&j.flows.Last, &j.Newcomers.Last} {
 		for id, n := range tally.services {
 			if n != 0 {
-				of[uint32(id)] += uint64(n.entries())
+				counts[uint32(id)] += uint64(n.entries())
 			}
 		}
 	}
-	return of
+	return counts
 }
 
-// Monotonic is the clock that the data plane notes times by.
+// Monotonic returns the time of the clock that the data plane records times of.
 func Monotonic() time.Duration {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
@@ -354,8 +350,8 @@ func Monotonic() time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// MonotonicZero is when that clock was 0, by the clock that a person knows.
+// MonotonicZero returns the wall-clock time at which that clock was 0.
 func MonotonicZero() time.Time { return time.Now().Round(0).Add(-Monotonic()) }
 
-// Timeouts are how long entries may be silent, by state, in milliseconds. They are not changed.
+// Timeouts returns for how long entries may be idle, by state, in milliseconds. They do not change.
 func (j *Janitor) Timeouts() *[256]uint32 { return &j.Rules.timeouts }

@@ -16,14 +16,14 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
-// Builds may lay out a table of flows differently. Each writes its layout down; the next reads the tables of the one
-// before by that, field by field, and copies the flows into tables of its own.
+// Builds may lay out a table of flows differently. Each writes its layout into the snapshot; by that the next build
+// reads the tables field by field, and copies the flows into tables of its own.
 
-// flowDefaults are the fields of a flow that are 0 where the build before did not have them. A layout without one of
-// the others cannot be read.
+// flowDefaults are the fields of a flow that are 0 where the other build lacks them. A layout without one of the other
+// fields cannot be read.
 var flowDefaults = []string{"syn"}
 
-// flowFields begins the names of the fields of a flow.
+// flowFields is the prefix of the names of the fields of a flow.
 const flowFields = "flows."
 
 // Layout describes the tables of flows of this build, by the program's own type information.
@@ -51,19 +51,20 @@ var Layout = sync.OnceValues(func() (*snapshot.FlowLayout, error) {
 
 // numbersOf returns the numbers of an enum by their names.
 func numbersOf(spec *ebpf.CollectionSpec, enum string) (map[string]uint64, error) {
-	var of *btf.Enum
-	if err := spec.Types.TypeByName(enum, &of); err != nil {
+	var definition *btf.Enum
+	if err := spec.Types.TypeByName(enum, &definition); err != nil {
 		return nil, fmt.Errorf("looking for the type %s of the embedded eBPF program: %v", enum, err)
 	}
 	numbers := map[string]uint64{}
-	for _, v := range of.Values {
+	for _, v := range definition.Values {
 		numbers[v.Name] = v.Value
 	}
 	return numbers, nil
 }
 
-// DescribeFields notes the offsets of a struct's members; of a member that is a struct or a union it notes its members
-// instead. Of an array of structs it notes both: the array, and an element's members by their offsets in it.
+// DescribeFields records the offsets of a struct's members; for a member that is a struct or a union it records that
+// one's members instead. For an array of structs it records both the array and an element's members, by their offsets
+// in the element.
 func DescribeFields(fields map[string]snapshot.Field, prefix string, from int, members []btf.Member) error {
 	for _, m := range members {
 		at, name := from+int(m.Offset.Bytes()), prefix+m.Name
@@ -81,11 +82,11 @@ func DescribeFields(fields map[string]snapshot.Field, prefix string, from int, m
 			below = prefix
 		}
 		var within []btf.Member
-		switch of := inner.(type) {
+		switch composite := inner.(type) {
 		case *btf.Struct:
-			within = of.Members
+			within = composite.Members
 		case *btf.Union:
-			within = of.Members
+			within = composite.Members
 		}
 		if within == nil || isArray {
 			fields[name] = snapshot.Field{Offset: at, Size: size}
@@ -105,20 +106,20 @@ type ForeignLayout struct {
 	Tags, Seen, States, Flows int
 	// busy is the tag of a place that is being written.
 	busy uint16
-	// Copies are the fields of a flow.
+	// Copies are the fields of a flow to copy.
 	Copies []fieldCopy
-	// State is our state for each of theirs.
+	// State is the state in this build for each state of the other one.
 	State [256]objects.XDPFlowState
 }
 
-// fieldCopy is a field of a flow: its offset there, and here.
+// fieldCopy is a field of a flow: its offsets in the other build's layout and in this one's.
 type fieldCopy struct {
 	From, To, Size int
-	// UnlessZero: it has a place here that another field has in other modes, where this one is 0.
+	// UnlessZero: another field shares the field's offset in other modes, in which this field is 0.
 	UnlessZero bool
 }
 
-// NewForeignLayout returns how to read the tables of a layout. An error names the missing fields.
+// NewForeignLayout returns the offsets by which to read the tables of a layout. An error names the missing fields.
 func NewForeignLayout(theirs *snapshot.FlowLayout) (*ForeignLayout, error) {
 	ours, err := Layout()
 	if err != nil {
@@ -151,14 +152,14 @@ func NewForeignLayout(theirs *snapshot.FlowLayout) (*ForeignLayout, error) {
 // readFlow finds the fields of a flow.
 func (r *ForeignLayout) readFlow(ours, theirs *snapshot.FlowLayout) error {
 	for name, to := range ours.Fields {
-		field, is := strings.CutPrefix(name, flowFields)
-		if !is {
+		field, ok := strings.CutPrefix(name, flowFields)
+		if !ok {
 			continue
 		}
-		from, there := theirs.Fields[name]
+		from, found := theirs.Fields[name]
 		switch {
-		case !there && slices.Contains(flowDefaults, field):
-		case !there:
+		case !found && slices.Contains(flowDefaults, field):
+		case !found:
 			return fmt.Errorf("its flows have no field %q", field)
 		case from.Size != to.Size || from.Offset < 0 || from.Offset+from.Size > theirs.Flow:
 			return fmt.Errorf("the field %q of its flows has %d bytes, and here %d", field, from.Size, to.Size)
@@ -166,7 +167,7 @@ func (r *ForeignLayout) readFlow(ours, theirs *snapshot.FlowLayout) error {
 			r.Copies = append(r.Copies, fieldCopy{from.Offset, to.Offset, to.Size, strings.HasPrefix(field, "source.")})
 		}
 	}
-	// Of fields that share their place, full NAT's end comes last, and only where there is one.
+	// Among fields that share an offset, full NAT's source address and port are copied last, unless they are 0.
 	slices.SortFunc(r.Copies, func(a, b fieldCopy) int {
 		if a.UnlessZero != b.UnlessZero {
 			return map[bool]int{false: -1, true: 1}[a.UnlessZero]
@@ -176,7 +177,7 @@ func (r *ForeignLayout) readFlow(ours, theirs *snapshot.FlowLayout) error {
 	return nil
 }
 
-// readNumbers finds our states for theirs, and refuses other bits of keys.
+// readNumbers maps the other build's states to this one's, and rejects different bits of keys.
 func (r *ForeignLayout) readNumbers(ours, theirs *snapshot.FlowLayout) error {
 	for _, name := range []string{"FLOW_KEY_AFFINITY", "FLOW_KEY_GROUP"} {
 		if ours.Numbers[name] != theirs.Numbers[name] {

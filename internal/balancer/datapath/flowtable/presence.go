@@ -8,11 +8,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// flowPresence has the flows of a backend or a service: the active ones now, and the entries as of the last round.
+// flowPresence has the flows of a backend or a service: the active flows now, and the entries as of the last round.
 type flowPresence struct {
 	Active  uint32
 	Entries uint64
-	// Held are ports of the pool; 0 of a service.
+	// Held is the number of ports of the pool in use; 0 for a service.
 	Held uint32
 }
 
@@ -22,7 +22,7 @@ type Presence struct {
 	Backends, Services []flowPresence
 }
 
-// Presence returns the flows that there are.
+// Presence returns the number of flows, in all, of each backend and of each service.
 func (j *Janitor) Presence() Presence {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -51,8 +51,7 @@ func entriesOf(tally []tallied, at int) uint64 {
 	return uint64(tally[at].entries())
 }
 
-// held returns how many ports the last walks have found the flows of an index to keep; the
-// caller holds the lock.
+// held returns how many ports the flows of an index held at the last walks; the caller holds the lock.
 func (j *Janitor) held(index int) (ports uint32) {
 	for _, tally := range []*Tally{&j.flows.Last, &j.Newcomers.Last} {
 		if index < len(tally.held) {
@@ -62,20 +61,20 @@ func (j *Janitor) held(index int) (ports uint32) {
 	return ports
 }
 
-// PortsHeld returns how many ports of the pool the flows of each of n backends keep, 0 for one without an index.
-func (j *Janitor) PortsHeld(n int, indexOf func(i int) (index uint32, there bool)) []uint32 {
+// PortsHeld returns how many ports of the pool the flows of each of n backends hold, 0 for one without an index.
+func (j *Janitor) PortsHeld(n int, indexOf func(i int) (index uint32, found bool)) []uint32 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	held := make([]uint32, n)
 	for i := range held {
-		if index, there := indexOf(i); there {
+		if index, found := indexOf(i); found {
 			held[i] = j.held(int(index))
 		}
 	}
 	return held
 }
 
-// Pooled reports whether a service is of full NAT.
+// Pooled reports whether a service uses full NAT.
 func (j *Janitor) Pooled() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

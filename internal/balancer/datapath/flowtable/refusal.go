@@ -9,9 +9,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// A backend that refuses connections (TCP RST in answer to SYN, where its packets are seen) bears a penalty: a number
-// of flows that the schedulers count in addition. Packets make it grow (bpf/balancer/flow/refusal.h). The janitor lets
-// it fall with time.
+// A backend that refuses connections (TCP RST in answer to SYN, in modes in which its packets pass the balancer) has a
+// penalty: a number of flows that the schedulers count in addition. Refusals raise it (bpf/balancer/flow/refusal.h);
+// the janitor lowers it over time.
 
 // decayEvery is how often a penalty halves.
 const decayEvery = time.Second
@@ -31,12 +31,12 @@ func (j *Janitor) decayPenalties() {
 	}
 }
 
-// leastLoaded is the backend of a service with the fewest flows for its weight, of those without
-// a penalty. Flows counts one more, which it would get next; weight is 0 where there is none.
+// leastLoaded is the load of the backend of a service with the fewest flows for its weight, among those without a
+// penalty. flows includes the next one that it would get; weight is 0 where there is no such backend.
 type leastLoaded struct{ flows, weight uint64 }
 
-// decayPenalties lets a second pass for all penalties, and reports whether any is left.
-func (r *Rules) decayPenalties() (left bool) {
+// decayPenalties lowers all penalties for one second, and reports whether any remains.
+func (r *Rules) decayPenalties() (remaining bool) {
 	penalised := map[uint32]*leastLoaded{}
 	for i := range r.indexCount() {
 		if atomic.LoadUint32(&r.Loads[i].Penalty) != 0 {
@@ -59,18 +59,18 @@ func (r *Rules) decayPenalties() (left bool) {
 	}
 	for i := range r.indexCount() {
 		if best := penalised[r.backends[i].Service]; best != nil && r.decayPenalty(i, best) {
-			left = true
+			remaining = true
 		}
 	}
-	return left
+	return remaining
 }
 
-// indexCount is the number of indices.
+// indexCount returns the number of indices.
 func (r *Rules) indexCount() int { return min(len(r.backends), len(r.Loads)) }
 
-// decayPenalty halves a backend's penalty. For REFUSAL_LASTS after a refusal it keeps the penalty high enough to put
-// the backend level with the best of the others: until then, fewer flows do not make it a better choice.
-func (r *Rules) decayPenalty(i int, best *leastLoaded) (left bool) {
+// decayPenalty halves a backend's penalty. For REFUSAL_LASTS seconds after a refusal it keeps the penalty high enough
+// that the backend counts as loaded as the best of the others, so that having fewer flows gives it no preference.
+func (r *Rules) decayPenalty(i int, best *leastLoaded) (remaining bool) {
 	load, id := &r.Loads[i], r.backends[i].Service
 	penalty := atomic.LoadUint32(&load.Penalty)
 	if penalty == 0 {
@@ -81,7 +81,7 @@ func (r *Rules) decayPenalty(i int, best *leastLoaded) (left bool) {
 		next = max(next, best.penaltyFor(uint64(r.backends[i].Weight), uint64(active)))
 	}
 	if !atomic.CompareAndSwapUint32(&load.Penalty, penalty, next) {
-		return true // a packet was faster
+		return true // a packet has changed it meanwhile
 	}
 	if int(id) < len(r.Turns) {
 		r.Turns[id].LowerMinimum(uint32(min(uint64(active)+uint64(next), 1<<32-1)))
@@ -89,8 +89,8 @@ func (r *Rules) decayPenalty(i int, best *leastLoaded) (left bool) {
 	return next != 0
 }
 
-// penaltyFor is the penalty with which a backend of that weight and with so many flows has no fewer
-// for its weight than the idlest of the others.
+// penaltyFor returns the penalty with which a backend of that weight and with that many flows counts as loaded as the
+// least loaded of the others.
 func (best *leastLoaded) penaltyFor(weight, active uint64) uint32 {
 	if best.weight == 0 {
 		return 0

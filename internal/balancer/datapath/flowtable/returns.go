@@ -13,9 +13,9 @@ import (
 )
 
 // ReturnTable finds full-NAT flows by the 5-tuple of their replies: the control plane's part of
-// bpf/balancer/flow/returntable.h. Packets leave the entries of ended flows in place: such an entry leads nowhere. They
-// only take up room that new ones need, so that there is no hurry to remove them; checking one reads the place that it
-// leads to as well, which is seldom in a cache.
+// bpf/balancer/flow/returntable.h. Packets do not remove the entries of ended flows, which then lead nowhere. Such
+// entries only occupy room, so that they may be removed slowly: checking an entry also reads the place that it refers
+// to, which is seldom in a cache.
 type ReturnTable struct {
 	Buckets []objects.XDPReturnBucket
 	memory  mapmem.Storage
@@ -26,7 +26,7 @@ const (
 	ReturnProven     = uint32(objects.XDPReturnTableRETURN_PROVEN)
 )
 
-// MapReturns maps the table into our memory; close takes it out.
+// MapReturns maps the table into this process's memory; Close unmaps it.
 func MapReturns(m *ebpf.Map) (*ReturnTable, error) {
 	memory, err := mapmem.Map(m)
 	if err != nil {
@@ -36,7 +36,7 @@ func MapReturns(m *ebpf.Map) (*ReturnTable, error) {
 		nil
 }
 
-// Close takes the table out of our memory.
+// Close unmaps the table.
 func (t *ReturnTable) Close() {
 	if t != nil {
 		t.memory.Unmap()
@@ -44,7 +44,7 @@ func (t *ReturnTable) Close() {
 	}
 }
 
-// ReturnBucketsFor returns how many buckets there are for so many flows: 15 flows in 4.
+// ReturnBucketsFor returns the number of buckets for that many flows: 4 for every 15.
 func ReturnBucketsFor(flows uint64) uint32 { return uint32((flows*4 + 14) / 15) }
 
 // At returns the place of a table with that number, from 1.
@@ -56,7 +56,7 @@ func (t *Table) At(number uint32) (Place, bool) {
 	return Place{&t.Buckets[bucket], int(at)}, true
 }
 
-// Number returns that of a place of the table, from 1.
+// Number returns the number of a place of the table, from 1.
 func (t *Table) Number(p Place) uint32 {
 	first := uintptr(unsafe.Pointer(unsafe.SliceData(t.Buckets)))
 	bucket := (uintptr(unsafe.Pointer(p.Bucket)) - first) / uintptr(BucketSize)
@@ -66,9 +66,10 @@ func (t *Table) Number(p Place) uint32 {
 // ReplyKeys computes the 5-tuples of replies to flows of full NAT, as of a configuration.
 type ReplyKeys struct {
 	Secret uint64
-	// Pool are its addresses of each family, by their numbers.
+	// Pool are the pool's addresses of each family, by their numbers.
 	Pool [2][]mapmem.Address
-	// Protocols are those of services of full NAT, by id, and ends those of their backends, by index.
+	// Protocols has the protocols of the full-NAT services, by id, and Ends the sources of their backends' replies, by
+	// index.
 	Protocols map[uint32]uint8
 	Ends      map[uint32]BackendEnd
 }
@@ -79,22 +80,22 @@ type BackendEnd struct {
 	Address    mapmem.Address
 	Port       uint16
 	Family     int
-	// Local is the address that it knows us by, zeros while that is not known.
+	// Local is the balancer's own address towards the backend, zeros while that is not known.
 	Local mapmem.Address
 }
 
-// AddReturns makes an entry of a table of returns for each flow of full NAT of two tables that none leads to. It does
-// nothing where there is no table of returns.
+// AddReturns inserts a return entry for each full-NAT flow of two tables that has none. It does nothing where there is
+// no table of returns.
 func (r *ReplyKeys) AddReturns(to *ReturnTable, proven, unproven *Table) {
 	if to == nil || len(r.Protocols) == 0 {
 		return
 	}
-	for _, table := range []struct {
-		of   *Table
-		mark uint32
+	for _, source := range []struct {
+		table *Table
+		mark  uint32
 	}{{proven, ReturnProven}, {unproven, 0}} {
-		for i := range table.of.Buckets {
-			bucket := &table.of.Buckets[i]
+		for i := range source.table.Buckets {
+			bucket := &source.table.Buckets[i]
 			if atomic.LoadUint64(&bucket.Tags[0])|atomic.LoadUint64(&bucket.Tags[1]) == 0 {
 				continue
 			}
@@ -104,27 +105,27 @@ func (r *ReplyKeys) AddReturns(to *ReturnTable, proven, unproven *Table) {
 					continue
 				}
 				flow := place.Flow()
-				if hash, is := r.Hash(&flow); is {
-					to.Put(hash, table.of.Number(place)|table.mark, uint32(table.of.HashKey(&flow)))
+				if hash, ok := r.Hash(&flow); ok {
+					to.Put(hash, source.table.Number(place)|source.mark, uint32(source.table.HashKey(&flow)))
 				}
 			}
 		}
 	}
 }
 
-// Hash is hash_return of bpf/balancer/flow/returntable.h, of the replies to a flow; false where it is
-// none of full NAT.
+// Hash is hash_return of bpf/balancer/flow/returntable.h, of the replies to a flow; false where the flow is no full-NAT
+// flow.
 func (r *ReplyKeys) Hash(flow *objects.XDPFlow) (uint64, bool) {
-	protocol, is := r.Protocols[flow.Service]
+	protocol, ok := r.Protocols[flow.Service]
 	end, known := r.Ends[flow.Backend]
-	if !is || !known || end.Generation != flow.Generation || flow.Source.Port == 0 {
+	if !ok || !known || end.Generation != flow.Generation || flow.Source.Port == 0 {
 		return 0, false
 	}
 	pool, has := r.source(flow, &end)
 	if !has {
 		return 0, false
 	}
-	word := func(of mapmem.Address, at int) uint64 { return uint64(of[at+1])<<32 | uint64(of[at]) }
+	word := func(address mapmem.Address, at int) uint64 { return uint64(address[at+1])<<32 | uint64(address[at]) }
 	h := r.Secret + (uint64(end.Port)<<48|uint64(flow.Source.Port)<<32|uint64(protocol))*mapmem.HashMultiplier3
 	h += word(end.Address, 0)*mapmem.HashMultiplier + word(pool, 0)*mapmem.HashMultiplier4
 	if end.Family == 1 {
@@ -133,7 +134,7 @@ func (r *ReplyKeys) Hash(flow *objects.XDPFlow) (uint64, bool) {
 	return mapmem.HashMix(h), true
 }
 
-// source is the address that a flow to a backend is sent from; false where there is none.
+// source returns the source address of a flow's packets to its backend; false where there is none.
 func (r *ReplyKeys) source(flow *objects.XDPFlow, end *BackendEnd) (mapmem.Address, bool) {
 	if flow.Source.Address == uint16(objects.XDPAgreementPOOL_LOCAL) {
 		return end.Local, end.Local != mapmem.Address{}
@@ -145,8 +146,8 @@ func (r *ReplyKeys) source(flow *objects.XDPFlow, end *BackendEnd) (mapmem.Addre
 	return address, address != mapmem.Address{}
 }
 
-// Put makes an entry for a place, unless there is one: insert_return of bpf/balancer/flow/returntable.h, but into free
-// places only. False where there is no free one.
+// Put inserts an entry for a place, unless there is one: insert_return of bpf/balancer/flow/returntable.h, but into
+// free places only. It returns false where none is free.
 func (t *ReturnTable) Put(hash uint64, place, owner uint32) bool {
 	home, second, tag := bucketsAmong(hash, len(t.Buckets))
 	first, other := &t.Buckets[home], &t.Buckets[second]
@@ -159,8 +160,8 @@ func (t *ReturnTable) Put(hash uint64, place, owner uint32) bool {
 	return putReturn(first, tag, place, owner) || putReturn(other, tag, place, owner)
 }
 
-// PlacesOf calls visit with the place to which each entry of a hash leads, until that says no, and returns whether it
-// went over all.
+// PlacesOf calls visit with the place that each entry of a hash refers to, until visit returns false, and reports
+// whether it visited all.
 func (t *ReturnTable) PlacesOf(hash uint64, visit func(number uint32) bool) bool {
 	home, second, tag := bucketsAmong(hash, len(t.Buckets))
 	for _, number := range [...]uint32{home, second} {
@@ -197,8 +198,8 @@ func returnsIn(bucket *objects.XDPReturnBucket) (n int) {
 func putReturn(bucket *objects.XDPReturnBucket, tag uint64, place, owner uint32) bool {
 	for at := range ReturnsPerBucket {
 		word, shift := &bucket.Tags[at/4], at%4*16
-		for was := atomic.LoadUint64(word); was>>shift&0xffff == 0; was = atomic.LoadUint64(word) {
-			if !atomic.CompareAndSwapUint64(word, was, was|BusyTag<<shift) {
+		for old := atomic.LoadUint64(word); old>>shift&0xffff == 0; old = atomic.LoadUint64(word) {
+			if !atomic.CompareAndSwapUint64(word, old, old|BusyTag<<shift) {
 				continue
 			}
 			atomic.StoreUint32(&bucket.Places[at], place)

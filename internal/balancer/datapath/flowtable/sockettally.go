@@ -14,7 +14,7 @@ import (
 // socketTally is the number of counted sockets of each backend, by its index, and of each service, by its id.
 type socketTally struct {
 	Backends, Services map[uint32]uint32
-	// Sockets are all that are remembered.
+	// Sockets is the number of all remembered sockets.
 	Sockets uint64
 }
 
@@ -33,11 +33,10 @@ func TallySockets(known *ebpf.Map) (t socketTally, err error) {
 	return t, err
 }
 
-// socketBatch is how many of them are read by one system call.
+// socketBatch is how many entries one system call reads.
 const socketBatch = 512
 
-// EachSocket calls do for each socket that is remembered. One that comes or goes meanwhile may be
-// left out.
+// EachSocket calls do for each remembered socket. It may skip a socket that is added or removed meanwhile.
 func EachSocket(known *ebpf.Map, do func(*objects.LocalLocalSocket)) error {
 	keys, values := make([]uint64, socketBatch), make([]objects.LocalLocalSocket, socketBatch)
 	var cursor ebpf.MapBatchCursor

@@ -13,20 +13,19 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// Table is a table of flows in memory that packets read and write at the same time:
-// the control plane's part of bpf/balancer/flow/flowtable.h. Nothing here waits for packets, and
-// packets never wait for it.
+// Table is a table of flows in memory that packets read and write at the same time: the control plane's part of
+// bpf/balancer/flow/flowtable.h. Neither side waits for the other.
 type Table struct {
 	Buckets []objects.XDPFlowBucket
 	secret  uint64
-	// memory is the mapping to be unmapped; nil of a table that is no map.
+	// memory is the mapping to unmap; nil for a table that is no map.
 	memory mapmem.Storage
 }
 
 const (
 	PerBucket = int(objects.XDPFlowTableFLOW_BUCKET)
-	// PlannedPerBucket is how many flows a bucket is planned for: where so many are in
-	// each, nearly every new one finds room in one of its two.
+	// PlannedPerBucket is how many flows a bucket is planned for: at that load, nearly every new flow has room in one
+	// of its two buckets.
 	PlannedPerBucket = 5
 	BucketSize       = int(unsafe.Sizeof(objects.XDPFlowBucket{}))
 	BusyTag          = uint64(objects.XDPFlowTableFLOW_BUSY)
@@ -38,13 +37,12 @@ func BucketsFor(flows uint32) uint32 {
 	return max(uint32((uint64(flows)+PlannedPerBucket-1)/PlannedPerBucket), 1)
 }
 
-// NewTable makes a table for that many flows in memory of this program's own, which no packet reads.
+// NewTable makes a table for that many flows in this process's own memory, which no packet reads.
 func NewTable(flows uint32, secret uint64) *Table {
 	return &Table{Buckets: make([]objects.XDPFlowBucket, BucketsFor(flows)), secret: secret}
 }
 
-// MapTable maps a table of flows into our memory; close takes it out. The map may be
-// closed before.
+// MapTable maps a table of flows into this process's memory; Close unmaps it. The map may be closed before.
 func MapTable(m *ebpf.Map, secret uint64) (*Table, error) {
 	memory, err := mapmem.Map(m)
 	if err != nil {
@@ -54,7 +52,7 @@ func MapTable(m *ebpf.Map, secret uint64) (*Table, error) {
 		memory: memory}, nil
 }
 
-// Close takes the table out of our memory.
+// Close unmaps the table.
 func (t *Table) Close() {
 	if t != nil {
 		t.memory.Unmap()
@@ -62,12 +60,11 @@ func (t *Table) Close() {
 	}
 }
 
-// Words is a flow as it is read and written: no two halves of a word are of
-// different times.
+// Words is a flow as it is read and written, word by word, so that no word is torn.
 type Words [4]uint64
 
-// In the third word: the service in the low half, the backend in the high one. In the
-// fourth: the port, and then the backend's generation.
+// The third word has the service in the low half and the backend in the high half; the fourth has the client's port,
+// the backend's generation and the source of full NAT.
 const (
 	OwnerWord       = 2
 	PortWord        = 3
@@ -76,7 +73,7 @@ const (
 	sourceShift     = 48
 )
 
-// WordsOf returns the words of a flow, which are the flow's own memory.
+// WordsOf returns the memory of a flow as words.
 func WordsOf(flow *objects.XDPFlow) *Words { return (*Words)(unsafe.Pointer(flow)) }
 
 func loadFlow(from *objects.XDPFlow) (flow objects.XDPFlow) {
@@ -95,9 +92,9 @@ func storeFlow(to *objects.XDPFlow, flow objects.XDPFlow) {
 
 // HashKey is hash_key of bpf/balancer/flow/flowtable.h.
 func (t *Table) HashKey(flow *objects.XDPFlow) uint64 {
-	of := WordsOf(flow)
+	words := WordsOf(flow)
 	key := uint64(flow.Port)<<32 | uint64(flow.Service)
-	return mapmem.HashMix(t.secret + of[0]*mapmem.HashMultiplier + of[1]*mapmem.HashMultiplier2 +
+	return mapmem.HashMix(t.secret + words[0]*mapmem.HashMultiplier + words[1]*mapmem.HashMultiplier2 +
 		key*mapmem.HashMultiplier3)
 }
 
@@ -119,19 +116,19 @@ func bucketsAmong(hash uint64, buckets int) (home, second uint32, tag uint64) {
 // Place is one of the flows of a bucket.
 type Place struct {
 	Bucket *objects.XDPFlowBucket
-	// At is its number there, 0 to 7.
+	// At is its number in the bucket, 0 to 7.
 	At int
 }
 
 func (p Place) tags() (word *uint64, shift int) { return &p.Bucket.Tags[p.At/4], p.At % 4 * 16 }
 
-// Tag returns the tag of the place: 0 where it is free, and BusyTag while somebody writes it.
+// Tag returns the tag of the place: 0 where it is free, and BusyTag while it is being written.
 func (p Place) Tag() uint64 {
 	word, shift := p.tags()
 	return atomic.LoadUint64(word) >> shift & 0xffff
 }
 
-// Flow returns the flow of the place; it is whole only if Tag is the same before and after.
+// Flow returns the flow of the place; it is consistent only if Tag is the same before and after.
 func (p Place) Flow() objects.XDPFlow { return loadFlow(&p.Bucket.Flows[p.At]) }
 
 // Seen returns when a packet of the flow was seen last, in milliseconds of the data plane's clock.
@@ -142,39 +139,39 @@ func (p Place) State() objects.XDPFlowState {
 	return objects.XDPFlowState(atomic.LoadUint64(&p.Bucket.States) >> (8 * p.At) & 0xff)
 }
 
-// exchangeState puts a state in the place of another, and returns that.
+// exchangeState sets the state, and returns the previous one.
 func (p Place) exchangeState(state objects.XDPFlowState) objects.XDPFlowState {
 	shift := 8 * p.At
 	for {
-		was := atomic.LoadUint64(&p.Bucket.States)
-		if atomic.CompareAndSwapUint64(&p.Bucket.States, was, was&^(0xff<<shift)|uint64(state)<<shift) {
-			return objects.XDPFlowState(was >> shift & 0xff)
+		old := atomic.LoadUint64(&p.Bucket.States)
+		if atomic.CompareAndSwapUint64(&p.Bucket.States, old, old&^(0xff<<shift)|uint64(state)<<shift) {
+			return objects.XDPFlowState(old >> shift & 0xff)
 		}
 	}
 }
 
-// claim takes the place if it has that tag; 0 claims a free one.
+// claim marks the place as busy if it has that tag; tag 0 claims a free place.
 func (p Place) claim(tag uint64) bool {
 	word, shift := p.tags()
 	for {
-		was := atomic.LoadUint64(word)
-		if was>>shift&0xffff != tag {
+		old := atomic.LoadUint64(word)
+		if old>>shift&0xffff != tag {
 			return false
 		}
-		if atomic.CompareAndSwapUint64(word, was, was^(tag^BusyTag)<<shift) {
+		if atomic.CompareAndSwapUint64(word, old, old^(tag^BusyTag)<<shift) {
 			return true
 		}
 	}
 }
 
-// publish gives a claimed place a tag; 0 makes it free.
+// publish sets the tag of a claimed place; 0 frees it.
 func (p Place) publish(tag uint64) {
 	word, shift := p.tags()
 	atomic.AddUint64(word, (tag-BusyTag)<<shift)
 }
 
-// Release forgets the flow of a place if it still has that tag, and if `over` is true for its flow when no other writer
-// can take the place. It returns the flow and the state that it had: once for a flow, to the caller that ends it.
+// Release frees a place if it still has that tag, and if `over` returns true for its flow while no other writer can
+// claim the place. It returns the flow and its last state: once for a flow, to the caller that ends it.
 func (t *Table) Release(p Place, tag uint64, over func(flow *objects.XDPFlow, state objects.XDPFlowState,
 	seen uint32) bool) (flow objects.XDPFlow, state objects.XDPFlowState, released bool) {
 	if tag <= BusyTag || !p.claim(tag) {
@@ -185,8 +182,8 @@ func (t *Table) Release(p Place, tag uint64, over func(flow *objects.XDPFlow, st
 		p.publish(tag)
 		return flow, 0, false
 	}
-	// A packet that has found the flow before may yet want to change its state, and
-	// count it: it must not find the one that we count.
+	// A packet that has found the flow before may still change its state, and count that: it must not find the state
+	// that the caller counts.
 	state = p.exchangeState(objects.XDPFlowStateFLOW_FREE)
 	p.publish(0)
 	home, _, _ := t.bucketsOf(t.HashKey(&flow))
@@ -196,7 +193,7 @@ func (t *Table) Release(p Place, tag uint64, over func(flow *objects.XDPFlow, st
 	return flow, state, true
 }
 
-// Find returns where a flow is.
+// Find returns the place of a flow.
 func (t *Table) Find(key *objects.XDPFlow) (Place, bool) {
 	home, second, tag := t.bucketsOf(t.HashKey(key))
 	if place, ok := findIn(&t.Buckets[home], key, tag); ok ||
@@ -229,10 +226,10 @@ func tagsIn(bucket *objects.XDPFlowBucket) (n int) {
 	return n
 }
 
-// homeThreshold is how many tags a home bucket has from which on the second is looked at.
+// homeThreshold is the number of tags in a home bucket from which on the second bucket is considered.
 const homeThreshold = 6
 
-// Insert puts a flow into the table; false says that there is no room.
+// Insert inserts a flow into the table; false: there is no room.
 func (t *Table) Insert(flow objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool {
 	hash := t.HashKey(&flow)
 	first, other, tag := t.bucketsOf(hash)
@@ -254,31 +251,31 @@ func preferredSlot(hash uint64) int { return int(hash>>24) % PerBucket }
 // elsewhereBit is overflow_bit of bpf/balancer/flow/flowtable.h.
 func elsewhereBit(tag uint64) uint64 { return 1 << (32 + tag&31) }
 
-// incOverflow notes in a home bucket that a flow is in its second one.
+// incOverflow counts, in a home bucket, a flow in its second bucket.
 func incOverflow(home *objects.XDPFlowBucket, tag uint64) {
 	for {
-		was := atomic.LoadUint64(&home.Elsewhere)
-		if atomic.CompareAndSwapUint64(&home.Elsewhere, was, (was+1)|elsewhereBit(tag)) {
+		old := atomic.LoadUint64(&home.Elsewhere)
+		if atomic.CompareAndSwapUint64(&home.Elsewhere, old, (old+1)|elsewhereBit(tag)) {
 			return
 		}
 	}
 }
 
-// decOverflow takes the count back. With the last flow, the bits of all are cleared.
+// decOverflow reverts incOverflow. With the last flow, all bits are cleared.
 func decOverflow(home *objects.XDPFlowBucket) {
 	for {
-		was := atomic.LoadUint64(&home.Elsewhere)
-		updated := was - 1
+		old := atomic.LoadUint64(&home.Elsewhere)
+		updated := old - 1
 		if uint32(updated) == 0 {
 			updated = 0
 		}
-		if atomic.CompareAndSwapUint64(&home.Elsewhere, was, updated) {
+		if atomic.CompareAndSwapUint64(&home.Elsewhere, old, updated) {
 			return
 		}
 	}
 }
 
-// insertInto writes a flow into a bucket, for others to see when it is whole.
+// insertInto writes a flow into a bucket, and publishes it when it is complete.
 func insertInto(bucket *objects.XDPFlowBucket, flow objects.XDPFlow, hash, tag uint64, state objects.XDPFlowState,
 	seen uint32) bool {
 	place := Place{bucket, preferredSlot(hash)}
@@ -295,13 +292,13 @@ func insertInto(bucket *objects.XDPFlowBucket, flow objects.XDPFlow, hash, tag u
 	return true
 }
 
-// Source is a table of flows that another table takes over.
+// Source is a table whose flows are copied into another table.
 type Source interface {
-	// Each calls visit with every flow that is whole, its state and when it was last seen.
+	// Each calls visit with every complete flow, its state and when it was last seen.
 	Each(visit func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32))
 }
 
-// Each calls visit with every flow that is whole, its state and when it was last seen.
+// Each calls visit with every complete flow, its state and when it was last seen.
 func (t *Table) Each(visit func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32)) {
 	for i := range t.Buckets {
 		if atomic.LoadUint64(&t.Buckets[i].Tags[0])|atomic.LoadUint64(&t.Buckets[i].Tags[1]) == 0 {
@@ -321,29 +318,29 @@ func (t *Table) Each(visit func(flow *objects.XDPFlow, state objects.XDPFlowStat
 	}
 }
 
-// CopyFrom copies the flows of a table into one of another size or layout that does not have them yet, and updates
-// those there that have changed here since. It calls arrived for each that it copies, unless that is nil, and returns
-// for how many there is no room. Once before packets use the new table and once after they have left the old one, it
-// loses no flow that begins in between. Places change: what leads to them (struct return_bucket) does not follow.
-func (t *Table) CopyFrom(old Source, arrived func(flow *objects.XDPFlow)) (lost int) {
+// CopyFrom copies flows from another table, of another size or layout, that this one lacks, and updates those that have
+// changed there since. It calls copied for each flow that it copies, unless copied is nil, and returns how many had no
+// room. Called once before packets use the new table, and once after they have stopped using the old one, it loses no
+// flow that begins in between. Places change: return entries (struct return_bucket) are not updated.
+func (t *Table) CopyFrom(old Source, copied func(flow *objects.XDPFlow)) (lost int) {
 	old.Each(func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
-		switch place, there := t.Find(flow); {
-		case there:
+		switch place, found := t.Find(flow); {
+		case found:
 			place.update(flow, state, seen)
 		case !t.Insert(*flow, state, seen) && !(t.makeRoom(flow) && t.Insert(*flow, state, seen)):
 			lost++
-		case arrived != nil:
-			arrived(flow)
+		case copied != nil:
+			copied(flow)
 		}
 	})
 	return lost
 }
 
-// makeRoom makes room for a flow whose two buckets are full: it moves one of the flows there to that one's second
-// bucket, and reports whether one could move. Without it, some seventeen in a million flows find no room in a table
-// that is as full as it is planned for.
-func (t *Table) makeRoom(of *objects.XDPFlow) bool {
-	home, second, _ := t.bucketsOf(t.HashKey(of))
+// makeRoom makes room for a flow whose two buckets are full: it moves one of the flows there to its own second bucket,
+// and reports whether it could. Without it, about seventeen flows in a million have no room in a table at its planned
+// load.
+func (t *Table) makeRoom(flow *objects.XDPFlow) bool {
+	home, second, _ := t.bucketsOf(t.HashKey(flow))
 	for _, number := range [...]uint32{home, second} {
 		for at := range PerBucket {
 			if t.displace(number, at) {
@@ -354,9 +351,9 @@ func (t *Table) makeRoom(of *objects.XDPFlow) bool {
 	return false
 }
 
-// displace moves a flow from its home bucket to its second one. A packet looks at the home first, so it finds the flow
-// in one of them at any time, though perhaps without the time of the last packet. A move from the second bucket to the
-// home would hide the flow from a packet for a moment.
+// displace moves a flow from its home bucket to its second one. A packet looks into the home bucket first, so it finds
+// the flow in one of them at any time, though perhaps without the time of the last packet. A move from the second
+// bucket to the home bucket would hide the flow from packets for a moment.
 func (t *Table) displace(number uint32, at int) bool {
 	place := Place{&t.Buckets[number], at}
 	tag := place.Tag()
@@ -378,11 +375,11 @@ func (t *Table) displace(number uint32, at int) bool {
 	return true
 }
 
-// update brings the copy in a place up to date with the original: with another connection that has begun under its key
-// since, and with its end.
+// update updates the copy of a flow in a place: with another connection that has begun under its key since, and with
+// its end.
 func (p Place) update(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
-	have := p.Flow()
-	another := have.Backend != flow.Backend || have.Generation != flow.Generation || have.Source != flow.Source
+	current := p.Flow()
+	another := current.Backend != flow.Backend || current.Generation != flow.Generation || current.Source != flow.Source
 	newer := int32(seen-p.Seen()) > 0 || another && IsLive(state) && !IsLive(p.State())
 	if newer && another && p.Replace(flow, state, seen) {
 		return
@@ -390,8 +387,8 @@ func (p Place) update(flow *objects.XDPFlow, state objects.XDPFlowState, seen ui
 	if newer {
 		atomic.StoreUint32(&p.Bucket.Seen[p.At], seen)
 	}
-	if was := p.State(); IsLive(was) && !IsLive(state) {
-		p.SetState(was, state)
+	if old := p.State(); IsLive(old) && !IsLive(state) {
+		p.SetState(old, state)
 	}
 }
 
@@ -401,8 +398,8 @@ func (p Place) Replace(flow *objects.XDPFlow, state objects.XDPFlowState, seen u
 	if tag <= BusyTag || !p.claim(tag) {
 		return false
 	}
-	there := p.Flow()
-	same := there.Address == flow.Address && there.Port == flow.Port && there.Service == flow.Service
+	current := p.Flow()
+	same := current.Address == flow.Address && current.Port == flow.Port && current.Service == flow.Service
 	if same {
 		storeFlow(&p.Bucket.Flows[p.At], *flow)
 		atomic.StoreUint32(&p.Bucket.Seen[p.At], seen)
@@ -415,22 +412,22 @@ func (p Place) Replace(flow *objects.XDPFlow, state objects.XDPFlowState, seen u
 // SetState is set_state of bpf/balancer/flow/flowtable.h: it moves a flow from one state to another, once.
 func (p Place) SetState(from, to objects.XDPFlowState) bool {
 	for {
-		was := atomic.LoadUint64(&p.Bucket.States)
-		if objects.XDPFlowState(was>>(8*p.At)&0xff) != from {
+		old := atomic.LoadUint64(&p.Bucket.States)
+		if objects.XDPFlowState(old>>(8*p.At)&0xff) != from {
 			return false
 		}
-		if atomic.CompareAndSwapUint64(&p.Bucket.States, was, was^uint64(from^to)<<(8*p.At)) {
+		if atomic.CompareAndSwapUint64(&p.Bucket.States, old, old^uint64(from^to)<<(8*p.At)) {
 			return true
 		}
 	}
 }
 
-// EachIn calls visit with every flow of a bucket that is whole.
+// EachIn calls visit with every complete flow of a bucket.
 func (t *Table) EachIn(number int, visit func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32)) {
 	(&Table{Buckets: t.Buckets[number:][:1]}).Each(visit)
 }
 
-// SynOf returns the sequence number of the last SYN, where full NAT has its port and address.
+// SynOf returns the sequence number of the last SYN, which modes but full NAT store in the field of full NAT's source.
 func SynOf(flow *objects.XDPFlow) uint32 {
 	var b [4]byte
 	binary.NativeEndian.PutUint16(b[:], flow.Source.Port)
@@ -438,14 +435,14 @@ func SynOf(flow *objects.XDPFlow) uint32 {
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// PutSYN writes that number.
+// PutSYN stores the sequence number of the last SYN.
 func PutSYN(flow *objects.XDPFlow, syn uint32) {
 	var b [4]byte
 	binary.BigEndian.PutUint32(b[:], syn)
 	flow.Source.Port, flow.Source.Address = binary.NativeEndian.Uint16(b[:]), binary.NativeEndian.Uint16(b[2:])
 }
 
-// IsLive reports whether a flow in that state counts among those that neither side has ended.
+// IsLive reports whether neither side has ended a flow in that state.
 func IsLive(state objects.XDPFlowState) bool {
 	return state-objects.XDPFlowStateFLOW_OPENING <= objects.XDPFlowStateFLOW_UDP-objects.XDPFlowStateFLOW_OPENING
 }

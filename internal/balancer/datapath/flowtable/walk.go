@@ -9,29 +9,28 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// Rules are the rules by which an entry of a table of flows is still good, and the counters that it is subtracted from
-// where it is not.
+// Rules are the rules by which an entry of a table of flows is valid, and the counters from which an invalid entry is
+// subtracted.
 type Rules struct {
-	// timeouts are how long an entry may be silent, by its state, in milliseconds.
+	// timeouts has for how long an entry may be idle, by its state, in milliseconds.
 	timeouts [256]uint32
 	// backends are by index, services by id.
 	backends []Backend
 	services []Service
-	// groups are how long the clients of each are remembered, in milliseconds, by id.
+	// groups has for how long each group's clients are remembered, in milliseconds, by id.
 	groups map[uint32]uint32
-	// The memory that packets count active flows in: Loads by index, Turns by id.
+	// Loads (by index) and Turns (by id) are the memory in which packets count active flows.
 	Loads []objects.XDPBackendLoad
 	Turns []objects.XDPTurn
-	// pooled: a service is of full NAT, whose flows hold ports of the pool.
+	// pooled: a service uses full NAT, whose flows hold ports of the pool.
 	pooled bool
-	// own says, by family and by the number of an address in the pool, whether it is this balancer's; nil where all
-	// are.
+	// own has, by family and by the number of an address in the pool, whether it is this balancer's; nil where all are.
 	own [2][]bool
 }
 
 // Backend is the owner of an index.
 type Backend struct {
-	// Generation is that of its flows; 0 where no backend has the index.
+	// Generation is the generation of its flows; 0 where no backend has the index.
 	Generation uint16
 	// Service is the id of its service.
 	Service uint32
@@ -39,48 +38,45 @@ type Backend struct {
 	Weight uint16
 }
 
-// Service has the properties of a service that the tables of flows go by.
+// Service has the properties of a service that the janitor needs.
 type Service struct {
-	// Present: its entries are good.
+	// Present: its entries are valid.
 	Present bool
-	// Tracked: flows that neither side has ended are counted as active. Of a service that is
-	// gone: they were.
+	// Tracked: flows that neither side has ended are counted as active, or were before the service was removed.
 	Tracked bool
-	// Affinity is how long a client without flows is remembered, in milliseconds; 0
-	// where clients are not.
+	// Affinity is for how long a client without flows is remembered, in milliseconds; 0 where clients are not.
 	Affinity uint32
 	// NAT: the service is of mode NAT.
 	NAT bool
-	// Window is that of its transitions, in milliseconds.
+	// Window is the window of its transitions, in milliseconds.
 	Window uint32
-	// Family is that of its VIP.
+	// Family is the address family of its VIP.
 	Family uint8
 }
 
-// holdsPort reports whether a flow of full NAT in that state keeps its port of the pool whatever comes: it gives it up
-// to a new flow once it is over, or before it is proven (is_evictable in bpf/balancer/flow/evict.h). One that only half
-// has ended keeps it.
+// holdsPort reports whether a full-NAT flow in that state holds its port of the pool: a new flow may take the port of
+// an ended or unproven flow (is_evictable in bpf/balancer/flow/evict.h), but not that of a half-closed one.
 func holdsPort(state objects.XDPFlowState) bool {
 	return state-objects.XDPFlowStateFLOW_SEEN <= objects.XDPFlowStateFLOW_BACKEND_FIN-objects.XDPFlowStateFLOW_SEEN &&
 		state != objects.XDPFlowStateFLOW_FIRST
 }
 
-// isOwnPort reports whether an entry of a service has its port of an address of this balancer's own.
+// isOwnPort reports whether the port of a service's entry belongs to an address of this balancer's own.
 func (r *Rules) isOwnPort(s *Service, port uint64) bool {
 	own, number := r.own[s.Family], int(uint16(port>>sourceShift))
 	return own == nil || number < len(own) && own[number]
 }
 
-// SilentFor returns for how long an entry has been silent; 0 where it was seen at a time
-// that is yet to come: the clock of another generation.
-func SilentFor(clock, seen uint32) uint32 {
+// IdleTime returns for how long an entry has been idle; 0 where it was seen at a future time, by the clock of another
+// generation.
+func IdleTime(clock, seen uint32) uint32 {
 	if idle := clock - seen; idle < 1<<31 {
 		return idle
 	}
 	return 0
 }
 
-// isValid reports whether an entry is to stay at a time.
+// isValid reports whether an entry is to be kept.
 func (r *Rules) isValid(owner, port uint64, state uint8, idle uint32) bool {
 	backend, id := uint32(owner>>backendShift), uint32(owner)&^AffinityKey
 	if int(backend) >= len(r.backends) || int(id) >= len(r.services) {
@@ -96,19 +92,19 @@ func (r *Rules) isValid(owner, port uint64, state uint8, idle uint32) bool {
 	return idle < r.timeouts[state]
 }
 
-// isValidInGroup is good for a client's affinity of a group, by the id with GroupKey. Whether the group still has the
-// host does not matter: packets find out where it has not.
+// isValidInGroup is isValid for a client's affinity of a group, by the id with GroupKey. Whether the group still has
+// the host does not matter: packets notice where it has not.
 func (r *Rules) isValidInGroup(id uint32, state uint8, idle uint32) bool {
-	timeout, there := r.groups[id&^GroupKey]
-	there = there && id&GroupKey != 0
+	timeout, found := r.groups[id&^GroupKey]
+	found = found && id&GroupKey != 0
 	if state != uint8(objects.XDPFlowStateFLOW_AFFINITY) {
 		timeout = r.timeouts[state]
 	}
-	return there && idle < timeout
+	return found && idle < timeout
 }
 
-// subtract subtracts a flow from the counts of its backend and its service, if it counts. That holds for flows of
-// previous backends too: they were counted under that index.
+// subtract subtracts a flow from the counts of its backend and its service, if it is counted; also a flow of a previous
+// backend, which was counted under the same index.
 func (r *Rules) subtract(flow *objects.XDPFlow, state objects.XDPFlowState) {
 	id := flow.Service &^ AffinityKey
 	if !IsLive(state) || int(id) >= len(r.services) || !r.services[id].Tracked {
@@ -124,8 +120,8 @@ func (r *Rules) subtract(flow *objects.XDPFlow, state objects.XDPFlowState) {
 	}
 }
 
-// tallied has the number of entries in the low half, and in the high half the number of those that count as active: one
-// addition for both.
+// tallied has the number of entries in the low half, and the number of active ones in the high half, so that one
+// addition counts both.
 type tallied uint64
 
 const (
@@ -136,12 +132,13 @@ const (
 func (c tallied) entries() uint32 { return uint32(c) }
 func (c tallied) active() uint32  { return uint32(c >> 32) }
 
-// Tally counts the entries that a walk over a table has met.
+// Tally has the numbers of entries that a walk over a table found.
 type Tally struct {
 	entries, Expired uint64
-	// By index and by id.
+	// backends is by index, services by id.
 	backends, services []tallied
-	// held are the ports of the balancer's own addresses in the pool that flows keep, by index; empty without full NAT.
+	// held has the numbers of ports of the balancer's own pool addresses that flows hold, by index; empty without full
+	// NAT.
 	held []uint32
 }
 
@@ -166,14 +163,14 @@ func (c *Tally) reset() {
 	clear(c.held)
 }
 
-// walk goes over the buckets from..to-1 of a table, frees the entries that are not good any more and tallies the rest.
-// It is the one loop here whose speed matters: a bucket's first line tells which of its flows there are and how old,
-// and most lines are read in the order in which they lie.
+// walk iterates over the buckets from..to-1 of a table, frees invalid entries and tallies the valid ones. It is the
+// only loop here whose speed matters: a bucket's first cache line has the tags and ages of its flows, and most lines
+// are read in their order in memory.
 func (r *Rules) walk(t *Table, from, to int, clock uint32, tally *Tally) {
 	backends, services, held := tally.backends, tally.services, tally.held
 	for i := from; i < to; i++ {
 		bucket := &t.Buckets[i]
-		// Nearly all are empty where there are few flows, or none.
+		// With few flows nearly all buckets are empty.
 		if atomic.LoadUint64(&bucket.Tags[0])|atomic.LoadUint64(&bucket.Tags[1]) == 0 {
 			continue
 		}
@@ -189,7 +186,7 @@ func (r *Rules) walk(t *Table, from, to int, clock uint32, tally *Tally) {
 				}
 				flow := WordsOf(&bucket.Flows[at&7])
 				owner, port := atomic.LoadUint64(&flow[OwnerWord]), atomic.LoadUint64(&flow[PortWord])
-				idle := SilentFor(clock, atomic.LoadUint32(&bucket.Seen[at&7]))
+				idle := IdleTime(clock, atomic.LoadUint32(&bucket.Seen[at&7]))
 				if !r.isValid(owner, port, uint8(states), idle) {
 					if r.expire(t, Place{bucket, at}, tags&0xffff, clock) {
 						tally.Expired++
@@ -216,12 +213,12 @@ func (r *Rules) walk(t *Table, from, to int, clock uint32, tally *Tally) {
 	}
 }
 
-// expire frees a place whose entry is not good any more.
+// expire frees a place whose entry is invalid.
 func (r *Rules) expire(t *Table, place Place, tag uint64, clock uint32) bool {
 	flow, state, released := t.Release(place, tag, func(flow *objects.XDPFlow, state objects.XDPFlowState,
 		seen uint32) bool {
 		words := WordsOf(flow)
-		return !r.isValid(words[OwnerWord], words[PortWord], uint8(state), SilentFor(clock, seen))
+		return !r.isValid(words[OwnerWord], words[PortWord], uint8(state), IdleTime(clock, seen))
 	})
 	if released {
 		r.subtract(&flow, state)
@@ -230,10 +227,10 @@ func (r *Rules) expire(t *Table, place Place, tag uint64, clock uint32) bool {
 	return released
 }
 
-// GroupKey is the bit of a flow's key that makes an affinity a group's.
+// GroupKey is the bit of a flow's key that marks the affinity of a group.
 const GroupKey = uint32(objects.XDPFlowTableFLOW_KEY_GROUP)
 
-// noteForgotten notes that a connection was forgotten which its two ends may go on with.
+// noteForgotten records that the entry of a connection has expired that client and backend may still have.
 func (r *Rules) noteForgotten(flow *objects.XDPFlow, state objects.XDPFlowState, clock uint32) {
 	id := flow.Service
 	if state != objects.XDPFlowStateFLOW_ESTABLISHED && state != objects.XDPFlowStateFLOW_CONTESTED ||

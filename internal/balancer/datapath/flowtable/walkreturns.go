@@ -8,7 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// IsValidReturn reports whether an entry leads to its owner's flow.
+// IsValidReturn reports whether a return entry still refers to its flow.
 func (s *JanitorInput) IsValidReturn(place, owner uint32) bool {
 	table := s.Newcomers
 	if place&ReturnProven != 0 {
@@ -22,8 +22,8 @@ func (s *JanitorInput) IsValidReturn(place, owner uint32) bool {
 	return uint32(table.HashKey(&flow)) == owner
 }
 
-// walkReturns goes over the buckets from..to-1 of the table, and removes the entries that lead nowhere. It returns
-// their number.
+// walkReturns iterates over the buckets from..to-1 of the table of returns, removes the entries without a flow, and
+// returns their number.
 func (s *JanitorInput) walkReturns(from, to int) (freed int) {
 	for i := from; i < to; i++ {
 		bucket := &s.Returns.Buckets[i]
@@ -38,12 +38,12 @@ func (s *JanitorInput) walkReturns(from, to int) (freed int) {
 }
 
 func (s *JanitorInput) removeReturn(bucket *objects.XDPReturnBucket, at int, word *uint64, shift int) bool {
-	was := atomic.LoadUint64(word)
+	old := atomic.LoadUint64(word)
 	place, owner := atomic.LoadUint32(&bucket.Places[at]), atomic.LoadUint32(&bucket.Owners[at])
-	if was>>shift&0xffff <= BusyTag || s.IsValidReturn(place, owner) {
+	if old>>shift&0xffff <= BusyTag || s.IsValidReturn(place, owner) {
 		return false
 	}
-	// A flow that is proven leaves its old place after its entry leads to the new one.
+	// A flow that becomes proven updates its return entry before it leaves its old place.
 	return atomic.LoadUint32(&bucket.Places[at]) == place && atomic.LoadUint32(&bucket.Owners[at]) == owner &&
-		atomic.CompareAndSwapUint64(word, was, was&^(0xffff<<shift))
+		atomic.CompareAndSwapUint64(word, old, old&^(0xffff<<shift))
 }

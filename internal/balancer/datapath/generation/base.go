@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Base returns the base that a service's table changes from, without its times.
+// Base returns the base of a service's transition, without its times.
 func (r *Record) Base() lb.Base {
 	v := &r.View
 	b := lb.Base{Service: r.Key, BySource: r.Service.BySource(), Scheduler: r.Service.Scheduler, Beyond: true,
@@ -59,8 +59,8 @@ func (r *Record) WithBase(b *lb.Base, now time.Time) (tables.View, bool, error) 
 		moved = tables.AllSlots(uint32(len(v.Table.Slots)))
 	}
 	if moved.Empty() {
-		// The other balancer is ahead by a change that is yet to come here: packets look for its flows' entries, and
-		// without one they go by the present table, which is the base.
+		// The other balancer has made a change that is yet to come here: packets look up its flows' entries, and
+		// without one they use the present table, which is the base.
 		if !v.Moved.Empty() || r.Remembers {
 			return v, false, nil
 		}
@@ -73,9 +73,9 @@ func (r *Record) WithBase(b *lb.Base, now time.Time) (tables.View, bool, error) 
 	return v, true, nil
 }
 
-// LacksSlots reports whether another balancer has entries for flows of slots that have changed hands there, and not
-// here: this one has missed a change that was undone. The message does not name the slots, so that packets of all slots
-// look for their flow.
+// LacksSlots reports whether another balancer has entries for flows of slots that got another backend there, and not
+// here: this one has missed a change that was undone. The message does not name the slots, so packets of all slots look
+// up their flow.
 func (r *Record) LacksSlots(b *lb.Base) bool {
 	v := &r.View
 	return b.Beyond && !r.Remembers && !v.Moved.Empty() && v.Moved.Count < int(v.Moved.Size) && b.Moved != 0 &&

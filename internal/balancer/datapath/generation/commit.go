@@ -8,7 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 )
 
-// commitGroups updates the groups by the services that were added and removed.
+// commitGroups updates the groups after services were added and removed.
 func (p *Places) commitGroups(c *Revision) {
 	groups := maps.Clone(p.Groups)
 	for name, id := range c.Places.newGroups {
@@ -62,8 +62,8 @@ func (r *Register) noteFlows(c *Revision) {
 		r.FlowBackends[d.Index].Generation = 0
 	}
 	for _, a := range c.Places.added {
-		place := a.of.Places[a.at]
-		r.FlowBackends[place.Index] = flowtable.Backend{Generation: place.Generation, Service: a.of.ID}
+		place := a.record.Places[a.at]
+		r.FlowBackends[place.Index] = flowtable.Backend{Generation: place.Generation, Service: a.record.ID}
 	}
 	for _, before := range c.removed {
 		r.FlowServices[before.ID].Present = false

@@ -14,13 +14,13 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// digestVersion goes into every digest. It changes with the function that leads a flow to a slot: the hash of
+// digestVersion is part of every digest. It changes with the function that maps a flow to a slot: the hash of
 // bpf/lib/hash.h.
 const digestVersion = "jeoul table 1"
 
-// Digest returns a number that two balancers have in common exactly when they send new flows of the service to the same
-// backends; 0 does not occur. It is XXH64 of everything that decides on that, and of no number that only this process
-// has: backends are named by their endpoints.
+// Digest returns a number, never 0, that is equal on two balancers exactly when they send new flows of the service to
+// the same backends. It is XXH64 of all inputs of that decision, without numbers that are local to this process:
+// backends are identified by their endpoints.
 func (r *Record) Digest() uint64 {
 	r.digests.once.Do(func() { r.digests.value = cmp.Or(digestOf(&r.Service, r.View.Table), 1) })
 	return r.digests.value
@@ -87,13 +87,13 @@ func digestOf(s *lb.RoutedService, t *tables.Table) uint64 {
 	return w.Sum64()
 }
 
-// limited reports whether a member may be full, so that its flows go to others.
+// limited reports whether a member has a limit of flows, beyond which new ones go to others.
 func limited(s *lb.RoutedService) bool {
 	return slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Upper > 0 })
 }
 
-// memberDigests are the members' digests, in their order: of the endpoint and the bounds of its flows, and, where no
-// table depends on it, of the weight.
+// memberDigests returns the members' digests, in their order: of the endpoint and its limits, and of the weight where
+// the table does not depend on it.
 func memberDigests(s *lb.RoutedService, t *tables.Table) []uint64 {
 	digests := make([]uint64, 0, len(t.Owners))
 	var bounds map[netip.AddrPort]lb.Backend
@@ -117,7 +117,7 @@ func memberDigests(s *lb.RoutedService, t *tables.Table) []uint64 {
 	return digests
 }
 
-// order writes the members one after the other if the next is asked when one is full, and else the first.
+// order writes the members in order, or only the first one if a full member is not skipped.
 func (w digestWriter) order(members []uint64, all bool) {
 	if !all && len(members) > 1 {
 		members = members[:1]
@@ -128,7 +128,7 @@ func (w digestWriter) order(members []uint64, all bool) {
 	}
 }
 
-// set writes the members in an order that is none of the configuration's.
+// set writes the members in an order that does not depend on the configuration's.
 func (w digestWriter) set(members []uint64) {
 	members = slices.Clone(members)
 	slices.Sort(members)
@@ -147,7 +147,7 @@ func (w digestWriter) slots(slots []uint16, members []uint64) {
 	}
 }
 
-// Takers are the members, if there are few.
+// Takers returns the members, or nil if there are more than lb.MaxTakers.
 func (r *Record) Takers() []lb.Taker {
 	t := r.View.Table
 	if len(t.Owners) > lb.MaxTakers {

@@ -11,9 +11,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// previousTime is for how long the replies of a backend that has left (mode NAT) are still given the address of its
-// VIP: as long as Linux retransmits unacknowledged data (net.ipv4.tcp_retries2, about 15 minutes). Before that they
-// would reach clients from an address that these have never sent to.
+// previousTime is for how long replies of a removed backend (mode NAT) are still translated to its VIP: as long as
+// Linux retransmits unacknowledged data (net.ipv4.tcp_retries2, about 15 minutes). Untranslated, they would reach
+// clients from an address to which those have never sent.
 const previousTime = 15 * time.Minute
 
 // endpointKey is the source of a backend's replies: address, port and protocol.
@@ -22,26 +22,26 @@ type endpointKey struct {
 	protocol lb.Protocol
 }
 
-// slot returns the key in the tables of endpoints.
+// slot returns the endpoint's key in the directories of endpoints.
 func (k endpointKey) slot() mapmem.Key {
 	return mapmem.KeyOf(k.address.Addr(), k.address.Port(), uint8(k.protocol))
 }
 
-// natEndpoint has the source that such replies are translated to.
+// natEndpoint has the source to which replies from an endpoint are translated.
 type natEndpoint struct {
 	VIP netip.AddrPort
 	mss uint16
-	// Index counts them. It is not given to another backend meanwhile.
+	// Index is the backend index under which replies are counted. No other backend gets it meanwhile.
 	Index uint32
 	// service is the id of the service, where its flows are remembered.
 	service uint32
-	// exceptions is the number of the service's list of them.
+	// exceptions is the number of the service's list of exceptions.
 	exceptions uint32
-	// Until is when it is forgotten; of a present backend's, nothing.
+	// Until is when the endpoint of a removed backend is removed; zero for a present backend.
 	Until time.Time
 }
 
-// value is the endpoint as the data plane reads it.
+// value returns the endpoint in the layout of the data plane.
 func (e natEndpoint) value() objects.XDPEndpoint {
 	return objects.XDPEndpoint{Vip: mapmem.OfAddress(e.VIP.Addr()), Port: mapmem.NetworkOrder(e.VIP.Port()),
 		Mss: e.mss, Backend: e.Index, Service: e.service, Exceptions: e.exceptions}
@@ -64,8 +64,8 @@ func (r *Record) endpointsOf(do func(endpointKey, natEndpoint)) {
 	}
 }
 
-// removeEndpoints notes that the endpoints of a service are no more, unless others have
-// taken them since. Those that stay are set again by addEndpoints.
+// removeEndpoints marks the endpoints of a service as removed, unless another service has them by now. addEndpoints
+// sets those that stay again.
 func (r *PlaceChange) removeEndpoints(before *Record) {
 	before.endpointsOf(func(key endpointKey, e natEndpoint) {
 		if existing := r.Places.Endpoints[key]; existing.VIP == e.VIP {
@@ -74,8 +74,8 @@ func (r *PlaceChange) removeEndpoints(before *Record) {
 	})
 }
 
-// claimEndpoints notes the endpoints that a service's backends have. All that are gone are
-// known; the places of those that come need not be.
+// claimEndpoints marks the endpoints of a service's backends as in use. All removed endpoints must be marked before;
+// the places of added backends need not be known.
 func (r *PlaceChange) claimEndpoints(after *Record) {
 	after.endpointsOf(func(key endpointKey, _ natEndpoint) {
 		delete(r.removedEndpoints, key)
@@ -85,22 +85,21 @@ func (r *PlaceChange) claimEndpoints(after *Record) {
 	})
 }
 
-// addEndpoints notes the endpoints of a service that are new or have changed.
+// addEndpoints adds the endpoints of a service that are new or have changed to the change.
 func (r *PlaceChange) addEndpoints(after *Record) {
 	after.endpointsOf(func(key endpointKey, e natEndpoint) {
-		if existing, there := r.Places.Endpoints[key]; !there || existing != e {
+		if existing, found := r.Places.Endpoints[key]; !found || existing != e {
 			r.endpoints[key] = e
 		}
 	})
 }
 
-// expirePrevious drops previous endpoints that a backend has now, and those that left too long ago.
+// expirePrevious removes previous endpoints that a present backend has, and those that were removed too long ago.
 func (r *PlaceChange) expirePrevious() {
 	for key, e := range r.Places.Previous {
 		if r.claimed[key] || r.now.After(e.Until) {
 			r.expired = append(r.expired, key)
-			// Fragments whose first one was a previous backend's reply go by the
-			// generation, and must not follow it any more.
+			// Later fragments of a previous backend's reply are recognised by the generation, and must not be any more.
 			if r.releaseIndex(e.Index) {
 				r.generations[e.Index] = nextGeneration(r.generation(e.Index))
 				r.vacated = append(r.vacated, e.Index)
@@ -109,15 +108,14 @@ func (r *PlaceChange) expirePrevious() {
 	}
 }
 
-// holdPrevious holds the indices of the endpoints that are gone. It comes before the
-// backends of the indices are released.
+// holdPrevious retains the indices of removed endpoints, before the backends release them.
 func (r *PlaceChange) holdPrevious() {
 	for _, e := range r.removedEndpoints {
 		r.retainIndex(e.Index)
 	}
 }
 
-// previousOf returns a gone endpoint as it is kept for its last replies.
+// previousOf returns a removed endpoint as it is kept for its last replies.
 func (r *PlaceChange) previousOf(e natEndpoint) natEndpoint {
 	e.Until, e.service = r.now.Add(previousTime), uint32(objects.XDPNoServiceNO_SERVICE)
 	return e

@@ -13,11 +13,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// errNoRoom should not be seen: memory is planned for its contents.
+// errNoRoom is an internal error: memory is planned for its contents.
 var errNoRoom = errors.New("the configuration has no room in the memory that was planned for it")
 
-// fill puts a configuration into memory that no packet reads yet. It returns the services' placements, in the order of
-// the change's records.
+// fill writes a configuration into memory that no packet reads yet. It returns the services' placements, in the order
+// of the change's records.
 func (m *Memory) fill(c *Revision, plan *Capacity) ([]Placement, error) {
 	f := filler{m, plan}
 	m.Constants.Modes, m.Constants.Schedulers = c.NeededModes(), c.schedulers
@@ -34,22 +34,22 @@ func (m *Memory) fill(c *Revision, plan *Capacity) ([]Placement, error) {
 	}
 	m.Constants.HairpinFirstPort, m.Constants.HairpinLastPort = m.Hairpin.FirstPort, m.Hairpin.LastPort
 	m.Constants.FirstPort, m.Constants.LastPort = m.Pool.FirstPort, m.Pool.LastPort
-	homes := make([]Placement, len(c.Records))
+	placements := make([]Placement, len(c.Records))
 	for i, r := range c.Records {
 		var ok bool
 		rows := r.rows()
-		if homes[i], ok = m.placeService(r, nil, rows); !ok {
+		if placements[i], ok = m.placeService(r, nil, rows); !ok {
 			return nil, errNoRoom
 		}
 		for at := range rows {
 			m.Rows.Set(r.Places[at].Index, &rows[at], m.Grace)
 		}
-		f.put(f.Capacity.services, f.Memory.services, r.Key.VIP, r.slotKey(), mapmem.WordsOf(&homes[i].value))
+		f.put(f.Capacity.services, f.Memory.services, r.Key.VIP, r.slotKey(), mapmem.WordsOf(&placements[i].value))
 		m.vips[r.Key.VIP]++
 	}
 	f.addVIPs()
 	f.addEndpoints(c)
-	return homes, nil
+	return placements, nil
 }
 
 // filler is the state of fill while it runs.
@@ -58,13 +58,13 @@ type filler struct {
 	*Capacity
 }
 
-// put puts a value where its key is to be in one of two directories.
+// put writes a value into the slot of its key, in the directory of the address's family.
 func (f *filler) put(at [2]mapmem.Placement, in [2]*mapmem.Directory, address netip.Addr, key mapmem.Key,
 	value mapmem.Storage) {
 	in[mapmem.Family(address)].Fill(key, at[mapmem.Family(address)].At[key], value)
 }
 
-// addVIPs makes the addresses of the services known, and those of the pool.
+// addVIPs adds the addresses of the services and of the pool.
 func (f *filler) addVIPs() {
 	kinds := map[netip.Addr]objects.XDPServiceKind{}
 	for vip := range f.Memory.vips {
@@ -79,8 +79,8 @@ func (f *filler) addVIPs() {
 	}
 }
 
-// addEndpoints makes endpoints known, those of backends that have left, too: late replies from them are counted under
-// their index, which no present backend has.
+// addEndpoints adds endpoints, also those of removed backends: late replies from them are counted under their index,
+// which no present backend has.
 func (f *filler) addEndpoints(c *Revision) {
 	for key, e := range c.allEndpoints() {
 		address, value := key.address.Addr(), e.value()
@@ -95,21 +95,21 @@ func (f *filler) addEndpoints(c *Revision) {
 	}
 }
 
-// FillMap puts the configuration after a change into a map of zeros that is as large as planned for it. It returns the
-// services' placements, in the order of the change's records. The memory owns the map from now on, which is closed on
-// an error. The lock is the one that the memory's user has.
+// FillMap writes the configuration after a change into a zeroed map of the planned size. It returns the services'
+// placements, in the order of the change's records. The memory owns the map, which is closed on an error. mu is the
+// lock of the memory's user.
 func FillMap(m *ebpf.Map, plan *Capacity, c *Revision, mu *sync.Mutex) (*Memory, []Placement, error) {
 	all, err := mapmem.Map(m)
 	if err != nil {
 		m.Close()
 		return nil, nil, err
 	}
-	made := newMemory(plan, all, mu)
-	made.Map = m
-	homes, err := made.fill(c, plan)
+	memory := newMemory(plan, all, mu)
+	memory.Map = m
+	placements, err := memory.fill(c, plan)
 	if err != nil {
-		made.Close()
+		memory.Close()
 		return nil, nil, err
 	}
-	return made, homes, nil
+	return memory, placements, nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// weight is backend i's present share of new flows.
+// weight returns backend i's present share of new flows.
 func (r *Record) weight(i int) uint16 {
 	if !r.Service.TakesFlows(i) {
 		return 0
@@ -17,7 +17,7 @@ func (r *Record) weight(i int) uint16 {
 	return tables.Weight(&r.Service, i)
 }
 
-// flows is the service as the janitor sees it.
+// flows returns the service's properties for the janitor.
 func (r *Record) flows() flowtable.Service {
 	s := &r.Service
 	f := flowtable.Service{Present: true, Tracked: r.Remembers, NAT: s.Mode == lb.NAT,

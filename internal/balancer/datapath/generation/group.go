@@ -10,20 +10,20 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// Services of a group share their clients' affinities (bpf/balancer/select/group.h). A group has an id, as a
-// service has, which is never another group's; and an affinity names a host by a number that
-// follows from its address, so that no service needs to know of the others.
+// Services of a group share their clients' affinities (bpf/balancer/select/group.h). A group has an id, which no other
+// group ever gets; and an affinity identifies a host by a number that is computed from its address, so that services
+// need not know each other.
 
 // group is a group of services that share their persistence.
 type group struct {
 	ID uint32
-	// Members is how many services are in it.
+	// Members is the number of services in it.
 	Members int
-	// timeout is how long a client is remembered, in milliseconds.
+	// timeout is for how long a client is remembered, in milliseconds.
 	timeout uint32
 }
 
-// groupOf returns the id of a service's group, which it makes if there is none.
+// groupOf returns the id of a service's group, and allocates one for a new group.
 func (r *PlaceChange) groupOf(name string) uint32 {
 	if name == "" {
 		return 0
@@ -39,7 +39,7 @@ func (r *PlaceChange) groupOf(name string) uint32 {
 	return id
 }
 
-// GroupTimeouts are how long clients of the groups are remembered, by id, in milliseconds.
+// GroupTimeouts returns for how long each group's clients are remembered, by id, in milliseconds.
 func (p *Places) GroupTimeouts() map[uint32]uint32 {
 	timeouts := make(map[uint32]uint32, len(p.Groups))
 	for _, g := range p.Groups {
@@ -48,7 +48,7 @@ func (p *Places) GroupTimeouts() map[uint32]uint32 {
 	return timeouts
 }
 
-// hostNumber is the number by which an affinity knows a host: host_number() of bpf/balancer/select/group.h.
+// hostNumber returns the number by which an affinity identifies a host: host_number() of bpf/balancer/select/group.h.
 func hostNumber(a netip.Addr) uint64 {
 	w := mapmem.OfAddress(a)
 	if a.Is4() {
@@ -58,8 +58,8 @@ func hostNumber(a netip.Addr) uint64 {
 	return mapmem.HashMix(first*mapmem.HashMultiplier+last*mapmem.HashMultiplier2)>>17 | 1<<47
 }
 
-// Hosts are those of a service that shares its persistence, as the data plane reads them;
-// nil of others.
+// Hosts returns the table of hosts of a service that shares its persistence, in the layout of the data plane; nil for
+// other services.
 func (r *Record) Hosts() []objects.XDPHost {
 	s := &r.Service
 	if s.Persistence.Group == "" || !s.Persistence.On() {
@@ -76,11 +76,11 @@ func (r *Record) Hosts() []objects.XDPHost {
 	}
 }
 
-// hostPlaces is the first number of places to try for so many hosts.
+// hostPlaces returns the first number of places to try for that many hosts.
 func hostPlaces(hosts int) uint32 { return mapmem.PowerOfTwo(2 * hosts) }
 
-// putHosts fills the places; false where one has no room within the probes. Of two backends
-// with one address the first is the host.
+// putHosts fills the places; false where a host has no room within the probes. Of two backends with the same address
+// the first is the host.
 func (r *Record) putHosts(places []objects.XDPHost) bool {
 	for i, b := range r.Service.Backends {
 		host := objects.XDPHost{Number: hostNumber(b.Address), Index: r.Places[i].Index,
@@ -105,8 +105,8 @@ func hostBytes(hosts []objects.XDPHost) []byte {
 		len(hosts)*int(unsafe.Sizeof(objects.XDPHost{})))
 }
 
-// unitsNeeded returns how many units a service takes in the arena. Hosts seldom need more places
-// than at first; there is room to spare for that.
+// unitsNeeded returns how many units a service takes in the arena. Hosts seldom need more places than the first number
+// to try; the headroom suffices for that.
 func (r *Record) unitsNeeded() uint32 {
 	n := r.View.Need()
 	if r.Service.Persistence.Group != "" {

@@ -10,26 +10,26 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// A service of mode nat that has a hairpin (lb.Hairpin) is two services here: near clients are served
-// by the second one, whose key is the same but for a bit of the protocol (PROTOCOL_HAIRPIN). From there on
-// it is a service of full NAT like others, with flows, tables and transitions of its own. Outside of
-// this package its backends, flows and counters are those of the first.
+// A service of mode nat that has a hairpin (lb.Hairpin) is two services here: the second one serves near clients, and
+// its key differs by a bit of the protocol (PROTOCOL_HAIRPIN). Apart from that it is a full-NAT service like others,
+// with its own flows, tables and transitions. Outside of this package its backends, flows and counters are those of the
+// first.
 
 var _ = [1]struct{}{}[lb.MaxNear-objects.XDPAgreementMAX_NEAR]
 
-// VisibleService is the key by which users know a service.
+// VisibleService returns the key that users see for a service.
 func VisibleService(key lb.ServiceKey) lb.ServiceKey {
 	key.Hairpin = false
 	return key
 }
 
-// Visible is the key by which users know a backend.
+// Visible returns the key that users see for a backend.
 func Visible(key lb.BackendKey) lb.BackendKey {
 	key.Service = VisibleService(key.Service)
 	return key
 }
 
-// LocalOf is the address that backend i knows us by; invalid where that is not known.
+// LocalOf returns the balancer's own address towards backend i; invalid where that is not known.
 func LocalOf(s *lb.RoutedService, i int) netip.Addr {
 	if i >= len(s.Paths) {
 		return netip.Addr{}
@@ -37,16 +37,16 @@ func LocalOf(s *lb.RoutedService, i int) netip.Addr {
 	return s.Paths[i].Local
 }
 
-// cannotContinue reports whether flows of a hairpin to its backend i, which had the number before in was, cannot go on:
-// they would be sent from another address now, and the backend's packets to the previous one belong to no flow. The
-// backend then counts as another one, and the flows end.
-func cannotContinue(is, was *lb.RoutedService, i, before int) bool {
-	now, then := LocalOf(is, i), LocalOf(was, before)
-	return is.IsHairpin && now.IsValid() && then.IsValid() && now != then
+// cannotContinue reports whether flows of a hairpin to its backend i, which was number previousNumber before the
+// change, cannot go on: they would be sent from another address now, and the backend's packets to the previous one
+// belong to no flow. The backend then counts as another one, and the flows end.
+func cannotContinue(after, before *lb.RoutedService, i, previousNumber int) bool {
+	now, then := LocalOf(after, i), LocalOf(before, previousNumber)
+	return after.IsHairpin && now.IsValid() && then.IsValid() && now != then
 }
 
-// PutNear writes into a program's constants the near clients whose packets it meets; lists: some service does not
-// serve every client.
+// PutNear writes the near clients on a program's interface into its constants; lists: some service does not serve every
+// client.
 func PutNear(constants *objects.XDPSettings, prefixes []netip.Prefix, lists bool) {
 	constants.Near4Count, constants.Near6Count = 0, 0
 	for _, p := range prefixes {

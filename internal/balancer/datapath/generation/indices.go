@@ -14,37 +14,34 @@ import (
 type Places struct {
 	Backends map[lb.BackendKey]Place
 	Services map[lb.ServiceKey]uint32
-	// generations[i] counts the owners that index i has had, and their leaving.
+	// generations[i] counts the owners of index i, and their removals.
 	generations []uint16
-	// References[i] counts what uses index i, which is free at 0: its backend, and
-	// endpoints of one that has left.
+	// References[i] counts the users of index i, which is free at 0: its backend, and endpoints of a removed one.
 	References []uint8
-	// free are the indices without a holder, the one that has been for longest first.
+	// free are the indices without a user, the longest free one first.
 	free []uint32
-	// IDs is the first id that no service has had. freeIDs may be given
-	// again; those in quarantine may be, too, once the janitor has found no flow of
-	// theirs in some rounds, which are counted: a flow's key holds an id, and there is
-	// no generation to tell its owners apart.
+	// IDs is the first id that no service has had. freeIDs may be reused. Ids in quarantine may be once the janitor has
+	// found no flow of theirs in IDRounds rounds, which the value counts: a flow's key has an id, and no generation
+	// that distinguishes its owners.
 	IDs        uint32
 	freeIDs    []uint32
 	quarantine map[uint32]int
-	// Groups are those that services share their persistence in, by name, and groupIDs the
-	// first id that none has had.
+	// Groups are the groups of services that share persistence, by name, and groupIDs is the first id that no group has
+	// had.
 	Groups   map[string]group
 	groupIDs uint32
-	// Endpoints are those of the backends of mode NAT, and previous those of
-	// backends that have left lately.
+	// Endpoints are the endpoints of the backends of mode NAT, and Previous those of recently removed ones.
 	Endpoints, Previous map[endpointKey]natEndpoint
-	// pool are the numbers of full NAT's addresses.
+	// pool has the numbers of full NAT's addresses.
 	pool PoolNumbers
-	// lastList is the number that a list of prefixes got last.
+	// lastList is the last number that was given to a list of prefixes.
 	lastList uint32
 	// stale are indices that may have had unknown owners: see MarkStale.
 	stale map[uint32]bool
 }
 
-// MarkStale notes that changes were made which no snapshot has: any of these indices may have had further owners. The
-// next owner of one gets a generation far from theirs, so that their flows are not taken for its own.
+// MarkStale records that changes were made which no snapshot has: each of these indices may have had further owners.
+// The next owner of an index gets a generation far from theirs, so that their flows are not taken for its own.
 func (p *Places) MarkStale(indices uint32) {
 	p.stale = make(map[uint32]bool, indices)
 	for index := range indices {
@@ -52,10 +49,10 @@ func (p *Places) MarkStale(indices uint32) {
 	}
 }
 
-// staleOwners is more than the generations that an index goes through between two snapshots.
+// staleOwners is more than the number of generations of an index between two snapshots.
 const staleOwners = 1 << 12
 
-// ownedFrom returns the generation of the next owner of an index that had this one last.
+// ownedFrom returns the generation of the next owner of an index, after the last one.
 func (p *Places) ownedFrom(index uint32, last uint16) uint16 {
 	if p.stale[index] {
 		last += staleOwners
@@ -79,64 +76,63 @@ func nextGeneration(g uint16) uint16 {
 	return g + 1
 }
 
-// PlaceChange is a change of the places, prepared first and made later, or never.
+// PlaceChange is a prepared change of the places, which commit makes.
 type PlaceChange struct {
 	Places *Places
 	now    time.Time
-	// removed and arrived are backends that were removed and added.
+	// removed and added are the backends that the change removes and adds.
 	removed []removedBackend
 	added   []addedBackend
 	// removedServices and addedServices likewise.
 	removedServices []lb.ServiceKey
 	addedServices   []*Record
-	// newGroups are the ids of groups that there were not before.
+	// newGroups are the ids of new groups.
 	newGroups map[string]uint32
-	// endpoints are to be set, gone to be taken for those of backends that have left.
+	// endpoints are to be set, removedEndpoints to be kept as those of removed backends.
 	endpoints        map[endpointKey]natEndpoint
 	removedEndpoints map[endpointKey]natEndpoint
-	// claimed are previous endpoints that a backend has now.
+	// claimed are previous endpoints that a present backend has.
 	claimed map[endpointKey]bool
-	// expired are previous endpoints to be removed: too long gone, or a backend's again.
+	// expired are previous endpoints to be removed: expired, or a present backend's again.
 	expired []endpointKey
-	// vacated are the indices that the endpoints of backends which left were the last
-	// to hold.
+	// vacated are the indices whose last users were the endpoints of removed backends.
 	vacated []uint32
-	// references and generations are those that differ from the ones of places, by index.
+	// references and generations are the values that differ from those in Places, by index.
 	references  map[uint32]int
 	generations map[uint32]uint16
 	// free and freeIDs are the indices and ids that remain free; Indices and IDs are the first ones that were never
-	// given.
+	// used.
 	free, freeIDs []uint32
 	Indices, IDs  uint32
 }
 
-// removedBackend is a backend that leaves, with the place that it had.
+// removedBackend is a removed backend and its place.
 type removedBackend struct {
 	key lb.BackendKey
 	Place
 }
 
-// addedBackend is a backend that comes: the at-th of its service.
+// addedBackend is an added backend: number at of the service of a record.
 type addedBackend struct {
-	key lb.BackendKey
-	of  *Record
-	at  int
+	key    lb.BackendKey
+	record *Record
+	at     int
 }
 
-// NextOwners lists the indices that go from one owner to the next; those without an owner before are not among them.
+// NextOwners lists the indices that get a new owner after a previous one.
 func (r *PlaceChange) NextOwners() (indices []uint32) {
 	for _, a := range r.added {
-		if index := a.of.Places[a.at].Index; int(index) < len(r.Places.generations) {
+		if index := a.record.Places[a.at].Index; int(index) < len(r.Places.generations) {
 			indices = append(indices, index)
 		}
 	}
 	return indices
 }
 
-// IndicesEver is how many indices backends have had.
+// IndicesEver returns how many indices were ever used.
 func (p *Places) IndicesEver() int { return len(p.generations) }
 
-// beginChange begins a change.
+// beginChange returns an empty change of the places.
 func (p *Places) beginChange(now time.Time) *PlaceChange {
 	return &PlaceChange{Places: p, now: now, endpoints: map[endpointKey]natEndpoint{},
 		removedEndpoints: map[endpointKey]natEndpoint{}, claimed: map[endpointKey]bool{},
@@ -144,8 +140,8 @@ func (p *Places) beginChange(now time.Time) *PlaceChange {
 		newGroups: map[string]uint32{}, freeIDs: p.freeIDs, Indices: uint32(len(p.generations)), IDs: p.IDs}
 }
 
-// assignService assigns a service an id, and its backends places: those that they had in was,
-// the same service before, which may be nil. New ones get theirs in assign.
+// assignService assigns a service its id, and its backends the places that they had in before, the service before the
+// change, which may be nil. assign gives new backends their places.
 func (r *PlaceChange) assignService(after, before *Record) {
 	after.Places = make([]Place, len(after.Service.Backends))
 	if before.keepsFlows(after) {
@@ -171,13 +167,13 @@ func (r *PlaceChange) assignService(after, before *Record) {
 }
 
 // keepsFlows reports whether the entries of a service's flows (nil for a new service) stay valid after its change. In
-// mode fullnat a flow has a port of the pool where the others have the number of its SYN, and without a port it cannot
-// go on.
+// mode fullnat an entry has a port of the pool in the field where the other modes have the sequence number of its SYN,
+// and the flow cannot continue without the port.
 func (r *Record) keepsFlows(after *Record) bool {
 	return r != nil && (r.Service.Mode == lb.FullNAT) == (after.Service.Mode == lb.FullNAT)
 }
 
-// keepPlaces assigns the backends that stay their places, and says by their previous numbers which those are.
+// keepPlaces assigns backends that stay their places, and returns, by their previous numbers, which backends stay.
 func (r *PlaceChange) keepPlaces(after, before *Record) (kept []bool) {
 	if before == nil {
 		return nil
@@ -217,7 +213,7 @@ func (r *PlaceChange) allocateID() (id uint32) {
 	return r.IDs - 1
 }
 
-// assign frees the places of those that leave and gives places to those that come.
+// assign frees the places of removed backends, and assigns places to added ones.
 func (r *PlaceChange) assign() {
 	r.free = slices.Clone(r.Places.free)
 	r.holdPrevious()
@@ -237,7 +233,7 @@ func (r *PlaceChange) assign() {
 		r.retainIndex(index)
 		p := Place{index, r.Places.ownedFrom(index, r.generation(index))}
 		r.generations[index] = p.Generation
-		a.of.Places[a.at] = p
+		a.record.Places[a.at] = p
 	}
 }
 
@@ -267,7 +263,7 @@ func (r *PlaceChange) releaseIndex(index uint32) (free bool) {
 	return n == 0
 }
 
-// commit makes the change.
+// commit applies the change to the places.
 func (r *PlaceChange) commit() {
 	p := r.Places
 	for _, d := range r.removed {
@@ -288,8 +284,8 @@ func (r *PlaceChange) commit() {
 	}
 	p.free, p.freeIDs, p.IDs = r.free, r.freeIDs, r.IDs
 	for _, a := range r.added {
-		delete(p.stale, a.of.Places[a.at].Index)
-		p.Backends[a.key] = a.of.Places[a.at]
+		delete(p.stale, a.record.Places[a.at].Index)
+		p.Backends[a.key] = a.record.Places[a.at]
 	}
 	for _, s := range r.addedServices {
 		p.Services[s.Key] = s.ID
@@ -297,10 +293,10 @@ func (r *PlaceChange) commit() {
 	r.commitEndpoints()
 }
 
-// IDRounds is after how many rounds of the janitor without a flow of a service its id may be given again.
+// IDRounds is after how many rounds of the janitor without a flow of a service its id may be reused.
 const IDRounds = 2
 
-// FreeIDs notes a full round of the janitor, which found so many flows by id.
+// FreeIDs frees ids in quarantine after a complete round of the janitor. flowsOf is the number of flows by id.
 func (p *Places) FreeIDs(flowsOf map[uint32]uint64) {
 	var released []uint32
 	for id, rounds := range p.quarantine {

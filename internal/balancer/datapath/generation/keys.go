@@ -28,12 +28,12 @@ func (c *Revision) serviceKeys() (keys [2][]mapmem.Key) {
 	return keys
 }
 
-// vipKey is the key of an address as a whole.
+// vipKey returns the key of an address, for all its ports and protocols.
 func vipKey(address netip.Addr) mapmem.Key {
 	return mapmem.KeyOf(address, 0, uint8(objects.XDPAgreementPROTOCOL_ANY))
 }
 
-// endpointKeys likewise lists the keys in the directories of endpoints.
+// endpointKeys lists the keys in the directories of endpoints after a change, by family.
 func (c *Revision) endpointKeys() (keys [2][]mapmem.Key) {
 	seen := map[netip.Addr]bool{}
 	for key := range c.allEndpoints() {
@@ -47,7 +47,7 @@ func (c *Revision) endpointKeys() (keys [2][]mapmem.Key) {
 	return keys
 }
 
-// allEndpoints returns those of present and of previous backends after a change.
+// allEndpoints returns the endpoints of present and of previous backends after a change.
 func (c *Revision) allEndpoints() map[endpointKey]natEndpoint {
 	all := map[endpointKey]natEndpoint{}
 	r := c.Places
@@ -66,7 +66,7 @@ func (c *Revision) allEndpoints() map[endpointKey]natEndpoint {
 	return all
 }
 
-// slotKey is the service's key.
+// slotKey returns the service's key in the directories of services.
 func (r *Record) slotKey() mapmem.Key {
 	protocol := uint8(r.Key.Protocol)
 	if r.Key.Hairpin {

@@ -4,11 +4,11 @@ package generation
 
 import "github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 
-// PutLimits writes the limits of the services and the backends that are new or differ, into the memory that turn and
-// load return for a service's id and a backend's index.
+// PutLimits writes the limits of new and changed services and their backends, into the memory that turn and load return
+// for a service's id and a backend's index.
 func (c *Revision) PutLimits(turn, load func(number uint32) mapmem.Storage, clock uint32) {
 	for _, a := range c.Places.added {
-		clearPenalty(load(a.of.Places[a.at].Index))
+		clearPenalty(load(a.record.Places[a.at].Index))
 	}
 	for _, s := range c.services {
 		limits := turn(s.after.ID)

@@ -8,11 +8,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// lastList is the greatest number of a list of prefixes; 0 is that of none. See route_kind in the program.
+// lastList is the greatest number of a list of prefixes; 0 means no list. See route_kind in the program.
 const lastList = 1<<24 - 1
 
-// numberLists gives a service's lists their numbers: those that they had in was, or others. A
-// number that is taken for a change that is then not made is not given again soon.
+// numberLists assigns a service's lists their numbers: unchanged lists keep those that they had in before. A number
+// that was assigned for a change that fails is not reused soon.
 func (p *Places) numberLists(after, before *Record) {
 	if after.Service.Mode == lb.NAT && len(after.Service.Untranslated) > 0 {
 		if before != nil && before.Exceptions != 0 && slices.Equal(before.Service.Untranslated,
@@ -31,7 +31,7 @@ func (p *Places) numberLists(after, before *Record) {
 	}
 }
 
-// nextList returns a number that no list has.
+// nextList returns the next number for a list.
 func (p *Places) nextList() uint32 {
 	p.lastList = p.lastList%lastList + 1
 	return p.lastList

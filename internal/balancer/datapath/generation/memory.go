@@ -16,8 +16,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Memory is the one value of the map `generation`: the whole configuration that packets go by. It is planned with
-// headroom, and changes in place for as long as that lasts.
+// Memory is the single value of the map `generation`: the complete configuration that the programs read. It is planned
+// with headroom, and changes in place for as long as that suffices.
 type Memory struct {
 	// Map is the map, nil for memory that no program reads.
 	Map       *ebpf.Map
@@ -27,10 +27,10 @@ type Memory struct {
 	// By family: 4, then 6.
 	services, endpoints [2]*mapmem.Directory
 	Rows                *mapmem.Rows
-	// The entry for a whole address is there for as long as a service or an endpoint needs it.
+	// vips and backendAddresses count the services and endpoints that need the entry of an address.
 	vips, backendAddresses map[netip.Addr]int
 	Pool                   lb.Pool
-	// Numbers are those of the pool's addresses.
+	// Numbers are the numbers of the pool's addresses.
 	Numbers PoolNumbers
 	Hairpin lb.Hairpin
 	// Lists: some service does not serve every client.
@@ -44,21 +44,21 @@ type Capacity struct {
 	indices, spares     uint32
 	// arena is in units of a cache line.
 	arena uint32
-	// By family: the pool's addresses by their numbers, and the numbers of those that new flows get ports of.
+	// By family: the pool's addresses by their numbers, and the numbers of the addresses whose ports new flows get.
 	pool [2][]mapmem.Address
 	own  [2][]uint32
 }
 
-// maxGeneration is the largest offset in bytes that the verifier lets a
-// program add to a pointer (BPF_MAX_VAR_OFF of Linux).
+// maxGeneration is the largest offset in bytes that the verifier allows a program to add to a pointer (BPF_MAX_VAR_OFF
+// of Linux).
 const maxGeneration = 1 << 29
 
-// Headroom. The arena is twice as large as needed, with further room for the largest service to change some times
-// before readers are gone, in steps of the slack.
+// Headroom. The arena is twice as large as needed, and has further room for arenaChanges changes of the largest service
+// within a grace period, rounded up to the slack.
 const (
 	arenaSlack   = 1 << 18 / mapmem.CacheLine
 	arenaChanges = 4
-	// An index more for every eight, and these.
+	// IndexSlack is the number of further indices, besides one for every eight.
 	IndexSlack = 256
 	maxSpares  = 1<<16 - 1
 )
@@ -86,12 +86,12 @@ func CapacityFor(c *Revision) (Capacity, error) {
 	return p, p.planArena(c)
 }
 
-// RoomyCount returns n with headroom, in steps of the headroom's least.
+// RoomyCount returns n with headroom, rounded up to IndexSlack.
 func RoomyCount(n uint32) uint32 {
 	return (n + n/8 + IndexSlack) / IndexSlack * IndexSlack
 }
 
-// planArena gives the arena the rest of the memory, up to the size that it needs with headroom.
+// planArena gives the arena the size that it needs with headroom, or the rest of the memory if that is less.
 func (p *Capacity) planArena(c *Revision) error {
 	var need, largest uint64
 	for _, r := range c.Records {
@@ -110,7 +110,7 @@ func (p *Capacity) planArena(c *Revision) error {
 	return nil
 }
 
-// layout returns the constants with each vector's offset, and the bytes of all of them.
+// layout returns the constants with each vector's offset, and the size of the memory in bytes.
 func (p *Capacity) layout() (objects.XDPSettings, uint32) {
 	s := objects.XDPSettings{BackendsCount: p.indices + p.spares, BackendsIndices: p.indices,
 		Pool4Count: uint32(len(p.pool[0])), Pool6Count: uint32(len(p.pool[1])), Own4Count: uint32(len(p.own[0])),
@@ -118,7 +118,7 @@ func (p *Capacity) layout() (objects.XDPSettings, uint32) {
 		TableSlots: p.arena * mapmem.CacheLine / 2, MembersCount: p.arena, Weak: mapmem.Weak()}
 	s.Services4, s.Services6 = vectorOf(p.services[0].Size), vectorOf(p.services[1].Size)
 	s.Endpoints4, s.Endpoints6 = vectorOf(p.endpoints[0].Size), vectorOf(p.endpoints[1].Size)
-	// The head has a cache line.
+	// The head occupies a cache line.
 	at := uint32(mapmem.CacheLine)
 	for _, v := range []struct {
 		at    *uint32
@@ -147,28 +147,28 @@ func vectorOf(slots uint32) objects.XDPVector {
 	return objects.XDPVector{Mask: slots - 1, Shift: mapmem.HashShift(slots)}
 }
 
-// Head is the header at the beginning of the memory.
+// Head returns the header at the beginning of the memory.
 func (m *Memory) Head() *objects.XDPHead {
 	return &mapmem.ElementsOf[objects.XDPHead](m.Storage[:mapmem.CacheLine/8])[0]
 }
 
-// StoreHead writes the flags that concern all services together.
+// StoreHead writes the flags that apply to all services.
 func (c *Revision) StoreHead(h *objects.XDPHead) {
 	var answers uint32
-	// Another balancer may know the flow, or have just told of it.
+	// Another balancer may know the flow, or have just sent it.
 	if c.poolAnswers && len(c.pool().Others) == 0 {
 		answers = 1
 	}
 	atomic.StoreUint32(&h.PoolAnswers, answers)
 }
 
-// Bytes is how large the memory is.
+// Bytes returns the size of the memory.
 func (p *Capacity) Bytes() uint32 {
 	_, size := p.layout()
 	return size
 }
 
-// newMemory lays memory out that is all zeros, of the size that layout returns. The lock is the one that its user has.
+// newMemory lays out zeroed memory, of the size that layout returns. mu is the lock of the memory's user.
 func newMemory(p *Capacity, all mapmem.Storage, mu *sync.Mutex) *Memory {
 	constants, _ := p.layout()
 	m := &Memory{Storage: all, Constants: constants, arena: mapmem.NewArena(p.arena),
@@ -189,8 +189,8 @@ func newMemory(p *Capacity, all mapmem.Storage, mu *sync.Mutex) *Memory {
 	return m
 }
 
-// CanHold reports whether a change fits the fixed parts of the memory. There may be no room in the arena all the same.
-// Schedulers that no service has any more cost packets nothing, and may come back.
+// CanHold reports whether a change fits the fixed parts of the memory; the arena may still lack room. Schedulers that
+// no service uses any more cost packets nothing, and may be used again.
 func (m *Memory) CanHold(c *Revision) bool {
 	return m.Constants.Modes == c.NeededModes() && c.schedulers&^m.Constants.Schedulers == 0 && m.Lists == c.lists &&
 		m.Pool.Equal(c.pool()) && m.Hairpin.Equal(c.hairpin()) && c.Places.Indices <= m.Constants.BackendsIndices
@@ -229,10 +229,10 @@ func OpenMemory(path string) (*Memory, error) {
 	return &Memory{Map: m, Storage: all}, nil
 }
 
-// Numbers are those after the change.
+// Numbers returns the numbers of the pool's addresses after the change.
 func (c *Revision) Numbers() PoolNumbers { return c.Places.Places.pool.with(c.pool()) }
 
-// OwnNumbers says, by family and number, which addresses of the pool are the balancer's own; nil where all are.
+// OwnNumbers returns, by family and number, which addresses of the pool are the balancer's own; nil where all are.
 func (m *Memory) OwnNumbers() (own [2][]bool) {
 	if len(m.Pool.Others) == 0 {
 		return own

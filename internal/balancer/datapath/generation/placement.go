@@ -11,43 +11,43 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/tables"
 )
 
-// SetPlacements records the services' placements in the memory that packets go by from now on, in the order of the
-// change's records.
-func (c *Revision) SetPlacements(homes []Placement) {
+// SetPlacements records the services' placements in the memory that is in use from now on, in the order of the change's
+// records.
+func (c *Revision) SetPlacements(placements []Placement) {
 	for i, r := range c.Records {
-		r.placement = homes[i]
+		r.placement = placements[i]
 	}
 }
 
 // memberBytes is the size of a member.
 const memberBytes = int(unsafe.Sizeof(objects.XDPBackend{}))
 
-// placeService finds room for a service, and writes its blocks there, which packets do not read yet. Blocks that are
-// the same as in was, the service before, are shared with it. It returns false where there is no room, and holds
-// nothing then. The rows are those of the service's backends.
+// placeService allocates room for a service, and writes its blocks there, which packets do not read yet. Blocks that
+// are the same as in before, the service before the change, are shared with it. It returns false where there is no
+// room, and then allocates nothing. rows are the rows of the service's backends.
 func (m *Memory) placeService(after, before *Record, rows []objects.XDPBackend) (Placement, bool) {
 	h := placer{Memory: m}
 	if before != nil {
 		h.old, h.view = before.placement, before.View
 	}
 	v := after.View
-	home := Placement{value: after.value()}
-	home.table = h.table(v.Table, v.Moved, after.Hosts())
-	home.members = h.members(after.members(rows))
+	placement := Placement{value: after.value()}
+	placement.table = h.table(v.Table, v.Moved, after.Hosts())
+	placement.members = h.members(after.members(rows))
 	if v.Base != nil {
-		home.baseTable = h.baseTable(v.Base)
-		home.baseMembers = h.members(after.baseMembers(rows))
+		placement.baseTable = h.baseTable(v.Base)
+		placement.baseMembers = h.members(after.baseMembers(rows))
 	}
 	if h.full {
-		m.release(&home, m.arena.Free)
+		m.release(&placement, m.arena.Free)
 		return Placement{}, false
 	}
-	home.value.Current = block(v.Table, home.table, home.members)
-	home.value.Base = block(v.Base, home.baseTable, home.baseMembers)
-	return home, true
+	placement.value.Current = block(v.Table, placement.table, placement.members)
+	placement.value.Base = block(v.Base, placement.baseTable, placement.baseMembers)
+	return placement, true
 }
 
-// block has the offsets of a table and its members.
+// block returns the offsets of a table and its members.
 func block(t *tables.Table, slots, members *mapmem.Extent) objects.XDPBlock {
 	if slots == nil || members == nil {
 		return objects.XDPBlock{}
@@ -55,9 +55,9 @@ func block(t *tables.Table, slots, members *mapmem.Extent) objects.XDPBlock {
 	return objects.XDPBlock{Table: (slots.At*mapmem.CacheLine + uint32(t.Before())) / 2, Members: members.At}
 }
 
-// release drops a service's pieces; give gets those that no service holds any more.
-func (m *Memory) release(home *Placement, free func(*mapmem.Extent)) {
-	for _, e := range home.pieces() {
+// release drops a service's references to its extents, and frees those without further references.
+func (m *Memory) release(placement *Placement, free func(*mapmem.Extent)) {
+	for _, e := range placement.pieces() {
 		if e.Refs--; e.Refs == 0 {
 			free(e)
 		}
@@ -88,7 +88,7 @@ func (h *placer) allocate(size int) (*mapmem.Extent, []byte) {
 	return e, h.bytesOf(e)
 }
 
-// table places slots, and behind them, from the next cache line on, the service's hosts.
+// table places slots and, from the next cache line on, the service's hosts.
 func (h *placer) table(t *tables.Table, moved *tables.SlotSet, hosts []objects.XDPHost) *mapmem.Extent {
 	if len(t.Slots) == 0 {
 		return nil

@@ -11,12 +11,12 @@ import (
 )
 
 // PoolNumbers are the addresses of full NAT by their numbers, of IPv4 and of IPv6. A flow's entry has the number of its
-// address. An address keeps its number through changes of the pool, also while it is not in the pool, because it may
-// come back. The value is immutable; each change makes another.
+// address. An address keeps its number through changes of the pool, also while it is not in the pool, because it may be
+// added again. The value is immutable; each change makes another.
 type PoolNumbers [2][]netip.Addr
 
-// maxPoolNumbers is how many numbers there are in a family, many times the addresses of a pool. Beyond it, that of an
-// address which is not in the pool is given to another.
+// maxPoolNumbers is the number of numbers of a family, many times the addresses of a pool. Beyond it, a new address
+// gets the number of an address that is no longer in the pool.
 const maxPoolNumbers = 1024
 
 // with returns the numbers after a change to a pool.
@@ -42,7 +42,7 @@ func (n PoolNumbers) with(pool lb.Pool) PoolNumbers {
 	return n
 }
 
-// pooled are those of addresses that are in a pool; others have the zero address.
+// pooled returns the numbers with only the addresses of a pool; other numbers have the zero address.
 func (n PoolNumbers) pooled(pool lb.Pool) PoolNumbers {
 	for f := range n {
 		n[f] = slices.Clone(n[f])
@@ -55,7 +55,7 @@ func (n PoolNumbers) pooled(pool lb.Pool) PoolNumbers {
 	return n
 }
 
-// words are the addresses as packets read them: zeros where there is none.
+// words returns the addresses in the layout of the data plane: zeros for numbers without an address.
 func (n PoolNumbers) words(family int) []mapmem.Address {
 	words := make([]mapmem.Address, len(n[family]))
 	for i, address := range n[family] {
@@ -66,7 +66,7 @@ func (n PoolNumbers) words(family int) []mapmem.Address {
 	return words
 }
 
-// numbersOf are those of some addresses of one family.
+// numbersOf returns the numbers of those of some addresses that are of one family.
 func (n PoolNumbers) numbersOf(addresses []netip.Addr, family int) (numbers []uint32) {
 	for i, address := range n[family] {
 		if slices.Contains(addresses, address) {
@@ -76,7 +76,7 @@ func (n PoolNumbers) numbersOf(addresses []netip.Addr, family int) (numbers []ui
 	return numbers
 }
 
-// Number is that of an address, and whether it has one.
+// Number returns the number of an address, and whether it has one.
 func (n PoolNumbers) Number(address netip.Addr) (uint16, bool) {
 	if !address.IsValid() {
 		return 0, false
@@ -85,7 +85,7 @@ func (n PoolNumbers) Number(address netip.Addr) (uint16, bool) {
 	return uint16(max(at, 0)), at >= 0
 }
 
-// Saved are both families' after each other, each in its order.
+// Saved returns both families' addresses, IPv4 first, each in the order of their numbers.
 func (n PoolNumbers) Saved() []netip.Addr { return slices.Concat(n[0], n[1]) }
 
 // poolNumbersOf returns the numbers that a snapshot has.

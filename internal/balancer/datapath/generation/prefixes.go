@@ -14,10 +14,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Lists of prefixes stand in a map that all programs share, each under a number of its own: a service's exceptions
+// Lists of prefixes are in a map that all programs share, each list under its own number: a service's exceptions
 // (lb.Service.Untranslated), whose number is in the endpoints of its backends, and its clients (lb.Service.Allow and
-// Deny), whose number is in the service. A list that changes gets another number: so entries do not change while
-// packets read them, and ways that were learned under the old number are not used with the new list.
+// Deny), whose number is in the service. A changed list gets another number: so entries do not change while packets
+// read them, and routes that were cached under the old number are not used with the new list.
 
 // listed is a prefix, and its list's verdict on the addresses in it.
 type listed struct {
@@ -25,8 +25,8 @@ type listed struct {
 	verdict objects.XDPPrefixVerdict
 }
 
-// clientList has the verdicts of a service's lists on clients. Those that are in neither get the opposite verdict of
-// the only list, and are not served where there are both.
+// clientList returns the verdicts of a service's lists on clients. Clients that are in neither list get the opposite
+// verdict of the only list, and are denied where there are both.
 func clientList(s *lb.Service) []listed {
 	fallback := objects.XDPPrefixVerdictPREFIX_ALLOWED
 	if len(s.Allow) > 0 {
@@ -42,7 +42,7 @@ func clientList(s *lb.Service) []listed {
 	return list
 }
 
-// unspecified is the unspecified address of an address's family.
+// unspecified returns the unspecified address of an address's family.
 func unspecified(like netip.Addr) netip.Addr {
 	if like.Is6() {
 		return netip.IPv6Unspecified()
@@ -50,7 +50,7 @@ func unspecified(like netip.Addr) netip.Addr {
 	return netip.IPv4Unspecified()
 }
 
-// exceptionList is a service's exceptions.
+// exceptionList returns a service's exceptions.
 func exceptionList(s *lb.Service) []listed {
 	list := make([]listed, len(s.Untranslated))
 	for i, prefix := range s.Untranslated {
@@ -65,16 +65,16 @@ type PrefixMap struct {
 	Lists map[uint32][]objects.XDPPrefixKey
 }
 
-// ListBits is the length of the number, which is before the address in a key, in bits.
+// ListBits is the length in bits of the list's number, which precedes the address in a key.
 const ListBits = 32
 
-// PrefixKey is the key by which the data plane finds a prefix.
+// PrefixKey returns the key by which the data plane finds a prefix.
 func PrefixKey(number uint32, prefix netip.Prefix) objects.XDPPrefixKey {
 	return objects.XDPPrefixKey{Bits: ListBits + uint32(prefix.Bits()), List: number,
 		Address: mapmem.OfAddress(prefix.Addr())}
 }
 
-// Add adds the lists of a change's services that are new or have changed, before anything refers to their numbers.
+// Add adds the lists of new and changed services, before anything refers to their numbers.
 func (m *PrefixMap) Add(c *Revision) error {
 	for _, s := range c.services {
 		service := &s.after.Service.Service
@@ -88,10 +88,10 @@ func (m *PrefixMap) Add(c *Revision) error {
 	return nil
 }
 
-// put puts a list under a number, unless it is there, or the number is that of no list. Where that fails, the keys that
-// were put are known, and removed with the next change.
+// put adds a list under a number, unless it exists, or the number is 0. If that fails, the next change removes the keys
+// that were added.
 func (m *PrefixMap) put(number uint32, list func() []listed) error {
-	if _, there := m.Lists[number]; there || number == 0 {
+	if _, found := m.Lists[number]; found || number == 0 {
 		return nil
 	}
 	for _, p := range list() {
@@ -104,8 +104,8 @@ func (m *PrefixMap) put(number uint32, list func() []listed) error {
 	return nil
 }
 
-// Sweep removes the lists that no service and no endpoint of a backend that has left needs any more. An entry that
-// cannot be removed stays; nothing finds it.
+// Sweep removes the lists that no service and no endpoint of a removed backend needs any more. An entry that cannot be
+// removed stays, and is never looked up.
 func (m *PrefixMap) Sweep(r *Register) {
 	if len(m.Lists) == 0 {
 		return
@@ -121,18 +121,18 @@ func (m *PrefixMap) Sweep(r *Register) {
 		if used[number] {
 			continue
 		}
-		gone := true
+		removed := true
 		for _, key := range keys {
 			err := m.Delete(key)
-			gone = gone && (err == nil || errors.Is(err, ebpf.ErrKeyNotExist))
+			removed = removed && (err == nil || errors.Is(err, ebpf.ErrKeyNotExist))
 		}
-		if gone {
+		if removed {
 			delete(m.Lists, number)
 		}
 	}
 }
 
-// RestoreLists reads the keys of the lists that the process before has left in the map.
+// RestoreLists reads the keys of the previous process's lists from the map.
 func (m *PrefixMap) RestoreLists() error {
 	m.Lists = map[uint32][]objects.XDPPrefixKey{}
 	var key objects.XDPPrefixKey

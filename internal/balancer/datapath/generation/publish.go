@@ -11,21 +11,21 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// A change of a configuration that packets go by has two parts. The first finds room for all new values and writes them
-// where no packet reads; it may fail, and leaves nothing behind then. The second publishes them: word by word, in an
-// order in which a packet never follows a reference to something that is not there, service by service. It cannot fail.
+// A change of the configuration in use has two phases. The first allocates room for all new values and writes them
+// where no packet reads; it may fail, and then changes nothing. The second publishes them, service by service and word
+// by word, in an order in which a packet never follows a reference to a value that is not written yet. It cannot fail.
 
-// Publication is a change whose first part is done.
+// Publication is a change whose first phase is complete.
 type Publication struct {
 	memory   *Memory
 	revision *Revision
 	services []serviceEntry
-	// Rows of backends that stay or come, and of those that have left.
+	// Rows are the rows of present backends, and removed those of removed ones.
 	Rows, removed []row
-	// spares is how many spare rows they take.
+	// spares is the number of spare rows that they take.
 	spares    int
 	endpoints []slotValue[natEndpoint]
-	// vips and backendAddresses are the entries of addresses as a whole that are to be added, each with its value.
+	// vips and backendAddresses are the entries of addresses to be added.
 	vips, backendAddresses []slotValue[netip.Addr]
 }
 
@@ -33,28 +33,27 @@ type Publication struct {
 type serviceEntry struct {
 	serviceChange
 	placement Placement
-	// slot is its slot in the directory, unless it stays in its own.
+	// slot is its new slot in the directory, unless it changes in place.
 	slot    uint32
 	inPlace bool
 }
 
-// row is the value that a backend's index is to have.
+// row is a new value for a backend's index.
 type row struct {
 	index uint32
 	value objects.XDPBackend
 }
 
-// slotValue is a value for a slot of a directory that was reserved for it; where only a word of it differs, it is
-// changed in the slot that it has.
+// slotValue is a value for a reserved slot of a directory, or for the slot that it has, where only one word differs.
 type slotValue[V any] struct {
 	key     mapmem.Key
-	of      V
+	content V
 	in      *mapmem.Directory
 	slot    uint32
 	inPlace bool
 }
 
-// Prepare does the first part. It returns nil where there is no room.
+// Prepare runs the first phase. It returns nil where there is no room.
 func (m *Memory) Prepare(c *Revision) *Publication {
 	p := &Publication{memory: m, revision: c}
 	if p.placeAll() && p.addRemovedRows() && p.prepareEndpoints() && p.prepareAddresses() {
@@ -64,7 +63,7 @@ func (m *Memory) Prepare(c *Revision) *Publication {
 	return nil
 }
 
-// PrepareOrWait is prepare, but waits for packets that are on their way where that may give room.
+// PrepareOrWait is Prepare, but waits for a grace period where that may free room.
 func (m *Memory) PrepareOrWait(c *Revision) *Publication {
 	p := m.Prepare(c)
 	if p == nil && m.Grace.Wait() {
@@ -94,19 +93,19 @@ func (p *Publication) cancel() {
 	}
 }
 
-// placeAll finds room for the services and their backends.
+// placeAll allocates room for the services and their backends.
 func (p *Publication) placeAll() bool {
 	for _, s := range p.revision.services {
 		rows := s.after.rows()
-		home, ok := p.memory.placeService(s.after, s.before, rows)
+		placement, ok := p.memory.placeService(s.after, s.before, rows)
 		if !ok {
 			return false
 		}
-		e := serviceEntry{serviceChange: s, placement: home}
+		e := serviceEntry{serviceChange: s, placement: placement}
 		e.inPlace = s.before != nil && s.before.placement.canUpdateTo(&e.placement)
 		if !e.inPlace {
 			if e.slot, ok = p.memory.services[mapmem.Family(s.after.Key.VIP)].Reserve(s.after.slotKey()); !ok {
-				p.memory.release(&home, p.memory.arena.Free)
+				p.memory.release(&placement, p.memory.arena.Free)
 				return false
 			}
 		}
@@ -118,8 +117,8 @@ func (p *Publication) placeAll() bool {
 	return true
 }
 
-// canUpdateTo reports whether a service can change in place without packets seeing a mixture: where all but its blocks,
-// and the flags of a transition, stays.
+// canUpdateTo reports whether a service can change in place without packets seeing a mixture: where only its blocks and
+// the flags of a transition differ.
 func (l *Placement) canUpdateTo(o *Placement) bool {
 	a, b := l.value, o.value
 	switch hadBase, hasBase := l.hasBase(), o.hasBase(); {
@@ -147,13 +146,13 @@ func (p *Publication) addRow(to *[]row, r row) {
 	*to = append(*to, r)
 }
 
-// addRemovedRows adds the rows of indices that no backend has any more. They keep their path: a packet under way may
-// have chosen the backend, and reads its row after that. It reports whether there is room for all rows.
+// addRemovedRows adds the rows of indices without a backend. They keep their path: a packet in processing may have
+// selected the backend, and reads its row after that. It reports whether there is room for all rows.
 func (p *Publication) addRemovedRows() bool {
 	c := p.revision.Places
 	given := make(map[uint32]bool, len(c.added))
 	for _, a := range c.added {
-		given[a.of.Places[a.at].Index] = true
+		given[a.record.Places[a.at].Index] = true
 	}
 	leaving := slices.Clone(c.vacated)
 	for _, d := range c.removed {
@@ -169,15 +168,15 @@ func (p *Publication) addRemovedRows() bool {
 	return p.spares <= p.memory.Rows.Spares()
 }
 
-// prepareEndpoints finds slots for endpoints that are new or are another backend's now.
+// prepareEndpoints reserves slots for endpoints that are new or have another backend.
 func (p *Publication) prepareEndpoints() bool {
 	r := p.revision.Places
 	for _, endpoints := range []map[endpointKey]natEndpoint{r.endpoints, r.removedEndpoints} {
 		for key, e := range endpoints {
-			if _, gone := r.removedEndpoints[key]; gone {
+			if _, removed := r.removedEndpoints[key]; removed {
 				e = r.previousOf(e)
 			}
-			s := slotValue[natEndpoint]{key: key.slot(), of: e,
+			s := slotValue[natEndpoint]{key: key.slot(), content: e,
 				in: p.memory.endpoints[mapmem.Family(key.address.Addr())]}
 			value := e.value()
 			s.inPlace = sameButService(s.in.Value(s.key), &value)
@@ -197,20 +196,20 @@ func (p *Publication) prepareEndpoints() bool {
 // serviceWord is the word of an endpoint that holds its service.
 const serviceWord = 3
 
-// sameButService reports whether an endpoint that is there differs in its service alone.
-func sameButService(there mapmem.Storage, value *objects.XDPEndpoint) bool {
-	if there == nil {
+// sameButService reports whether an existing endpoint differs in its service only.
+func sameButService(current mapmem.Storage, value *objects.XDPEndpoint) bool {
+	if current == nil {
 		return false
 	}
 	for i, word := range mapmem.WordsOf(value) {
-		if i != serviceWord && there.Load(uint32(i)) != word {
+		if i != serviceWord && current.Load(uint32(i)) != word {
 			return false
 		}
 	}
 	return true
 }
 
-// prepareAddresses finds slots for addresses that become a VIP, or a backend's.
+// prepareAddresses reserves slots for addresses that become a VIP's or a backend's.
 func (p *Publication) prepareAddresses() bool {
 	m, ok := p.memory, true
 	seen := map[netip.Addr]bool{}
@@ -233,12 +232,12 @@ func (p *Publication) prepareAddresses() bool {
 func reserveAddress(to *[]slotValue[netip.Addr], in *mapmem.Directory, address netip.Addr) bool {
 	slot, ok := in.Reserve(vipKey(address))
 	if ok {
-		*to = append(*to, slotValue[netip.Addr]{key: vipKey(address), of: address, in: in, slot: slot})
+		*to = append(*to, slotValue[netip.Addr]{key: vipKey(address), content: address, in: in, slot: slot})
 	}
 	return ok
 }
 
-// Publish does the second part: a value is written before the references to it.
+// Publish runs the second phase: a value is written before the references to it.
 func (p *Publication) Publish() {
 	p.PublishRows(p.Rows)
 	p.publishEndpoints()
@@ -262,7 +261,7 @@ func (p *Publication) PublishRows(list []row) {
 func (p *Publication) publishEndpoints() {
 	for i := range p.endpoints {
 		e := &p.endpoints[i]
-		value := e.of.value()
+		value := e.content.value()
 		if e.inPlace {
 			e.in.Value(e.key).Store(serviceWord, mapmem.WordsOf(&value).Load(serviceWord))
 			continue
@@ -272,7 +271,7 @@ func (p *Publication) publishEndpoints() {
 }
 
 // publishAddresses publishes the entries of addresses, and counts the services and endpoints that need them. An
-// endpoint that changes hands is counted once.
+// endpoint that goes to another backend is counted once.
 func (p *Publication) publishAddresses() {
 	m, vip := p.memory, objects.XDPService{Kind: uint8(objects.XDPServiceKindKIND_VIP)}
 	for _, e := range p.vips {
@@ -311,7 +310,7 @@ func (m *Memory) publishService(e *serviceEntry) {
 	}
 }
 
-// Words of a service: the blocks, the sizes, and the one with its id and flags.
+// Words of a service: the blocks, the sizes, and the word with its id and flags.
 const (
 	currentWord = iota
 	baseWord
@@ -319,9 +318,9 @@ const (
 	flagsWord
 )
 
-// inPlace orders the writes by which a service becomes another in which only a transition differs. A packet reads the
-// current block first and then the flags: where it finds slots that have moved it must find SERVICE_MOVED, too, and
-// with a flag all that the flag refers to.
+// inPlace orders the writes that change a service whose transition alone differs. A packet reads the current block
+// first and then the flags: where it finds moved slots it must find SERVICE_MOVED, too, and with a flag all that the
+// flag refers to.
 func inPlace(before, after *objects.XDPService) []mapmem.Step {
 	to, both := mapmem.WordsOf(after), *after
 	both.Flags |= before.Flags
@@ -335,8 +334,8 @@ func inPlace(before, after *objects.XDPService) []mapmem.Step {
 		mapmem.Step{At: flagsWord, Word: to[flagsWord]})
 }
 
-// noteBase notes when the words of the base may be written for another base: not while packets may be reading the last
-// one.
+// noteBase records when the words of the base may be overwritten with another base: not while packets may be reading
+// the last one.
 func (m *Memory) noteBase(e *serviceEntry) {
 	e.after.placement.baseIdle = e.before.placement.baseIdle
 	if e.before.placement.hasBase() && !e.after.placement.hasBase() {
@@ -351,9 +350,9 @@ func (l *Placement) hasBase() bool {
 	return l.value.Flags&uint16(objects.XDPServiceFlagSERVICE_BASE) != 0
 }
 
-// retire frees a service's previous pieces, once no packet reads them.
-func (m *Memory) retire(home *Placement) {
-	m.release(home, func(e *mapmem.Extent) { m.Grace.AfterGrace(func() { m.arena.Free(e) }) })
+// retire frees a service's previous extents, once no packet reads them.
+func (m *Memory) retire(placement *Placement) {
+	m.release(placement, func(e *mapmem.Extent) { m.Grace.AfterGrace(func() { m.arena.Free(e) }) })
 }
 
 // remove removes a service.
@@ -369,7 +368,7 @@ func (m *Memory) remove(before *Record) {
 	}
 }
 
-// removePrevious removes previous endpoints that no backend has taken over.
+// removePrevious removes expired previous endpoints that no backend has.
 func (m *Memory) removePrevious(c *Revision) {
 	for _, key := range c.Places.expired {
 		if _, claimed := c.Places.endpoints[key]; claimed {

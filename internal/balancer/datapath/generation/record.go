@@ -24,20 +24,20 @@ type Record struct {
 	Exceptions uint32
 	// clients is the number of the list of the clients that it serves, 0 if it serves all.
 	clients uint32
-	// Places[i] is that of Backends[i].
+	// Places[i] is the place of Backends[i].
 	Places []Place
 	// Remembers: every flow of the service is remembered.
 	Remembers bool
 	View      tables.View
 	// published is when the service was added; zero where an earlier process had it.
 	published time.Time
-	// digests is shared by records that differ in the course of a transition only.
+	// digests is shared by records that differ in the state of a transition only.
 	digests *digests
-	// placement is where it is in the memory of the generation.
+	// placement is its placement in the memory of the generation.
 	placement Placement
 }
 
-// Row is backend i as the data plane reads it.
+// Row returns backend i in the layout of the data plane.
 func (r *Record) Row(i int) objects.XDPBackend {
 	s := &r.Service
 	backend, place := &s.Backends[i], r.Places[i]
@@ -57,7 +57,7 @@ func (r *Record) Row(i int) objects.XDPBackend {
 	return value
 }
 
-// PutPath makes a backend reachable by a path.
+// PutPath writes a path into a backend's row, and marks the backend as up.
 func PutPath(p *lb.Path, b *objects.XDPBackend) {
 	b.Up = 1
 	b.Destination = [lb.MACLength]uint8(p.MAC)
@@ -69,7 +69,7 @@ func PutPath(p *lb.Path, b *objects.XDPBackend) {
 	}
 }
 
-// rows are all of them.
+// rows returns the rows of all backends.
 func (r *Record) rows() []objects.XDPBackend {
 	rows := make([]objects.XDPBackend, len(r.Service.Backends))
 	for i := range rows {
@@ -78,7 +78,7 @@ func (r *Record) rows() []objects.XDPBackend {
 	return rows
 }
 
-// members are the rows of the members, in their order.
+// members returns the rows of the members, in their order.
 func (r *Record) members(rows []objects.XDPBackend) []objects.XDPBackend {
 	members := make([]objects.XDPBackend, 0, len(r.View.Table.Owners))
 	for i := range rows {
@@ -89,8 +89,7 @@ func (r *Record) members(rows []objects.XDPBackend) []objects.XDPBackend {
 	return members
 }
 
-// baseMembers are the rows of the base's members as they are now; one that is not
-// configured any more is down.
+// baseMembers returns the present rows of the base's members; a removed backend is down.
 func (r *Record) baseMembers(rows []objects.XDPBackend) []objects.XDPBackend {
 	members := make([]objects.XDPBackend, len(r.View.Base.Owners))
 	for member, i := range tables.Renumbered(r.View.Base.Owners, tables.Endpoints(&r.Service)) {
@@ -101,7 +100,7 @@ func (r *Record) baseMembers(rows []objects.XDPBackend) []objects.XDPBackend {
 	return members
 }
 
-// value is the service as the data plane reads it, but for where its blocks are.
+// value returns the service in the layout of the data plane, without the offsets of its blocks.
 func (r *Record) value() objects.XDPService {
 	s := &r.Service
 	value := objects.XDPService{
@@ -124,7 +123,7 @@ func (r *Record) value() objects.XDPService {
 	return value
 }
 
-// transitionFlags are those that come and go with a transition.
+// transitionFlags are the flags that are set during a transition.
 const transitionFlags = uint16(objects.XDPServiceFlagSERVICE_MOVED | objects.XDPServiceFlagSERVICE_BASE)
 
 func (r *Record) flags() uint16 {
@@ -155,10 +154,10 @@ func (r *Record) flags() uint16 {
 	return uint16(flags)
 }
 
-// Nanoseconds of a second.
+// second is a second in nanoseconds.
 const second = uint64(time.Second)
 
-// PutTurn writes the limits of the service, and the source that full NAT's replies get.
+// PutTurn writes the limits of the service, and the source address and port of full NAT's replies.
 func (r *Record) PutTurn(turn mapmem.Storage) {
 	limits := r.Service.Limits
 	var interval, burst uint64
@@ -176,7 +175,7 @@ func (r *Record) PutTurn(turn mapmem.Storage) {
 	if r.Remembers {
 		to.Tracked = 1
 	}
-	// The next table may begin where one did that is known by its place, with others in it.
+	// The cached minimum identifies a table by its offset, at which another table may begin now.
 	to.LowerMinimum(0)
 }
 
@@ -224,17 +223,16 @@ type Place struct {
 	Generation uint16
 }
 
-// Placement is where a service is in the memory of a generation, and its value there.
+// Placement has the extents of a service in the memory of a generation, and the service's value there.
 type Placement struct {
 	value objects.XDPService
-	// The pieces of its blocks; nil where a block is empty.
+	// The extents of its blocks; nil where a block is empty.
 	table, members, baseTable, baseMembers *mapmem.Extent
-	// baseIdle says that no packet is left that has read of an earlier base; nil: there
-	// was none.
+	// baseIdle says that no packet may still be reading an earlier base; nil: there was none.
 	baseIdle *bool
 }
 
-// pieces lists those that there are.
+// pieces lists the extents of blocks that are not empty.
 func (l *Placement) pieces() []*mapmem.Extent {
 	var all []*mapmem.Extent
 	for _, e := range []*mapmem.Extent{l.table, l.members, l.baseTable, l.baseMembers} {
@@ -245,17 +243,17 @@ func (l *Placement) pieces() []*mapmem.Extent {
 	return all
 }
 
-// digests has a service's digest, once it was computed. That is when it is first asked for, since a large table's takes
-// milliseconds, and a change must not wait for it.
+// digests caches a service's digest. It is computed at the first call of Digest, since that takes milliseconds for a
+// large table, and a change must not wait for it.
 type digests struct {
 	once  sync.Once
 	value uint64
 }
 
-// clientBits is how many bits of an address make a client to a service's persistence.
+// clientBits returns the length of the prefix that identifies a client for a service's persistence.
 func clientBits(s *lb.RoutedService) uint8 {
-	if most := uint8(s.VIP.BitLen()); s.Persistence.Prefix == 0 || s.Persistence.Prefix > most {
-		return most
+	if length := uint8(s.VIP.BitLen()); s.Persistence.Prefix == 0 || s.Persistence.Prefix > length {
+		return length
 	}
 	return s.Persistence.Prefix
 }

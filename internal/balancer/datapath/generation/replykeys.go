@@ -13,7 +13,7 @@ func (c *Revision) ReplyKeys(secret uint64) flowtable.ReplyKeys {
 	return ReplyKeysOf(c.Records, c.Numbers().pooled(c.pool()), secret)
 }
 
-// ReplyKeysOf returns the keys of replies to those services, with those addresses of the pool.
+// ReplyKeysOf returns the keys of replies for these services and numbers of the pool's addresses.
 func ReplyKeysOf(records []*Record, numbers PoolNumbers, secret uint64) flowtable.ReplyKeys {
 	r := flowtable.ReplyKeys{Secret: secret, Protocols: map[uint32]uint8{}, Ends: map[uint32]flowtable.BackendEnd{}}
 	for f := range r.Pool {

@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/tables"
 )
 
-// Restore makes a register of an earlier process's snapshot. Its services have no paths: to the next change all of them
-// differ.
+// Restore returns the register of an earlier process's snapshot. Its services have no paths, so that all of them differ
+// in the next change.
 func Restore(s *snapshot.Snapshot) (*Register, error) {
 	r := NewRegister()
 	r.Places = restorePlaces(&s.Head)
@@ -59,12 +59,12 @@ func restoreTables(s *snapshot.Snapshot) (map[*snapshot.Recipe]*tables.Table, er
 			}
 		}
 	}
-	made, failed, err := tables.BuildAll(recipes)
+	built, failed, err := tables.BuildAll(recipes)
 	if err != nil {
 		return nil, fmt.Errorf("%w: a table of %d slots: %v", snapshot.ErrDamaged, recipes[failed].Size, err)
 	}
-	tables := make(map[*snapshot.Recipe]*tables.Table, len(made))
-	for i, t := range made {
+	tables := make(map[*snapshot.Recipe]*tables.Table, len(built))
+	for i, t := range built {
 		tables[saved[i]] = t
 	}
 	return tables, nil

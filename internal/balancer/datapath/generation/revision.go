@@ -33,11 +33,11 @@ func NewRegister() *Register {
 	return &Register{ByKey: map[lb.ServiceKey]*Record{}, Places: newPlaces()}
 }
 
-// Revision is a change of the data plane: prepared first, and made as a whole or not at all.
+// Revision is a prepared change of the data plane, which is applied completely or not at all.
 type Revision struct {
 	State   lb.State
 	Records []*Record
-	// services are those that are new or differ, in the order of the state, and left those that were removed.
+	// services are new or changed services, in the order of the state, and removed are the removed ones.
 	services []serviceChange
 	removed  []*Record
 	Places   *PlaceChange
@@ -46,27 +46,27 @@ type Revision struct {
 
 // requirements has the features of the program, and the shared maps, that the services need.
 type requirements struct {
-	// Modes has a bit for each that a service has.
+	// Modes has a bit for each mode of a service.
 	Modes uint32
-	// schedulers has a bit for each that a service has. Every program has the code of SCHEDULER_HASH.
+	// schedulers has a bit for each scheduler of a service. Every program has the code of SCHEDULER_HASH.
 	schedulers uint32
-	// Remembers: the flows of some service are remembered, all of them.
+	// Remembers: all flows of some service are remembered.
 	Remembers bool
 	// lists: some service does not serve every client.
 	lists bool
 	// hairpins: some service is a hairpin.
 	hairpins bool
-	// poolAnswers: some service of full NAT answers packets that it cannot send on.
+	// poolAnswers: some full-NAT service answers packets that it cannot forward.
 	poolAnswers bool
 }
 
-// require adds the features that a service needs.
+// require adds the requirements of a service.
 func (s *requirements) require(r *Record) {
 	s.Modes |= 1 << ModeNumbers[r.Service.Mode]
 	s.schedulers |= 1 << schedulerNumbers[r.Service.Scheduler] &^ (1 << objects.XDPSchedulerSCHEDULER_HASH)
 	s.lists = s.lists || r.Service.RestrictsClients()
 	if r.Service.IsHairpin {
-		// A few clients of the host's own are no reason to make larger tables of flows.
+		// The few clients of a hairpin do not need larger tables of flows.
 		s.hairpins = true
 		return
 	}
@@ -77,7 +77,7 @@ func (s *requirements) require(r *Record) {
 // serviceChange is a service before a change, nil if there was none, and after it.
 type serviceChange struct{ before, after *Record }
 
-// Plan returns the change that leads to a state. Errors name the parts of the state that cannot be had.
+// Plan returns the change to a state. Errors name the parts of the state that are impossible.
 func (r *Register) Plan(state lb.State, tableSize uint32, now time.Time) (*Revision, error) {
 	c := &Revision{State: state, Records: make([]*Record, len(state.Services)), Places: r.Places.beginChange(now)}
 	stay := 0
@@ -118,7 +118,7 @@ func (r *Register) Unchanged(now time.Time) *Revision {
 	return c
 }
 
-// find returns the record of a service, which is mostly where it was.
+// find returns the record of a service, most often at the same index as before.
 func (r *Register) find(i int, key lb.ServiceKey) *Record {
 	if i < len(r.Records) && r.Records[i].Key == key {
 		return r.Records[i]
@@ -126,7 +126,7 @@ func (r *Register) find(i int, key lb.ServiceKey) *Record {
 	return r.ByKey[key]
 }
 
-// findRemoved lists the services that are no more.
+// findRemoved lists the removed services.
 func (c *Revision) findRemoved(r *Register) {
 	present := make(map[lb.ServiceKey]bool, len(c.Records))
 	for _, after := range c.Records {
@@ -139,11 +139,10 @@ func (c *Revision) findRemoved(r *Register) {
 	}
 }
 
-// build gives the services their tables. Those that would be the same again are taken over: building is most of the
-// cost of a change.
+// build sets the services' tables. Unchanged tables are reused: building is most of the cost of a change.
 func (c *Revision) build(r *Register, tableSize uint32, now time.Time) error {
 	var recipes []tables.Recipe
-	var of []int
+	var owners []int
 	built := make([]*tables.Table, len(c.services))
 	for i, s := range c.services {
 		recipe := tables.RecipeOf(&s.after.Service, tableSize)
@@ -154,17 +153,17 @@ func (c *Revision) build(r *Register, tableSize uint32, now time.Time) error {
 			}
 			recipe.Full = s.before.View.FindFull(&recipe.FullRecipe)
 		}
-		recipes, of = append(recipes, recipe), append(of, i)
+		recipes, owners = append(recipes, recipe), append(owners, i)
 	}
 	if err := tables.CheckMemory(recipes, func() memleft.Available { return memleft.Read(os.DirFS("/")) }); err != nil {
 		return err
 	}
-	made, failed, err := tables.BuildAll(recipes)
+	results, failed, err := tables.BuildAll(recipes)
 	if err != nil {
-		return fmt.Errorf("service %s: %w", c.services[of[failed]].after.Service.Name, err)
+		return fmt.Errorf("service %s: %w", c.services[owners[failed]].after.Service.Name, err)
 	}
-	for n, i := range of {
-		built[i] = made[n]
+	for n, i := range owners {
+		built[i] = results[n]
 	}
 	for i, s := range c.services {
 		s.after.View = s.view(built[i], now, c.State.Fresh || s.hasNoFlows(r, now))
@@ -172,22 +171,21 @@ func (c *Revision) build(r *Register, tableSize uint32, now time.Time) error {
 	return nil
 }
 
-// FirstTables is for how long the tables of a new service may be incomplete: until the MAC addresses of its backends
-// are known.
+// FirstTables is for how long the tables of a new service may lack backends whose MAC addresses are not known yet.
 const FirstTables = lb.DefaultUDPWindow
 
-// hasNoFlows reports whether a new service has no flow yet, because none of its packets was sent on. Datagrams do not
-// show whether they begin a flow: each would go by the first table for the whole window, which may have only the
-// backend whose MAC address was known first. A datagram that arrives during the change may so go to another backend
-// than the next one.
+// hasNoFlows reports whether a new service has no flow yet, because none of its packets was forwarded. Whether a
+// datagram begins a flow is not visible: for the complete window, each would use the first table, which may only have
+// the backend whose MAC address was known first. In exchange, a datagram that arrives during the change may go to
+// another backend than the next datagram.
 func (s serviceChange) hasNoFlows(r *Register, now time.Time) bool {
 	return s.before != nil && s.before.Service.Protocol == lb.UDP && r.Unused != nil &&
 		now.Sub(s.before.published) < FirstTables &&
 		r.Unused(s.before)
 }
 
-// view returns the service's view with its next table; fresh: no flows went by the table before. A transition of other
-// balancers goes on.
+// view returns the service's view with its next table; fresh: the previous table had no flows. A transition that was
+// taken over from other balancers continues.
 func (s serviceChange) view(next *tables.Table, now time.Time, fresh bool) tables.View {
 	if s.before == nil || fresh && !s.before.View.InTransition() {
 		return tables.View{}.With(next, now, 0, tables.TableChange{})
@@ -199,7 +197,7 @@ func (s serviceChange) view(next *tables.Table, now time.Time, fresh bool) table
 	})
 }
 
-// assignPlaces gives services and backends their places.
+// assignPlaces assigns services their ids and backends their places.
 func (c *Revision) assignPlaces() {
 	r := c.Places
 	for _, before := range c.removed {
@@ -234,15 +232,15 @@ func (c *Revision) NeededModes() uint32 {
 	return modes
 }
 
-// AcceptsFlows reports whether other balancers' flows of a backend can be taken here: service and backend are
-// configured, and packets look for their entries.
+// AcceptsFlows reports whether other balancers' flows of a backend are accepted: service and backend are configured,
+// and packets look up their entries.
 func (r *Register) AcceptsFlows(key lb.BackendKey) bool {
 	record := r.ByKey[key.Service]
 	_, known := r.Places.Backends[key]
 	return record != nil && known && record.LooksUpFlows()
 }
 
-// pool returns the addresses and ports that full NAT sends from, none where no service has that mode.
+// pool returns full NAT's source addresses and ports, none where no service has that mode.
 func (c *Revision) pool() lb.Pool {
 	if c.NeededModes()&(1<<objects.XDPModeMODE_FULLNAT) == 0 {
 		return lb.Pool{}

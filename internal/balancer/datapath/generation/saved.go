@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
-// Saved returns the places after a change.
+// Saved returns the places after a change, for a snapshot.
 func (r *PlaceChange) Saved() snapshot.Head {
 	p := r.Places
 	head := snapshot.Head{IDs: r.IDs, FreeIDs: r.freeIDs, Free: r.free, GroupIDs: p.groupIDs + uint32(len(r.newGroups)),
@@ -37,7 +37,7 @@ func (r *PlaceChange) Saved() snapshot.Head {
 	return head
 }
 
-// Saved returns a service as it is written down.
+// Saved returns a service for a snapshot.
 func (r *Record) Saved() *snapshot.Service {
 	s := &snapshot.Service{Service: r.Service.Service, Backends: snapshot.BackendsOf(&r.Service),
 		ID: r.ID, GroupID: r.Group, Exceptions: r.Exceptions,

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// EndTransitions returns the change that ends transitions, nil where there is nothing to do.
+// EndTransitions returns the change that ends transitions whose time is over, nil where there is none.
 func (r *Register) EndTransitions(now time.Time, flowsOf map[uint32]uint64) *Revision {
 	c := r.Unchanged(now)
 	c.Records = nil

@@ -8,7 +8,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// NoteUnremembered notes the services of a change that may have such flows from now on, before packets find the change.
+// NoteUnremembered records, before the change is published, which services may have flows without an entry: see
+// flowtable/unremembered.go.
 func (c *Revision) NoteUnremembered(turn func(id uint32) mapmem.Storage, clock uint32) {
 	for _, s := range c.services {
 		if s.after.Service.Mode != lb.NAT || !s.after.Remembers {
@@ -24,12 +25,12 @@ func (c *Revision) NoteUnremembered(turn func(id uint32) mapmem.Storage, clock u
 	}
 }
 
-// bringsBack reports whether a service has a backend that left lately and is configured again: to its earlier flows it
-// is another backend.
+// bringsBack reports whether a service has a backend that was removed recently and is configured again: its earlier
+// flows belong to another owner of an index.
 func (r *PlaceChange) bringsBack(after *Record) (returns bool) {
 	after.endpointsOf(func(key endpointKey, _ natEndpoint) {
-		previous, there := r.Places.Previous[key]
-		returns = returns || there && !r.now.After(previous.Until)
+		previous, found := r.Places.Previous[key]
+		returns = returns || found && !r.now.After(previous.Until)
 	})
 	return returns
 }

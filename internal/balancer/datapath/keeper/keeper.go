@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keeper keeps a data plane beyond its process: the pins of its programs, maps and links, and the snapshots of
-// the state that only its process has. A write or a pin that fails never holds up a change: it is noted as a fault, and
-// tried again. The package also describes a kept data plane, and removes it; package datapath takes it over.
+// Package keeper makes a data plane outlive its process: it pins the programs, maps and links, and writes snapshots of
+// the state that only the process has. A failed write or pin never prevents a change: it is recorded as a fault, and
+// retried. The package also describes a kept data plane, and removes it; package datapath takes it over.
 package keeper
 
 import (
@@ -26,11 +26,9 @@ import (
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
-// A data plane that is kept outlives its process: its links, programs and maps are pinned, and a snapshot has the
-// process's knowledge of them. Each loaded generation is a set of pins. The snapshot of a change is written before the
-// change is made; its number is in the generation's memory before packets meet the first part of the change, and so
-// names the valid snapshot. A write or a pin that fails never holds up a change: it is noted as a fault, and tried
-// again.
+// Each loaded generation is a set of pins. The snapshot of a change is written before the change is made, and its
+// number is written into the generation's memory before packets can see the first part of the change: so that number
+// names the valid snapshot.
 
 // Location is where a data plane is kept.
 type Location struct {
@@ -38,27 +36,26 @@ type Location struct {
 	Store *pins.Store
 	// Snapshot is the path of the snapshots, without their number.
 	Snapshot string
-	// Cookie is the network namespace's.
+	// Cookie identifies the network namespace.
 	Cookie uint64
-	// Files writes the snapshots, and records those that cannot be written; nil: none is recorded.
+	// Files writes the snapshots, and records failures; nil: they are not recorded.
 	Files *durable.Files
 }
 
 // Keeper keeps a data plane. A nil one keeps nothing.
 type Keeper struct {
 	Location
-	// Number is that of the last snapshot, and Set of the last pins.
+	// Number is the number of the last snapshot, and Set of the last set of pins.
 	Number, Set uint64
-	// PinContent is that of the store; tests have one that fails.
+	// PinContent is Store.Store; tests replace it by one that fails.
 	PinContent func(name string, data []byte) error
 	// unwritten is the last snapshot, where it could not be written to a file, and its number.
 	unwritten       snapshot.Parts
 	unwrittenNumber uint64
-	// Size is the last snapshot's, and Reserved the room in the file for the next one, in bytes, as far as they are
-	// known.
+	// Size is the size of the last snapshot, and Reserved the room in the file for the next one, in bytes; 0: unknown.
 	Size, Reserved int64
-	// Lost: the directory that was locked is not at its path any more, and nothing is pinned in the one in its place
-	// yet. Note is the message about the loss, until it is read.
+	// Lost: the locked directory is no longer at its path, and nothing is pinned in the one at that path yet. Note is
+	// the message about that, until Repin returns it.
 	Lost bool
 	Note string
 	// Lines are the encoded services of the last snapshot.
@@ -87,7 +84,7 @@ func (k *Keeper) WriteNumber(m *generation.Memory) {
 	}
 }
 
-// Pin pins a generation that was loaded, with more maps that it has.
+// Pin pins a loaded generation, with more of its maps.
 func (k *Keeper) Pin(g *loader.Programs, shared *sharedmaps.Maps, more map[string]*ebpf.Map) {
 	if k == nil {
 		return
@@ -112,7 +109,7 @@ func (k *Keeper) Pin(g *loader.Programs, shared *sharedmaps.Maps, more map[strin
 	}
 }
 
-// NotePinError records that something could not be pinned. It is in use all the same, and Repin pins it later.
+// NotePinError records that an object could not be pinned. The object stays in use, and Repin pins it later.
 func (k *Keeper) NotePinError(err error) {
 	k.Lost = true
 	k.Files.RecordResult(PinsSubject, k.Store.Dir(), err, false)
@@ -124,11 +121,11 @@ const PinsSubject = "the pins by which the next process takes the data plane ove
 // GenerationPin names the pin of a generation's memory.
 const GenerationPin = "generation"
 
-// SocketPrefix begins the names of the pins of links to sockets.
+// SocketPrefix is the prefix of the names of the pins of links to sockets.
 const SocketPrefix = "sockets-"
 
-// ProgramPin names the pin of the program on the interface of an index. Neither its name nor a link's depends on the
-// order of the interfaces, which may change.
+// ProgramPin returns the name of the pin of an interface's program, by the interface's index: neither this name nor a
+// link's depends on the order of the interfaces, which may change.
 func ProgramPin(index int) string { return programPrefix + strconv.Itoa(index) }
 
 const programPrefix = "program-"
@@ -158,8 +155,8 @@ func (p ProgramPinner) PinCopy(path string) error {
 	return errors.Join(clone.Pin(path), clone.Close())
 }
 
-// RemoveOld removes the previous pins and snapshots. Those that cannot be removed cost memory only, and are tried again
-// after the next change.
+// RemoveOld removes the previous pins and snapshots. Those that cannot be removed only cost memory; the next change
+// retries that.
 func (k *Keeper) RemoveOld(g *loader.Programs) {
 	if k == nil {
 		return
@@ -169,8 +166,8 @@ func (k *Keeper) RemoveOld(g *loader.Programs) {
 	k.reserve()
 }
 
-// RemoveUnused removes the pins, and the snapshot, of generations that did not come into use: the one in use is g,
-// nil where there is none.
+// RemoveUnused removes the pins and the snapshot of generations that were never used. g is the generation in use, nil
+// where there is none.
 func (k *Keeper) RemoveUnused(g *loader.Programs) {
 	if k != nil && g != nil {
 		_ = k.Store.KeepOnly(g.Set)
@@ -188,8 +185,8 @@ func (k *Keeper) RemoveAll() error {
 	return errors.Join(k.removeSnapshots(), k.Store.Remove())
 }
 
-// Clear detaches all links and removes all pins. The links are closed here: where only a pin is removed, the kernel
-// takes the program off a moment later, and the interface has it until then.
+// Clear detaches all links and removes all pins. It closes the links: after the removal of a pin alone, the kernel
+// detaches the program only a moment later.
 func (k *Keeper) Clear() error {
 	err := k.clearDispatched()
 	names, failed := k.Store.Links()
@@ -210,11 +207,11 @@ func removeFile(path string) error {
 	return nil
 }
 
-// PinLink pins the link that keeps a program on an interface. Where that fails, the program is attached all the same.
+// PinLink pins the link that keeps a program attached to an interface. If that fails, the program stays attached.
 func (k *Keeper) PinLink(h attach.Hold, w attach.Method, p attach.Port) attach.Hold {
-	l, is := h.(link.Link)
-	if k == nil || !is {
-		return h // a filter outlives us by itself
+	l, ok := h.(link.Link)
+	if k == nil || !ok {
+		return h // a filter outlives the process by itself
 	}
 	if err := l.Pin(k.Store.Path("", w.LinkPin(p.Index))); err != nil {
 		k.NotePinError(fmt.Errorf("pinning the link of %s: %w", w.Name, err))

@@ -20,21 +20,19 @@ import (
 
 // Kept describes a data plane that is kept without its process.
 type Kept struct {
-	// Dir is where its pins are.
+	// Dir is the directory of its pins.
 	Dir string
-	// Interfaces are those that it takes packets on; Changed is when its configuration last
-	// changed.
+	// Interfaces are the interfaces that it is attached to; Changed is when its configuration last changed.
 	Interfaces []string
 	Services   int
 	Changed    time.Time
-	// FailOpen is when packets for the VIPs begin or began to be left to the kernel, to within a second; zero where
-	// they never will be, or where that is unknown. IsFailOpen reports whether they are left to it now.
+	// FailOpen is when the data plane passes or passed packets for the VIPs to the kernel, to within a second; zero
+	// where it never does, or where that is unknown. IsFailOpen reports whether it passes them now.
 	FailOpen   time.Time
 	IsFailOpen bool
 }
 
-// Read describes the data plane that is kept, without touching it. Of one that cannot be read it returns an error, and
-// Dir all the same.
+// Read describes the kept data plane, without changing it. With an error it returns Dir only.
 func Read(keep *Location) (Kept, error) {
 	k, kept := New(keep), Kept{Dir: keep.Store.Dir()}
 	s, err := k.read()
@@ -49,8 +47,8 @@ func Read(keep *Location) (Kept, error) {
 	return kept, err
 }
 
-// FirstInterface returns the interface that carries the VIPs of a data plane that a process keeps, or has left: its
-// index, and the name that it had. It takes no lock.
+// FirstInterface returns the index and the recorded name of the interface of the VIPs of a kept data plane, with or
+// without its process. It takes no lock.
 func FirstInterface(keep *Location) (index int, name string, err error) {
 	s, err := New(keep).read()
 	if err != nil {
@@ -65,9 +63,9 @@ func FirstInterface(keep *Location) (index int, name string, err error) {
 // read returns the newest snapshot.
 func (k *Keeper) read() (*snapshot.Snapshot, error) { return k.Newest(k.Latest(0)) }
 
-// failOpenAt returns when the kept data plane fails open (zero: never), and whether it has: its own memory says so,
-// since its timer checks four times a second.
-func (k *Keeper) failOpenAt() (when time.Time, is bool, err error) {
+// failOpenAt returns when the kept data plane fails open (zero: never), and whether it has, by the flag in its memory,
+// which its timer updates four times a second.
+func (k *Keeper) failOpenAt() (when time.Time, ok bool, err error) {
 	sets, err := k.Store.Sets()
 	if err != nil || len(sets) == 0 {
 		return when, false, err
@@ -86,14 +84,14 @@ func (k *Keeper) failOpenAt() (when time.Time, is bool, err error) {
 	return when, head.Orphaned != 0, nil
 }
 
-// Sweep removes a kept data plane that was attached by links of which none is on an interface any more: the interfaces,
-// or their network namespace, are gone. It reports whether it removed one.
+// Sweep removes a kept data plane whose links are attached to no interface any more, because the interfaces or their
+// network namespace were deleted. It reports whether it removed one.
 func Sweep(keep *Location) (swept bool, err error) {
 	names, err := keep.Store.Links()
 	// Programs at sockets are on no interface.
 	names = slices.DeleteFunc(names, func(n string) bool { return strings.HasPrefix(n, SocketPrefix) })
 	if err != nil || len(names) == 0 {
-		return false, err // a filter may be attached, of which there is no sign here
+		return false, err // a filter may be attached, which has no pin
 	}
 	for _, name := range names {
 		on, err := attach.InterfaceOf(keep.Store.Path("", name))
@@ -104,7 +102,7 @@ func Sweep(keep *Location) (swept bool, err error) {
 	return true, New(keep).RemoveAll()
 }
 
-// Interfaces are those that programs may be on, according to the snapshots.
+// Interfaces returns the interfaces that programs may be attached to, according to the snapshots.
 func (k *Keeper) Interfaces() (ports []attach.Port) {
 	numbers, _ := k.Snapshots()
 	for _, number := range numbers {
@@ -114,7 +112,7 @@ func (k *Keeper) Interfaces() (ports []attach.Port) {
 		}
 		s, err := snapshot.DecodeHead(data)
 		if err != nil {
-			continue // it matters only if it is the one that holds
+			continue // an error matters only in the valid snapshot
 		}
 		for _, i := range slices.Concat(s.Interfaces, s.Leaving) {
 			if p := (attach.Port{Name: i.Name, Index: i.Index}); !slices.ContainsFunc(ports, p.SameInterface) {
@@ -125,15 +123,15 @@ func (k *Keeper) Interfaces() (ports []attach.Port) {
 	return ports
 }
 
-// Unpinned says that a process has left a snapshot, and that nothing of the data plane in it is pinned; empty where
-// there is none. Where its program is attached all the same, its pins are out of sight, and that is an error.
-func (k *Keeper) Unpinned() (because string, err error) {
+// Unpinned returns a reason if there is a snapshot of a data plane of which nothing is pinned; empty where there is no
+// snapshot. If its program is still attached, its pins exist and are hidden, which is an error.
+func (k *Keeper) Unpinned() (reason string, err error) {
 	s, err := k.read()
 	if err != nil || s.Cookie != k.Cookie {
 		return "", nil
 	}
 	for _, i := range s.Interfaces {
-		if id, there := attach.OursOn(attach.Port{Name: i.Name, Index: i.Index}); there {
+		if id, found := attach.OursOn(attach.Port{Name: i.Name, Index: i.Index}); found {
 			return "", fmt.Errorf(
 				"nothing is pinned in %s of the data plane whose program (id %d) is on %s: if a bpf file system was mounted over the one with its pins, unmount it (`findmnt /sys/fs/bpf`); if it is of another balancer, stop that", k.Store.Dir(), id, i.Name)
 		}
@@ -141,10 +139,9 @@ func (k *Keeper) Unpinned() (because string, err error) {
 	return "nothing of it is pinned any more: its bpf file system was unmounted or mounted anew, or the machine was started anew", nil
 }
 
-// Detach takes the kept data plane off its interfaces, and removes it, also where another build has made it or it
-// cannot be read. Without a store, since nothing is pinned, it removes filters, which need no pin. The interfaces are
-// those that the data plane may be attached to besides those that its snapshot names. Call it in their network
-// namespace.
+// Detach detaches the kept data plane from its interfaces, and removes it, also one of another build or one that cannot
+// be read. Without a store, where nothing is pinned, it removes filters, which need no pin. interfaces are further ones
+// to which the data plane may be attached, besides those in its snapshot. Call it in their network namespace.
 func Detach(keep *Location, interfaces []string) error {
 	k := New(keep)
 	ports := k.Interfaces()
@@ -157,6 +154,6 @@ func Detach(keep *Location, interfaces []string) error {
 	if k.Store == nil {
 		return err
 	}
-	// A start that finds programs attached needs their snapshot: so that is removed after they are detached.
+	// A process that finds attached programs needs their snapshot: so it is removed after they are detached.
 	return errors.Join(err, k.Clear(), k.RemoveAll())
 }

@@ -18,8 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 )
 
-// OpenPrograms opens the programs of a set, and returns their numbers, by the index of their
-// interface.
+// OpenPrograms opens the programs of a set, and returns them and their ids by the index of their interface.
 func OpenPrograms(store *pins.Store, set uint64) (map[int]*ebpf.Program, map[int]ebpf.ProgramID, error) {
 	names, err := store.Objects(set)
 	if err != nil {
@@ -27,9 +26,9 @@ func OpenPrograms(store *pins.Store, set uint64) (map[int]*ebpf.Program, map[int
 	}
 	programs, ids := map[int]*ebpf.Program{}, map[int]ebpf.ProgramID{}
 	for _, name := range names {
-		digits, is := strings.CutPrefix(name, programPrefix)
+		digits, ok := strings.CutPrefix(name, programPrefix)
 		index, err := strconv.Atoi(digits)
-		if !is || err != nil {
+		if !ok || err != nil {
 			continue
 		}
 		path := store.Path(pins.Set(set), name)
@@ -49,19 +48,19 @@ func OpenPrograms(store *pins.Store, set uint64) (map[int]*ebpf.Program, map[int
 	return programs, ids, nil
 }
 
-// ClosePrograms closes programs that openPrograms has opened.
+// ClosePrograms closes programs that OpenPrograms has opened.
 func ClosePrograms(programs map[int]*ebpf.Program) {
 	for _, p := range programs {
 		p.Close()
 	}
 }
 
-// passPin names the pin, in a set, of the program that stands in for ours in libxdp's dispatchers while the hook
-// changes.
+// passPin is the name of the pin, in a set, of the program that passes packets in place of ours in libxdp's dispatchers
+// while the hook changes.
 const passPin = "pass"
 
-// PinPass pins the program that takes the place of ours in dispatchers, in the set of the generation that comes into
-// use. By that program's number, the next process finds the dispatchers that a killed process has left with it.
+// PinPass pins the program that passes packets in place of ours in dispatchers, in the set of the next generation. By
+// the program's id, the next process finds the dispatchers of a killed process that have it.
 func (k *Keeper) PinPass(g *loader.Programs, pass *ebpf.Program) error {
 	if k == nil {
 		return nil
@@ -73,7 +72,7 @@ func (k *Keeper) PinPass(g *loader.Programs, pass *ebpf.Program) error {
 	return nil
 }
 
-// passOf returns the number of the program that stood in for ours, 0 where none did.
+// passOf returns the id of the program that passes packets in place of ours, 0 where there is none.
 func passOf(store *pins.Store, set uint64) (ebpf.ProgramID, error) {
 	path := store.Path(pins.Set(set), passPin)
 	p, err := ebpf.LoadPinnedProgram(path, nil)
@@ -92,7 +91,7 @@ func passOf(store *pins.Store, set uint64) (ebpf.ProgramID, error) {
 	return id, nil
 }
 
-// ProgramsOf lists the numbers of the programs of sets, and of those that stood in for them.
+// ProgramsOf lists the ids of the programs of sets, and of those that pass packets in place of them.
 func ProgramsOf(store *pins.Store, sets []uint64) (ids []ebpf.ProgramID, err error) {
 	for _, set := range sets {
 		programs, numbers, err := OpenPrograms(store, set)
@@ -115,8 +114,8 @@ func ProgramsOf(store *pins.Store, sets []uint64) (ids []ebpf.ProgramID, err err
 	return slices.Compact(ids), nil
 }
 
-// clearDispatched takes the programs of all sets out of libxdp's dispatchers, and removes the remains of dispatchers
-// that had them or were to have them.
+// clearDispatched removes the programs of all sets from libxdp's dispatchers, and the leftover pins of dispatchers that
+// had them or were being created with them.
 func (k *Keeper) clearDispatched() error {
 	sets, err := k.Store.Sets()
 	if err != nil || len(sets) == 0 {
@@ -124,7 +123,7 @@ func (k *Keeper) clearDispatched() error {
 	}
 	ids, err := ProgramsOf(k.Store, sets)
 	if err != nil {
-		// Pins that are not ours, or cannot be read, name no program that we have put into a dispatcher.
+		// Pins that are not ours, or that cannot be read, identify no program of ours in a dispatcher.
 		return nil
 	}
 	err = attach.RemoveDispatched(k.Interfaces(), attach.AnyOf(ids))

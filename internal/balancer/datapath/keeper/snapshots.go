@@ -19,19 +19,20 @@ import (
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
-// A snapshot is a file with its number in the name. Two take turns: the previous one becomes the reserve, with room for
-// the next, so that the next can be written even where others fill the file system meanwhile. Where the file cannot be
-// written, the snapshot is pinned as the data plane itself is; where that fails too, changes go on without one, and the
-// number in the generation's memory is one that no snapshot has: then the next process uses the newest one, with care.
+// A snapshot is a file with its number in the name. Two files alternate: the previous one becomes the reserve, with
+// room for the next snapshot, so that it can be written even if others fill the file system meanwhile. If the file
+// cannot be written, the snapshot is pinned like the data plane itself; if that fails, too, changes are made without a
+// snapshot, and no snapshot has the number in the generation's memory: then the next process uses the newest one, as a
+// stale one.
 
 // snapshotSubject names the snapshot in messages about its faults.
 const snapshotSubject = "the snapshot of the data plane"
 
 const (
-	// reserveSuffix ends the name of the file that the next snapshot is written into.
+	// reserveSuffix is the suffix of the file for the next snapshot.
 	reserveSuffix = ".reserve"
-	// MinReserve is the least room that is reserved beyond the length of the last snapshot and a quarter of it, in
-	// bytes.
+	// MinReserve is the least room, in bytes, that is reserved beyond the length of the last snapshot; a quarter of
+	// that length is if it is more.
 	MinReserve = 16 << 10
 )
 
@@ -40,12 +41,12 @@ func (k *Keeper) File(number uint64) string {
 	return k.Snapshot + "." + strconv.FormatUint(number, 10)
 }
 
-// pinnedSnapshot begins the names of snapshots that are pinned.
+// pinnedSnapshot is the prefix of the names of pinned snapshots.
 const pinnedSnapshot = "snapshot."
 
 func pinnedName(number uint64) string { return pinnedSnapshot + strconv.FormatUint(number, 10) }
 
-// Write keeps a snapshot: as a file, pinned, or not at all.
+// Write writes a snapshot to a file, or pins it; a failure of both is recorded.
 func (k *Keeper) Write(number uint64, data snapshot.Parts) {
 	k.Size = data.Size()
 	err := k.writeFile(number, data)
@@ -63,8 +64,8 @@ func (k *Keeper) NoteWriteError(err error, pinned bool) {
 	k.Files.RecordResult(snapshotSubject, k.Snapshot, err, pinned)
 }
 
-// RetryWrites retries writes that have failed: it writes the last snapshot to its file, if there is only a pinned copy,
-// and reserves room for the next one.
+// RetryWrites retries failed writes: it writes the last snapshot to its file, if there is at most a pinned copy, and
+// reserves room for the next one.
 func (k *Keeper) RetryWrites() {
 	if k.unwritten != nil {
 		k.Write(k.unwrittenNumber, k.unwritten)
@@ -93,7 +94,7 @@ func (k *Keeper) revert(number uint64) {
 	k.unwrittenNumber = number
 }
 
-// writeFile writes a snapshot's file, whole or not at all.
+// writeFile writes a snapshot's file, atomically.
 func (k *Keeper) writeFile(number uint64, data snapshot.Parts) error {
 	fsys, reserve := k.Files.FileSystem(), k.Snapshot+reserveSuffix
 	var file durable.File
@@ -105,7 +106,7 @@ func (k *Keeper) writeFile(number uint64, data snapshot.Parts) error {
 		return err
 	}
 	if _, err = data.WriteTo(file); err == nil {
-		// Its old content may be longer. Truncating gives reserved room beyond the end back, too.
+		// The old content may be longer. Truncating frees reserved room beyond the end, too.
 		err = file.Truncate(k.Size)
 	}
 	if err = errors.Join(err, file.Close()); err == nil {
@@ -117,7 +118,7 @@ func (k *Keeper) writeFile(number uint64, data snapshot.Parts) error {
 	return err
 }
 
-// reserve allocates the room of the next snapshot's file now. Where there is none, the next snapshot may find some.
+// reserve allocates room for the next snapshot's file in advance. A failure is ignored: there may be room by then.
 func (k *Keeper) reserve() {
 	fsys, want := k.Files.FileSystem(), k.Size+max(k.Size/4, MinReserve)
 	if k.Size == 0 || k.Reserved >= want {
@@ -132,7 +133,7 @@ func (k *Keeper) reserve() {
 	}
 }
 
-// load returns a snapshot's bytes, of its file or pinned.
+// load returns a snapshot's bytes, from its file or its pinned copy.
 func (k *Keeper) load(number uint64) ([]byte, error) {
 	data, err := os.ReadFile(k.File(number))
 	if err != nil && k.Store != nil {
@@ -143,7 +144,7 @@ func (k *Keeper) load(number uint64) ([]byte, error) {
 	return data, err
 }
 
-// Decode reads a snapshot: its file, or where that is missing or damaged the pinned copy.
+// Decode reads a snapshot from its file, or from the pinned copy if the file is missing or damaged.
 func (k *Keeper) Decode(number uint64) (*snapshot.Snapshot, error) {
 	data, err := os.ReadFile(k.File(number))
 	var s *snapshot.Snapshot
@@ -167,8 +168,8 @@ func (k *Keeper) Decode(number uint64) (*snapshot.Snapshot, error) {
 	return s, nil
 }
 
-// Newest returns the snapshot of a number; where it is missing, since it could be kept nowhere, the one before. A
-// snapshot that is there and cannot be read is an error: an older one would lack changes that this one has.
+// Newest returns the snapshot of a number, or the newest one before it if that is missing, because it could not be
+// written. A snapshot that exists and cannot be read is an error: an older one would lack changes.
 func (k *Keeper) Newest(number uint64) (*snapshot.Snapshot, error) {
 	s, err := k.Decode(number)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -190,14 +191,14 @@ func (k *Keeper) successorNumber(m *generation.Memory) uint64 {
 	return slices.Max(append(numbers, 0))
 }
 
-// Sweep removes all snapshots but one, and keeps a file's room for the next one.
+// Sweep removes all snapshots but one, and keeps the room of a file for the next one.
 func (k *Keeper) Sweep(but uint64) {
 	fsys := k.Files.FileSystem()
 	for _, n := range k.SnapshotFiles() {
 		if n == but {
 			continue
 		}
-		// From here on its room is the reserve, however full others have made the file system.
+		// Its room becomes the reserve, however full the file system is.
 		_, err := fsys.Stat(k.Snapshot + reserveSuffix)
 		if !errors.Is(err, fs.ErrNotExist) || fsys.Rename(k.File(n), k.Snapshot+reserveSuffix) != nil {
 			_ = fsys.Remove(k.File(n))
@@ -220,7 +221,7 @@ func (k *Keeper) Snapshots() (numbers []uint64, err error) {
 		}
 	}
 	if len(numbers) == 0 {
-		// An unreadable directory is why there are none.
+		// The directory may be unreadable.
 		_, err = os.Stat(filepath.Dir(k.Snapshot))
 	}
 	return numbers, err
@@ -245,11 +246,11 @@ func (k *Keeper) Pinned() []uint64 {
 	return numbersAfter(pinnedSnapshot, names)
 }
 
-// numbersAfter returns the numbers of names that are a prefix and a number.
+// numbersAfter returns the numbers in names that consist of a prefix and a number.
 func numbersAfter(prefix string, names []string) (numbers []uint64) {
 	for _, name := range names {
-		digits, is := strings.CutPrefix(name, prefix)
-		if n, err := strconv.ParseUint(digits, 10, 64); is && err == nil {
+		digits, ok := strings.CutPrefix(name, prefix)
+		if n, err := strconv.ParseUint(digits, 10, 64); ok && err == nil {
 			numbers = append(numbers, n)
 		}
 	}
@@ -267,8 +268,8 @@ func (k *Keeper) removeSnapshots() (err error) {
 	return errors.Join(err, removeFile(k.Snapshot+reserveSuffix))
 }
 
-// Latest returns the greatest number of any snapshot, at least the one given: so the snapshot of a change that was not
-// made is not overwritten.
+// Latest returns the greatest number of any snapshot, at least the given one, so that the snapshot of a failed change
+// is not overwritten.
 func (k *Keeper) Latest(number uint64) uint64 {
 	numbers, _ := k.Snapshots()
 	return max(number, slices.Max(append(numbers, number)))

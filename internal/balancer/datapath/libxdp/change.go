@@ -17,18 +17,18 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/rcu"
 )
 
-// Place is an interface whose dispatcher a program of ours is in, or is to be.
+// Place is an interface to whose dispatcher a program of ours is added, or is to be.
 type Place struct {
 	nic *nic
-	// version and generic are the protocol and the mode of a dispatcher that is made where there is none.
+	// version and generic are the protocol version and the mode of a new dispatcher, where there is none.
 	version byte
 	generic bool
-	// ours are programs that only this place has had. They tell pins that a killed process has left, see sweep.
+	// ours are programs that only this place has had, by which sweep recognises the pins of a killed process.
 	ours []ebpf.ProgramID
 }
 
-// Open opens a place on the interface of an index in this network namespace. Where no dispatcher is there, one is
-// made in native XDP, or in generic. The caller closes it.
+// Open opens the place on an interface, by its index, in this network namespace. If the interface has no dispatcher, a
+// change creates one in native XDP, or in generic. The caller closes the place.
 func Open(index int, generic bool) (*Place, error) {
 	n, err := openNIC(index)
 	if err != nil {
@@ -37,13 +37,13 @@ func Open(index int, generic bool) (*Place, error) {
 	return &Place{nic: n, version: versionInUse(), generic: generic}, nil
 }
 
-// versionInUse returns the version of the dispatchers that there are, so that the libxdp of this host can work with
-// ours: it refuses newer ones, and does not add to older ones.
+// versionInUse returns the version of the existing dispatchers, so that this host's libxdp can work with ours: it
+// rejects newer ones, and does not add to older ones.
 func versionInUse() byte {
 	entries, _ := os.ReadDir(root())
 	for _, e := range entries {
-		_, id, is := parseDir(e.Name())
-		if !is {
+		_, id, ok := parseDir(e.Name())
+		if !ok {
 			continue
 		}
 		if d, err := describe(id); err == nil {
@@ -57,10 +57,10 @@ func versionInUse() byte {
 // Close releases the place. The programs in the dispatcher stay.
 func (p *Place) Close() { p.nic.close() }
 
-// Remember tells of programs that the place has had before it was opened.
+// Remember adds programs that the place had before it was opened.
 func (p *Place) Remember(ids ...ebpf.ProgramID) { p.ours = append(p.ours, ids...) }
 
-// Components lists the programs of the dispatcher on the interface of an index: see Place.Components.
+// Components lists the programs of the dispatcher on an interface, by its index: see Place.Components.
 func Components(index int) (components []Component, generic bool, err error) {
 	n, err := openNIC(index)
 	if err != nil {
@@ -71,7 +71,7 @@ func Components(index int) (components []Component, generic bool, err error) {
 }
 
 // Components lists the dispatcher's programs in the order in which they run, and whether it is in generic XDP. Errors:
-// ErrForeign, where the interface has no program too, ErrVersion, ErrLocked.
+// ErrForeign, also where the interface has no program, ErrVersion, ErrLocked.
 func (p *Place) Components() (components []Component, generic bool, err error) {
 	return p.nic.components()
 }
@@ -100,16 +100,15 @@ func (n *nic) components() (components []Component, generic bool, err error) {
 	return components, generic, nil
 }
 
-// Put puts a program into the dispatcher, in the place of the program `instead` or, where that is not there, as a
-// further one. Packets meet one or the other. Errors: ErrForeign, ErrVersion, ErrLocked, ErrUnsupported, ErrFull,
-// ErrRaced.
+// Put adds a program to the dispatcher, and atomically removes the program `instead`, if it is there. Errors:
+// ErrForeign, ErrVersion, ErrLocked, ErrUnsupported, ErrFull, ErrRaced.
 func (p *Place) Put(c Component, instead ebpf.ProgramID) error {
 	p.Remember(c.ID)
 	return p.change(func(all []Component) []Component { return append(without(all, instead), c) })
 }
 
-// Remove takes programs out of the dispatcher, and the dispatcher off the interface where it has no others. Programs
-// that are not in it are no error. Errors are those of Put.
+// Remove removes programs from the dispatcher, and detaches a dispatcher that has no others. Programs that are not in
+// it are ignored. Errors are those of Put.
 func (p *Place) Remove(ids ...ebpf.ProgramID) error {
 	p.Remember(ids...)
 	return p.change(func(all []Component) []Component { return without(all, ids...) })
@@ -119,11 +118,11 @@ func without(all []Component, ids ...ebpf.ProgramID) []Component {
 	return slices.DeleteFunc(slices.Clone(all), func(c Component) bool { return slices.Contains(ids, c.ID) })
 }
 
-// retries bounds how often a change begins again since the interface's program was exchanged meanwhile: libxdp does not
-// hold the lock then.
+// retries bounds how often a change is retried because the interface's program was replaced meanwhile, which libxdp
+// does without the lock.
 const retries = 20
 
-// change puts a dispatcher with other components in the place of the one that is there.
+// change replaces the dispatcher by one with other components.
 func (p *Place) change(edit func([]Component) []Component) error {
 	locked, err := lock()
 	if err != nil {
@@ -141,19 +140,19 @@ func (p *Place) change(edit func([]Component) []Component) error {
 }
 
 func (p *Place) changeOnce(edit func([]Component) []Component) error {
-	was, generic, err := read(p.nic)
+	old, generic, err := read(p.nic)
 	if errors.Is(err, unix.ENODEV) {
 		return p.interfaceGone(edit)
 	}
 	if err != nil {
 		return err
 	}
-	defer was.close()
+	defer old.close()
 	like := config{version: p.version}
 	var before []Component
 	var from *ebpf.Program
-	if was != nil {
-		like, before, from = was.config, was.components, was.program
+	if old != nil {
+		like, before, from = old.config, old.components, old.program
 		p.version, p.generic = like.version, generic
 	}
 	if like.bound {
@@ -168,31 +167,31 @@ func (p *Place) changeOnce(edit func([]Component) []Component) error {
 		if err := p.nic.exchange(from, nil, p.generic); err != nil {
 			return fmt.Errorf("taking the dispatcher off: %w", err)
 		}
-		p.sweepAfter(was, 0, before, after)
+		p.sweepAfter(old, 0, before, after)
 		return nil
 	}
-	made, err := like.make(after)
+	dispatcher, err := like.make(after)
 	if err != nil {
 		return err
 	}
-	defer made.close()
-	dir, err := made.pin(p.nic.index)
+	defer dispatcher.close()
+	dir, err := dispatcher.pin(p.nic.index)
 	if err != nil {
 		return err
 	}
-	if err := p.nic.exchange(from, made.program, p.generic); err != nil {
+	if err := p.nic.exchange(from, dispatcher.program, p.generic); err != nil {
 		return errors.Join(fmt.Errorf("putting the dispatcher into its place: %w", err), removeDir(dir))
 	}
-	p.sweepAfter(was, made.id, before, after)
+	p.sweepAfter(old, dispatcher.id, before, after)
 	return nil
 }
 
-// same reports whether components are the same programs in the same places.
+// same reports whether components are the same programs with the same settings, in the same order.
 func same(a, b []Component) bool {
 	return slices.EqualFunc(a, b, func(a, b Component) bool { return a.ID == b.ID && a.slot == b.slot })
 }
 
-// numbers lists components' programs.
+// numbers lists the ids of components' programs.
 func numbers(components ...[]Component) (ids []ebpf.ProgramID) {
 	for _, c := range slices.Concat(components...) {
 		ids = append(ids, c.ID)
@@ -200,7 +199,7 @@ func numbers(components ...[]Component) (ids []ebpf.ProgramID) {
 	return ids
 }
 
-// interfaceGone is a change of a dispatcher whose interface is gone, and with it all that it ran.
+// interfaceGone handles a change of a dispatcher whose interface was deleted, and all its programs with it.
 func (p *Place) interfaceGone(edit func([]Component) []Component) error {
 	if len(edit(nil)) > 0 {
 		return unix.ENODEV
@@ -209,13 +208,12 @@ func (p *Place) interfaceGone(edit func([]Component) []Component) error {
 	return nil
 }
 
-// sweepAfter sweeps after a change that was made: pins that cannot be removed cost memory only, and are tried again
-// after the next one.
-func (p *Place) sweepAfter(was *dispatcher, now ebpf.ProgramID, before, after []Component) {
+// sweepAfter sweeps after a change: pins that cannot be removed only cost memory, and the next change retries that.
+func (p *Place) sweepAfter(old *dispatcher, now ebpf.ProgramID, before, after []Component) {
 	known := slices.Concat(p.ours, numbers(before, after))
-	if was != nil {
-		known = append(known, was.id)
-		// A packet may still be in the old dispatcher, and would skip the programs that end with their pins.
+	if old != nil {
+		known = append(known, old.id)
+		// A packet may still be in the old dispatcher, and would skip programs that are detached with their pins.
 		rcu.Wait()
 	}
 	if p.nic.sweep(now, known) != nil {
@@ -226,10 +224,10 @@ func (p *Place) sweepAfter(was *dispatcher, now ebpf.ProgramID, before, after []
 	})
 }
 
-// pin pins a dispatcher's components, whole or not at all, and returns the directory.
+// pin pins a dispatcher's components, all or none, and returns the directory.
 func (d *dispatcher) pin(index int) (dir string, err error) {
 	dir = filepath.Join(root(), dirName(index, d.id))
-	// A program's number is not given twice before 2^31 others were.
+	// A program's id is reused only after 2^31 others.
 	if err = removeDir(dir); err == nil {
 		err = os.Mkdir(dir, 0o700)
 	}
@@ -253,8 +251,8 @@ func pinCopy(program *ebpf.Program, path string) error {
 	return errors.Join(clone.Pin(path), clone.Close())
 }
 
-// Sweep removes the pins that a killed process has left of dispatchers on the interface of an index: of those with
-// these programs, except the one that is attached. Without dispatchers on this host it does nothing.
+// Sweep removes the pins that a killed process has left for an interface, by its index: those of dispatchers with these
+// programs, except the attached one. Without dispatchers on this host it does nothing.
 func Sweep(index int, ids ...ebpf.ProgramID) error {
 	if _, err := os.Stat(root()); err != nil {
 		return nil
@@ -275,29 +273,29 @@ func Sweep(index int, ids ...ebpf.ProgramID) error {
 	}
 	if d, _, err := read(n); err == nil && d != nil {
 		defer d.close()
-		there := numbers(d.components)
-		ids = slices.DeleteFunc(slices.Clone(ids), func(id ebpf.ProgramID) bool { return slices.Contains(there, id) })
+		running := numbers(d.components)
+		ids = slices.DeleteFunc(slices.Clone(ids), func(id ebpf.ProgramID) bool { return slices.Contains(running, id) })
 	}
 	return n.sweep(now, ids)
 }
 
-// sweep removes the pins of dispatchers on the interface that are not attached: of those that are known or have a known
-// program, and of incomplete ones, which a killed process leaves. Known are the dispatcher that was exchanged, programs
-// of ours, and the others that this one ran or runs: the remains of a dispatcher that was to be without ours have only
-// those. Nothing else shows that a dispatcher is attached nowhere: an interface of another network namespace may have
-// the same index.
+// sweep removes the pins of dispatchers for the interface that are not attached: of those that are known or have a
+// known program, and of incomplete ones, which a killed process leaves. Known are the replaced dispatcher, programs of
+// ours, and the others that this dispatcher ran or runs: the leftover pins of a dispatcher from which ours were to be
+// removed have only those. Nothing else shows that a dispatcher is attached nowhere: an interface of another network
+// namespace may have the same index.
 //
 // Another process may be about to attach a dispatcher that it has pinned, but that fails once the attached one was
-// exchanged; so others' programs are passed as known only after the exchange. A process pins with the lock held, so no
-// incomplete dispatcher is still being completed.
+// replaced; so other processes' programs are passed as known only after the replacement. A process pins while it holds
+// the lock, so no incomplete dispatcher is still being completed.
 func (n *nic) sweep(now ebpf.ProgramID, known []ebpf.ProgramID) error {
 	entries, err := os.ReadDir(root())
 	if err != nil {
 		return fmt.Errorf("looking for pins of dispatchers: %w", err)
 	}
 	for _, e := range entries {
-		index, id, is := parseDir(e.Name())
-		if !is || index != n.index || id == now {
+		index, id, ok := parseDir(e.Name())
+		if !ok || index != n.index || id == now {
 			continue
 		}
 		dir := filepath.Join(root(), e.Name())
@@ -308,12 +306,12 @@ func (n *nic) sweep(now ebpf.ProgramID, known []ebpf.ProgramID) error {
 	return err
 }
 
-// isComplete reports whether all programs of a dispatcher are pinned in a directory. A directory that cannot be read
-// counts as whole.
+// isComplete reports whether all programs of a dispatcher are pinned in a directory. A dispatcher that cannot be read
+// counts as complete.
 func isComplete(dir string, id ebpf.ProgramID) bool {
 	d, err := describe(id)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false // it is gone
+		return false // the dispatcher is not loaded any more
 	}
 	if err != nil {
 		return true
@@ -327,7 +325,7 @@ func isComplete(dir string, id ebpf.ProgramID) bool {
 	return true
 }
 
-// hasOneOf reports whether one of the programs that are pinned in a directory is one of these.
+// hasOneOf reports whether one of these programs is pinned in a directory.
 func hasOneOf(dir string, ids []ebpf.ProgramID) bool {
 	for i := range Slots {
 		c, err := open(filepath.Join(dir, programPin(i)), slot{})

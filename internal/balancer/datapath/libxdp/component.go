@@ -14,10 +14,10 @@ import (
 
 // Component is a program that a dispatcher runs.
 type Component struct {
-	// Name is the kernel's, of at most 15 bytes, and ID the program's number.
+	// Name is the program's name in the kernel, of at most 15 bytes, and ID its id.
 	Name string
 	ID   ebpf.ProgramID
-	// Priority is its place in the order: the least runs first.
+	// Priority is its run priority: the lowest runs first.
 	Priority uint32
 
 	slot    slot
@@ -26,9 +26,8 @@ type Component struct {
 	program *ebpf.Program
 }
 
-// New describes a program that is to be in a dispatcher; it must have been loaded for one: see Target. The next program
-// is called for packets that it passes. It must take frames in several pieces (SEC("xdp.frags")). The program stays the
-// caller's.
+// New describes a program for a dispatcher, which must have been loaded for one: see Target. The next program is called
+// for packets that it passes. It must support multi-buffer frames (SEC("xdp.frags")). The caller keeps the program.
 func New(program *ebpf.Program, priority uint32) (Component, error) {
 	const xdpPass = 2
 	c := Component{Priority: priority, program: program, slot: slot{actions: 1 << xdpPass, priority: priority,
@@ -36,7 +35,7 @@ func New(program *ebpf.Program, priority uint32) (Component, error) {
 	return c, c.describe()
 }
 
-// describe asks the kernel for its program's name and number.
+// describe reads the program's name and id from the kernel.
 func (c *Component) describe() error {
 	info, err := c.program.Info()
 	if err != nil {
@@ -48,8 +47,8 @@ func (c *Component) describe() error {
 	return nil
 }
 
-// sorted returns components in the order in which they run: by priority, and then so that all who speak the
-// protocol order them alike ("Loading and attaching component programs").
+// sorted returns components in the order in which they run: by priority, and then by the rules of the protocol, which
+// are the same for all its users ("Loading and attaching component programs").
 func sorted(components []Component) []Component {
 	return slices.SortedStableFunc(slices.Values(components), func(a, b Component) int {
 		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Name, b.Name),

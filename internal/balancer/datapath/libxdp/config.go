@@ -15,12 +15,12 @@ const (
 	magic = 236
 	// emptySlot is the action that a slot without a program returns.
 	emptySlot = 31
-	// frags is BPF_F_XDP_HAS_FRAGS: the program takes frames in several pieces.
+	// frags is BPF_F_XDP_HAS_FRAGS: the program supports multi-buffer frames.
 	frags = 1 << 5
 )
 
-// Versions of the protocol that this package speaks: 2 came with libxdp 1.3, 3 with 1.6. Before 2, a configuration does
-// not name its version.
+// Supported versions of the protocol: libxdp 1.3 introduced version 2, and 1.6 version 3. Before 2, a configuration
+// does not contain its version.
 const (
 	oldestVersion = 2
 	newestVersion = 3
@@ -30,7 +30,7 @@ const (
 type slot struct {
 	// actions has a bit for each XDP action after which the next program is called.
 	actions uint32
-	// priority is its place in the order: the least runs first.
+	// priority is its run priority: the lowest runs first.
 	priority uint32
 	// flags is frags, or 0.
 	flags uint32
@@ -42,7 +42,7 @@ type config struct {
 	version byte
 	// frags: the dispatcher was loaded with that flag, as all of its programs were.
 	frags bool
-	// bound: it is bound to the interface's device (version 3).
+	// bound: the dispatcher is bound to the interface's device (version 3).
 	bound bool
 	slots []slot
 }

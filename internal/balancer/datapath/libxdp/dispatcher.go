@@ -11,15 +11,15 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// programName is that of a dispatcher's program, and mapSection the section of its configuration.
+// programName is the name of a dispatcher's program, and mapSection the section of its configuration.
 const (
 	programName = "xdp_dispatcher"
 	mapSection  = ".rodata"
-	// PassName is that of the program of Pass.
+	// PassName is the name of the program of Pass.
 	PassName = "jeoul_pass"
 )
 
-// dispatcher is a dispatcher that is attached, or made to be.
+// dispatcher is a dispatcher that is attached, or is to be.
 type dispatcher struct {
 	id         ebpf.ProgramID
 	program    *ebpf.Program
@@ -27,11 +27,11 @@ type dispatcher struct {
 	components []Component
 	// links keep the components in their slots until they are pinned.
 	links []link.Link
-	// rest are the other handles that are open.
+	// rest are the other open handles.
 	rest []interface{ Close() error }
 }
 
-// close closes its handles; pinned and attached programs go on.
+// close closes its handles; pinned and attached programs stay.
 func (d *dispatcher) close() {
 	if d == nil {
 		return
@@ -78,8 +78,8 @@ func describe(id ebpf.ProgramID) (d *dispatcher, err error) {
 	return d, err
 }
 
-// read opens the dispatcher on an interface with its components; nil: the interface has no program. Call
-// it with the lock. Errors: ErrForeign, ErrVersion.
+// read opens the dispatcher on an interface with its components; nil: the interface has no program. The caller holds
+// the lock. Errors: ErrForeign, ErrVersion.
 func read(n *nic) (d *dispatcher, generic bool, err error) {
 	id, generic, err := n.attached()
 	if err != nil || id == 0 {
@@ -101,7 +101,7 @@ func read(n *nic) (d *dispatcher, generic bool, err error) {
 	return d, generic, nil
 }
 
-// make makes a dispatcher of components, in their order. It is on no interface.
+// make loads a dispatcher with components, in their order. It is not attached.
 func (c config) make(components []Component) (*dispatcher, error) {
 	if len(components) > Slots {
 		return nil, fmt.Errorf("%w: there are %d", ErrFull, Slots)
@@ -113,7 +113,7 @@ func (c config) make(components []Component) (*dispatcher, error) {
 	}
 	var errs []error
 	// A program can replace functions only of programs of the attach type that it was first loaded for, and some
-	// loaders give none.
+	// loaders set none.
 	for _, as := range []ebpf.AttachType{ebpf.AttachXDP, ebpf.AttachNone} {
 		d, err := c.load(as)
 		if err == nil {
@@ -127,7 +127,7 @@ func (c config) make(components []Component) (*dispatcher, error) {
 	return nil, errors.Join(errs...)
 }
 
-// load loads a dispatcher whose slots are empty.
+// load loads a dispatcher with empty slots.
 func (c *config) load(as ebpf.AttachType) (*dispatcher, error) {
 	spec, err := c.spec()
 	if err != nil {
@@ -140,12 +140,12 @@ func (c *config) load(as ebpf.AttachType) (*dispatcher, error) {
 		program.Flags = frags
 	}
 	m.Contents = []ebpf.MapKV{{Key: uint32(0), Value: c.encode()}}
-	made, err := ebpf.NewCollection(spec)
+	collection, err := ebpf.NewCollection(spec)
 	if err != nil {
 		return nil, fmt.Errorf("%w: loading a dispatcher: %w", ErrUnsupported, err)
 	}
-	d := &dispatcher{config: *c, program: made.DetachProgram(programName)}
-	made.Close()
+	d := &dispatcher{config: *c, program: collection.DetachProgram(programName)}
+	collection.Close()
 	d.rest = append(d.rest, d.program)
 	info, err := d.program.Info()
 	if err != nil {
@@ -164,7 +164,7 @@ func (c *config) spec() (*ebpf.CollectionSpec, error) {
 	return loadV3()
 }
 
-// fill puts components into the slots.
+// fill attaches components to the slots.
 func (d *dispatcher) fill(components []Component) error {
 	for i, c := range components {
 		l, err := link.AttachFreplace(d.program, slotName(i), c.program)

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockTimeout is how long the lock is waited for: libxdp holds it for some milliseconds.
+// lockTimeout bounds the wait for the lock, which libxdp holds for some milliseconds.
 const (
 	lockTimeout = 10 * time.Second
 	pause       = 5 * time.Millisecond
 )
 
-// lock takes the lock of all dispatchers, an advisory one on their directory. The function that it returns releases the
-// lock. Error: ErrLocked.
+// lock takes the lock of all dispatchers, an advisory lock on their directory. Closing the file releases it. Error:
+// ErrLocked.
 func lock() (*os.File, error) {
 	if err := os.Mkdir(root(), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("making the directory of libxdp's dispatchers: %w", err)

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nic is an interface whose XDP program is read and exchanged. It stays in the interface's network namespace, wherever
-// its user goes.
+// nic is an interface whose XDP program is read and replaced. Its sockets stay in the interface's network namespace,
+// whatever namespace the thread changes to.
 type nic struct {
 	index  int
 	handle *netlink.Handle
@@ -38,8 +38,8 @@ func (n *nic) close() {
 	n.socket.Close()
 }
 
-// attached returns the XDP program on the interface, 0 for none, and whether it is in generic XDP. It is
-// unix.ENODEV where there is no such interface.
+// attached returns the XDP program on the interface, 0 for none, and whether it is in generic XDP. Error: unix.ENODEV,
+// where there is no such interface.
 func (n *nic) attached() (id ebpf.ProgramID, generic bool, err error) {
 	link, err := n.handle.LinkByIndex(n.index)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -55,8 +55,8 @@ func (n *nic) attached() (id ebpf.ProgramID, generic bool, err error) {
 	return ebpf.ProgramID(xdp.ProgId), xdp.AttachMode == nl.XDP_ATTACHED_SKB, nil
 }
 
-// exchange puts a program in the place of another, either of which may be nil: none. It is unix.EEXIST or
-// unix.EBUSY where another is there.
+// exchange replaces a program by another, either of which may be nil for none. Errors: unix.EEXIST or unix.EBUSY, where
+// a third program is attached.
 func (n *nic) exchange(from, to *ebpf.Program, generic bool) error {
 	flags, fd := uint32(unix.XDP_FLAGS_DRV_MODE), int32(-1)
 	if generic {

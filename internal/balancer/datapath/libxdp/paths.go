@@ -12,16 +12,16 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Where a dispatcher's programs are pinned, by "Locking and pinning" in libxdp's protocol.org: the kernel
-// takes a program out of its slot when nothing keeps their link any more.
+// A dispatcher's programs are pinned by "Locking and pinning" in libxdp's protocol.org: the kernel detaches a program
+// from its slot when nothing refers to its link any more.
 
-// environment names another bpf file system, in place of system.
+// environment is the variable that names another bpf file system than system.
 const (
 	environment = "LIBXDP_BPFFS"
 	system      = "/sys/fs/bpf"
 )
 
-// root returns the directory of all dispatchers, which has their lock, too.
+// root returns the directory of all dispatchers, which is also their lock.
 func root() string {
 	if other := os.Getenv(environment); other != "" {
 		return filepath.Join(other, "xdp")
@@ -31,19 +31,19 @@ func root() string {
 
 const dirPrefix = "dispatch-"
 
-// dirName names the directory of a dispatcher on the interface of an index.
+// dirName returns the name of the directory of a dispatcher, by its interface's index and its id.
 func dirName(index int, id ebpf.ProgramID) string {
 	return fmt.Sprintf("%s%d-%d", dirPrefix, index, id)
 }
 
 // parseDir parses a name that dirName has made.
 func parseDir(name string) (index int, id ebpf.ProgramID, ok bool) {
-	rest, is := strings.CutPrefix(name, dirPrefix)
-	of, number, has := strings.Cut(rest, "-")
-	if !is || !has {
+	rest, prefixed := strings.CutPrefix(name, dirPrefix)
+	interfaceIndex, number, separated := strings.Cut(rest, "-")
+	if !prefixed || !separated {
 		return 0, 0, false
 	}
-	i, err := strconv.ParseInt(of, 10, 32)
+	i, err := strconv.ParseInt(interfaceIndex, 10, 32)
 	n, err2 := strconv.ParseUint(number, 10, 32)
 	if err != nil || err2 != nil || i <= 0 || n == 0 {
 		return 0, 0, false

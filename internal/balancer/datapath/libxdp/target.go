@@ -14,11 +14,11 @@ import (
 )
 
 // Target is a dispatcher that programs are loaded for.
-type Target struct{ of *dispatcher }
+type Target struct{ dispatcher *dispatcher }
 
-// TargetOf returns the dispatcher on an interface, or one that is on none where the interface has none. The kernel
-// compares a program with the function that it replaces when it is loaded: so a program that the dispatcher cannot run
-// is refused then. Errors: ErrForeign, ErrVersion, ErrUnsupported.
+// TargetOf returns the dispatcher on an interface, or a new one that is not attached where the interface has none. The
+// kernel compares a program with the function that it replaces when it loads the program, and rejects one that the
+// dispatcher cannot run. Errors: ErrForeign, ErrVersion, ErrUnsupported.
 func TargetOf(index int) (*Target, error) {
 	n, err := openNIC(index)
 	if err != nil {
@@ -45,13 +45,13 @@ func TargetOf(index int) (*Target, error) {
 }
 
 // Close releases the dispatcher.
-func (t *Target) Close() { t.of.close() }
+func (t *Target) Close() { t.dispatcher.close() }
 
 // Prepare prepares an XDP program for loading into a slot of the dispatcher, which must stay open until then. The
-// program's flag for frames in several pieces goes into the dispatcher's configuration, see New.
+// program's flag for multi-buffer frames goes into the dispatcher's configuration, see New.
 func (t *Target) Prepare(spec *ebpf.ProgramSpec) {
 	spec.Type, spec.AttachType, spec.Flags = ebpf.Extension, ebpf.AttachNone, spec.Flags&^frags
-	spec.AttachTo, spec.AttachTarget = slotName(0), t.of.program
+	spec.AttachTo, spec.AttachTarget = slotName(0), t.dispatcher.program
 }
 
 // Pass loads a program for a dispatcher that passes everything.
@@ -62,17 +62,18 @@ func (t *Target) Pass() (*ebpf.Program, error) {
 	}
 	pass := spec.Programs[PassName]
 	t.Prepare(pass)
-	made, err := ebpf.NewProgram(pass)
+	program, err := ebpf.NewProgram(pass)
 	if err != nil {
 		return nil, LoadError(err)
 	}
-	return made, nil
+	return program, nil
 }
 
-// changesData is part of the verifier's message on a program that may change a packet where a function may not.
+// changesData is part of the verifier's message about a program that may change packet data, where the replaced
+// function does not.
 const changesData = "changes packet data"
 
-// LoadError returns why the kernel refused to load a program for a dispatcher. It is ErrUnsupported.
+// LoadError returns why the kernel rejected a program for a dispatcher. It wraps ErrUnsupported.
 func LoadError(err error) error {
 	if refusal := (*ebpf.VerifierError)(nil); errors.As(err, &refusal) {
 		if slices.ContainsFunc(refusal.Log, func(line string) bool { return strings.Contains(line, changesData) }) {

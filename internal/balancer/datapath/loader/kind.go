@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loader loads the programs that forward packets, with the memory and the maps that they go by. The programs
-// forward nothing until another package attaches them. Closing them frees the programs and not the memory, which others
-// may use.
+// Package loader loads the programs that forward packets, with their memory and maps. The programs forward nothing
+// until another package attaches them. Closing them frees the programs and not the memory, which others may use.
 package loader
 
 import (
@@ -14,15 +13,15 @@ import (
 	"github.com/jeoul/jeoul/internal/host/deadcode"
 )
 
-// Kind is one of the two programs that forward, and how it is to be loaded.
+// Kind is one of the two programs that forward packets, and how to load it.
 type Kind struct {
-	// Name is its name in the object, and Load returns that.
+	// Name is its name in the object, and Load returns the object.
 	Name string
 	Load func() (*ebpf.CollectionSpec, error)
 	// Traced returns the same program, compiled to record packets for traces and captures.
 	Traced func() (*ebpf.CollectionSpec, error)
-	// NoAttachType loads it without an attach type. A link takes only programs of its first program's type, and older
-	// versions of the library gave none.
+	// NoAttachType loads it without an attach type. A link accepts only programs of its first program's type, and older
+	// versions of the library set none.
 	NoAttachType bool
 	// Dispatched loads it for a slot of libxdp's dispatcher.
 	Dispatched bool
@@ -44,7 +43,7 @@ func KindFor(hook lb.Hook) Kind {
 	return XDP
 }
 
-// spec returns the program that is loaded with this, which is nil for the plain one.
+// spec returns the traced program, or the plain one where t is nil.
 func (k Kind) spec(t *traced.Tracing) (*ebpf.CollectionSpec, error) {
 	if t == nil {
 		return k.Load()
@@ -52,12 +51,12 @@ func (k Kind) spec(t *traced.Tracing) (*ebpf.CollectionSpec, error) {
 	return k.Traced()
 }
 
-// Kernel makes the maps and loads the programs by which packets go. Tests have another one, which lends programs that
-// are loaded already, as verifying them would be most of the tests' time.
+// Kernel creates the maps and loads the programs. Tests replace it by one that reuses loaded programs, as verification
+// would be most of the tests' time.
 type Kernel struct {
-	// NewMap makes an empty map.
+	// NewMap creates an empty map.
 	NewMap func(*ebpf.MapSpec) (*ebpf.Map, error)
-	// Load loads the programs of a spec with maps in the place of its own, by their names.
+	// Load loads the programs of a spec with the given maps, by their names, instead of new ones.
 	Load func(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) (*ebpf.Collection, error)
 }
 

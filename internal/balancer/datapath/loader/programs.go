@@ -17,33 +17,33 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Programs are the programs of a generation, with the memory that they go by. They
-// forward nothing until they are attached.
+// Programs are the programs of a generation, with the memory that they read. They forward nothing until they are
+// attached.
 type Programs struct {
 	// Collections hold the loaded programs and maps.
 	Collections []*ebpf.Collection
 	// Programs[i] is for Ports[i]; all have the same maps.
 	Programs []*ebpf.Program
 	Ports    []attach.Port
-	// Memory is the generation that they go by.
+	// Memory is the memory of the generation.
 	Memory *generation.Memory
-	// Tracing has the maps that traced programs were loaded with, and Answers is the map that those for health checks
-	// were.
+	// Tracing has the maps of traced programs, and Answers is the map of answers to health checks; nil where the
+	// programs were loaded without.
 	Tracing *traced.Tracing
 	Answers *ebpf.Map
-	// Set is the number of its pins, if it is kept. Adopted: another process has loaded it,
-	// and nothing in its memory can be changed.
+	// Set is the number of the set of pins, if the generation is kept. Adopted: another process has loaded it, and its
+	// memory must not be changed.
 	Set     uint64
 	Adopted bool
-	// Watchdog is the timer that notices that the process is gone; nil where there is none.
+	// Watchdog is the timer that detects the end of the process; nil where there is none.
 	Watchdog *ebpf.Collection
 }
 
 // PortAt returns the index of a port among the generation's interfaces; -1 if it is none of them.
 func (g *Programs) PortAt(p attach.Port) int { return slices.IndexFunc(g.Ports, p.SameInterface) }
 
-// Close frees the programs. Attached programs go on working: the kernel holds what they use. The memory is closed
-// separately: others may have it.
+// Close closes the handles of the programs and maps. Attached programs stay: the kernel keeps the objects that they
+// use. The memory is closed separately, since others may use it.
 func (g *Programs) Close() {
 	if g == nil {
 		return
@@ -56,8 +56,8 @@ func (g *Programs) Close() {
 	}
 }
 
-// LoadPrograms loads the programs for a memory. Nothing that is in use changes. With tracing, the programs are the
-// traced ones.
+// LoadPrograms loads the programs for a memory, without an effect on those in use. With tracing, it loads the traced
+// programs.
 func (k Kernel) LoadPrograms(program Kind, ports []attach.Port, m *generation.Memory, shared *sharedmaps.Maps,
 	tracing *traced.Tracing,
 	answers *ebpf.Map) (*Programs, error) {
@@ -69,16 +69,16 @@ func (k Kernel) LoadPrograms(program Kind, ports []attach.Port, m *generation.Me
 			constants.InterfacesCount++
 		}
 	}
-	made := &Programs{Ports: ports, Memory: m, Tracing: tracing, Answers: answers}
+	programs := &Programs{Ports: ports, Memory: m, Tracing: tracing, Answers: answers}
 	for _, p := range ports {
 		constants.Mac, constants.Interface = [lb.MACLength]uint8(p.MAC), uint32(p.Index)
 		generation.PutNear(&constants, m.Hairpin.At(p.Index), m.Lists)
-		if err := made.add(k, program, p, constants, shared, tracing); err != nil {
-			made.Close()
+		if err := programs.add(k, program, p, constants, shared, tracing); err != nil {
+			programs.Close()
 			return nil, err
 		}
 	}
-	return made, nil
+	return programs, nil
 }
 
 // add loads the program for one more port.
@@ -109,8 +109,8 @@ func (g *Programs) add(
 	return nil
 }
 
-// addPlain loads the plain program for a port, which a traced one, of which this is the spec, hands packets to. The map
-// of the two is needed until the traced one is loaded.
+// addPlain loads the plain program of a port, to which the traced program, of spec traces, passes packets that it does
+// not record. The caller closes the map that joins the two after it has loaded the traced program.
 func (g *Programs) addPlain(k Kernel, program Kind, constants objects.XDPSettings, shared *sharedmaps.Maps,
 	traces *ebpf.CollectionSpec, replacements map[string]*ebpf.Map) (*ebpf.Map, error) {
 	spec, plain, err := g.Specify(program, constants, shared, nil)
@@ -129,7 +129,7 @@ func (g *Programs) addPlain(k Kernel, program Kind, constants objects.XDPSetting
 	return array, nil
 }
 
-// Specify returns the program with its constants, and the maps that it shares with others.
+// Specify returns the spec of the program with its constants, and the maps that it shares with others.
 func (g *Programs) Specify(
 	program Kind, constants objects.XDPSettings, shared *sharedmaps.Maps, tracing *traced.Tracing,
 ) (
@@ -172,8 +172,7 @@ func (g *Programs) addDispatched(program Kind, p attach.Port, spec *ebpf.Collect
 	return nil
 }
 
-// putAnswers gives a program the map of answers; one of a single entry that is never looked at
-// where there is none.
+// putAnswers gives a program the map of answers; where there is none, a map of one entry that is never read.
 func putAnswers(spec *ebpf.CollectionSpec, answers *ebpf.Map, constants *objects.XDPSettings,
 	replacements map[string]*ebpf.Map) {
 	if answers == nil {
@@ -184,7 +183,7 @@ func putAnswers(spec *ebpf.CollectionSpec, answers *ebpf.Map, constants *objects
 	replacements[objects.XDPMapCheckAnswers] = answers
 }
 
-// putTracing gives a traced program its further maps; a plain one needs none.
+// putTracing gives a traced program its further maps; a plain program has none.
 func putTracing(t *traced.Tracing, spec *ebpf.CollectionSpec, constants *objects.XDPSettings,
 	replacements map[string]*ebpf.Map) {
 	if t == nil {
@@ -196,7 +195,7 @@ func putTracing(t *traced.Tracing, spec *ebpf.CollectionSpec, constants *objects
 	t.Replace(spec, replacements)
 }
 
-// NewTracing makes the maps of traced programs: see traced.New.
+// NewTracing creates the maps of traced programs: see traced.New.
 func NewTracing(dryRun bool) (*traced.Tracing, error) {
 	spec, err := XDP.Traced()
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// A data plane whose process has died must not send for ever to backends that died after it. A timer of the kernel's
-// watches the clock that a process moves (bpf/balancer/orphan.bpf.c), and sets a flag for packets when it has stood
-// still for too long. The timer ends when the last handle and the last pin of its map are gone (kernel/bpf/helpers.c,
-// bpf_timer_start), so it goes with its set of pins.
+// A data plane whose process has died must not send for ever to backends that died after it. A kernel timer watches the
+// clock that a process advances (bpf/balancer/orphan.bpf.c), and sets a flag for packets when the clock has stopped for
+// too long. The timer is cancelled with the last handle and pin of its map (kernel/bpf/helpers.c, bpf_timer_start), so
+// it ends with its set of pins.
 
-// StartWatchdog starts the timer that watches the clock in a generation's memory. It ends when the collection is
+// StartWatchdog starts the timer that watches the clock in a generation's memory. The timer ends when the collection is
 // closed and its map is not pinned.
 func StartWatchdog(memory *ebpf.Map) (*ebpf.Collection, error) {
 	spec, err := objects.LoadOrphan()
@@ -25,19 +25,19 @@ func StartWatchdog(memory *ebpf.Map) (*ebpf.Collection, error) {
 		return nil, fmt.Errorf("reading the embedded eBPF program that watches the clock: %v", err)
 	}
 	spec.Maps[objects.GenerationSection].ValueSize = memory.ValueSize()
-	made, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
+	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
 		MapReplacements: map[string]*ebpf.Map{objects.GenerationSection: memory}})
 	if err != nil {
 		return nil, attach.LoadError(err)
 	}
-	// The kernel asks for a frame, which the program does not read.
-	failed, _, err := made.Programs[objects.OrphanProgJeoulOrphan].Test(make([]byte, 64))
+	// The kernel requires a frame, which the program does not read.
+	failed, _, err := collection.Programs[objects.OrphanProgJeoulOrphan].Test(make([]byte, 64))
 	if err == nil && failed != 0 {
 		err = unix.Errno(failed)
 	}
 	if err != nil {
-		made.Close()
+		collection.Close()
 		return nil, fmt.Errorf("starting the timer that watches the clock: %w", err)
 	}
-	return made, nil
+	return collection, nil
 }

@@ -18,11 +18,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 )
 
-// Datagrams of a connected UDP socket pass no program, so it cannot be given another backend when its own goes. It is
-// ended instead (bpf/balancer/local/abort.bpf.c): its program gets ECONNABORTED, and connects again.
+// No program runs for datagrams of a connected UDP socket, so it cannot get another backend when its own is removed. It
+// is aborted instead (bpf/balancer/local/abort.bpf.c): the application gets ECONNABORTED, and connects again.
 
-// loadAborter loads the program that ends sockets. Where the kernel lacks support for it, the other programs work
-// without it.
+// loadAborter loads the program that aborts sockets. If the kernel does not support it, the other programs work without
+// it.
 func (s *Sockets) loadAborter(m *generation.Memory, shared *sharedmaps.Maps) error {
 	spec, err := objects.LoadAbort()
 	if err != nil {
@@ -57,16 +57,16 @@ func isConnected(s *objects.LocalLocalSocket) bool {
 	return false
 }
 
-// EndStranded ends UDP sockets that are connected to backends which take no packets any more. Sockets that are just
+// EndStranded aborts UDP sockets that are connected to backends which accept no packets any more. Sockets that are just
 // being connected, and failures, are left to the next call.
 func (s *Sockets) EndStranded() {
 	if s == nil || s.aborter == nil {
 		return
 	}
-	some := false
+	anyConnected := false
 	if err := flowtable.EachSocket(s.known, func(one *objects.LocalLocalSocket) {
-		some = some || isConnected(one)
-	}); err != nil || !some {
+		anyConnected = anyConnected || isConnected(one)
+	}); err != nil || !anyConnected {
 		return
 	}
 	_ = s.ns.Do(func() error {

@@ -25,7 +25,7 @@ var eventNames = sync.OnceValues(func() ([]string, error) {
 	return enum.Names(spec, "local_event", "LOCAL_", int(objects.LocalLocalEventLOCAL_EVENTS))
 })
 
-// eventHelp explains each event to the person who reads its counter.
+// eventHelp is the description of each event's counter.
 var eventHelp = map[objects.LocalLocalEvent]string{
 	objects.LocalLocalEventLOCAL_SERVED:                   "a connection, or the datagrams of a socket, got a backend",
 	objects.LocalLocalEventLOCAL_MOVED:                    "the datagrams of a socket got another backend, for the one before takes no packets any more",
@@ -38,7 +38,7 @@ var eventHelp = map[objects.LocalLocalEvent]string{
 	objects.LocalLocalEventLOCAL_UNREMEMBERED:             "served, and not remembered for lack of room: the program sees the backend's address",
 }
 
-// uncount subtracts sockets whose end is no longer noticed from the active flows of services and backends.
+// uncount subtracts the sockets, whose closing is no longer noticed, from the active flows of services and backends.
 func (s *Sockets) uncount(shared *sharedmaps.Maps) {
 	t, err := flowtable.TallySockets(s.known)
 	if err != nil {

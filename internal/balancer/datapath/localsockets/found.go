@@ -16,28 +16,28 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 )
 
-// Find opens the programs that another process has left at sockets. An incomplete set it detaches: it is attached again
-// where it is still wanted.
+// Find opens the programs that another process has left attached to sockets. It detaches an incomplete set; the next
+// change attaches programs again if they are configured.
 func Find(store *pins.Store, set uint64) (*Sockets, error) {
 	s := &Sockets{holds: make([]attach.Hold, len(socketHooks)), programs: make([]*ebpf.Program, len(socketHooks))}
 	names, err := store.Links()
 	if err != nil {
 		return nil, err
 	}
-	whole, some := 0, false
+	opened, any := 0, false
 	for _, name := range names {
 		if !strings.HasPrefix(name, keeper.SocketPrefix) {
 			continue
 		}
-		some = true
+		any = true
 		if s.open(store.Path("", name), name) {
-			whole++
+			opened++
 		}
 	}
-	if !some {
+	if !any {
 		return nil, nil
 	}
-	if whole == len(socketHooks) {
+	if opened == len(socketHooks) {
 		if err := s.openMaps(store, set); err == nil {
 			return s, nil
 		}
@@ -46,7 +46,7 @@ func Find(store *pins.Store, set uint64) (*Sockets, error) {
 	return nil, errors.Join(attach.CloseAll(compact(s.holds)), removeSocketLinks(store))
 }
 
-// open opens a link; false where it is of another control group than those before, or of no use.
+// open opens a link; false where it belongs to another control group than the links before, or is unusable.
 func (s *Sockets) open(path, name string) bool {
 	var id uint64
 	var program string
@@ -91,16 +91,16 @@ func (s *Sockets) openMaps(store *pins.Store, set uint64) (err error) {
 	return nil
 }
 
-func compact(holds []attach.Hold) (some []attach.Hold) {
+func compact(holds []attach.Hold) (compacted []attach.Hold) {
 	for _, h := range holds {
 		if h != nil {
-			some = append(some, h)
+			compacted = append(compacted, h)
 		}
 	}
-	return some
+	return compacted
 }
 
-// removeSocketLinks takes all programs of ours off sockets.
+// removeSocketLinks detaches all programs of ours from sockets.
 func removeSocketLinks(store *pins.Store) error {
 	names, err := store.Links()
 	for _, name := range names {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package localsockets serves clients on the balancer's own host at the sockets of a control group: it loads the
-// programs with the memory of a generation, attaches, exchanges, keeps and finds them, and reads their counters. A
-// change either holds for packets and sockets, or is undone for both.
+// programs with the memory of a generation, attaches, replaces, pins and finds them, and reads their counters. A change
+// applies to both packets and sockets, or is undone for both.
 package localsockets
 
 import (
@@ -26,18 +26,16 @@ import (
 	"github.com/jeoul/jeoul/internal/host/namespace"
 )
 
-// Clients on the balancer's own host: their packets for a VIP never arrive on an interface. Programs at the socket
-// hooks of a control group give a socket its backend when it connects or sends (bpf/balancer/local/). They read the
-// memory of the generation, so that a change holds for sockets and for packets at once, and are loaded again with each
-// generation.
+// Packets of clients on the balancer's own host for a VIP never arrive on an interface. Programs at the socket hooks of
+// a control group assign a socket its backend when it connects or sends (bpf/balancer/local/). They read the memory of
+// the generation, so that a change applies to sockets and packets at once, and are loaded again with each generation.
 
-// socketHooks are where the programs are attached, by their names in the object.
+// socketHooks are the hooks to which the programs are attached, with the programs' names in the object.
 var socketHooks = []struct {
 	program string
 	at      ebpf.AttachType
 }{
-	// The first one removes the entry of a closed socket: so entries of sockets that are closed while only some
-	// programs are attached are removed, too.
+	// First, because it removes the entries of closed sockets, also while only some programs are attached.
 	{objects.LocalProgJeoulRelease, ebpf.AttachCgroupInetSockRelease},
 	{objects.LocalProgJeoulPeername4, ebpf.AttachCgroupInet4GetPeername},
 	{objects.LocalProgJeoulPeername6, ebpf.AttachCgroupInet6GetPeername},
@@ -54,15 +52,15 @@ var ErrNotServed = errors.New("clients on this host cannot be served")
 
 // Sockets are the programs at a control group's socket hooks, and their maps.
 type Sockets struct {
-	// cgroup is the directory of the control group, and id its number.
+	// cgroup is the directory of the control group, and id its inode number.
 	cgroup string
 	id     uint64
-	// holds[i] keeps programs[i] at socketHooks[i].
+	// holds[i] keeps programs[i] attached to socketHooks[i].
 	holds    []attach.Hold
 	programs []*ebpf.Program
-	// known and events are theirs: they stay from generation to generation.
+	// known and events are the programs' maps, which all generations share.
 	known, events *ebpf.Map
-	// ns is the network namespace whose sockets they are, and aborter ends some of them; nil where lack
+	// ns is the network namespace of the sockets, and aborter the program that aborts some of them; nil where missing
 	// says why there is none.
 	ns      *namespace.Namespace
 	aborter *ebpf.Program
@@ -77,7 +75,7 @@ func (s *Sockets) Cgroup() string {
 	return s.cgroup
 }
 
-// Maps are its maps by their names in the object.
+// Maps returns the programs' maps by their names in the object.
 func (s *Sockets) Maps() map[string]*ebpf.Map {
 	if s == nil {
 		return nil
@@ -85,7 +83,7 @@ func (s *Sockets) Maps() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{objects.LocalMapLocalSockets: s.known, objects.LocalMapLocalEvents: s.events}
 }
 
-// CloseUnless closes the handles that another does not have. Attached programs go on.
+// CloseUnless closes the handles that other does not share. Attached programs stay.
 func (s *Sockets) CloseUnless(other *Sockets) {
 	if s == nil || s == other {
 		return
@@ -106,7 +104,7 @@ func (s *Sockets) CloseUnless(other *Sockets) {
 	}
 }
 
-// Detach takes the programs off their hooks.
+// Detach detaches the programs from their hooks.
 func (s *Sockets) Detach() error {
 	if s == nil {
 		return nil
@@ -117,20 +115,20 @@ func (s *Sockets) Detach() error {
 	return nil
 }
 
-// Leave releases the attached programs, which go on.
-func (s *Sockets) Leave() (err error) {
+// Release closes the handles of the links; the programs stay attached.
+func (s *Sockets) Release() (err error) {
 	if s == nil {
 		return nil
 	}
 	for _, h := range s.holds {
-		if l, is := h.(attach.Leaver); is {
-			err = errors.Join(err, l.Leave())
+		if l, ok := h.(attach.Releaser); ok {
+			err = errors.Join(err, l.Release())
 		}
 	}
 	return err
 }
 
-// ports names the hooks as swapAll names interfaces.
+// ports returns the hooks' names as ports, for errors of attach.SwapAll.
 func (s *Sockets) ports() []attach.Port {
 	all := make([]attach.Port, len(socketHooks))
 	for i, hook := range socketHooks {
@@ -139,65 +137,65 @@ func (s *Sockets) ports() []attach.Port {
 	return all
 }
 
-// loadSockets loads the programs for the sockets of a control group, with a memory that packets are about to go by.
-// Before are the programs in use, nil where there are none.
+// loadSockets loads the programs for the sockets of a control group, with the memory of the next generation. before are
+// the programs in use, nil where there are none.
 func loadSockets(cgroup string, m *generation.Memory, shared *sharedmaps.Maps, before *Sockets) (
 	*Sockets, error,
 ) {
-	made := &Sockets{cgroup: cgroup}
+	sockets := &Sockets{cgroup: cgroup}
 	var stat unix.Stat_t
 	if err := unix.Stat(cgroup, &stat); err != nil {
 		return nil, fmt.Errorf("%w: %s: %v", ErrNotServed, cgroup, err)
 	}
-	made.id = stat.Ino
+	sockets.id = stat.Ino
 	var err error
-	if made.ns, err = namespace.Current(); err != nil {
+	if sockets.ns, err = namespace.Current(); err != nil {
 		return nil, err
 	}
-	settings, err := socketSettings(made.ns)
+	settings, err := socketSettings(sockets.ns)
 	if err != nil {
-		made.ns.Close()
+		sockets.ns.Close()
 		return nil, err
 	}
 	spec, err := objects.Local.Spec()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	if err := made.shareMaps(spec, before); err != nil {
-		made.ns.Close()
+	if err := sockets.shareMaps(spec, before); err != nil {
+		sockets.ns.Close()
 		return nil, err
 	}
 	spec.Maps[objects.GenerationSection].ValueSize = m.Map.ValueSize()
 	shared.SetSizes(spec)
 	replacements := shared.ByName()
-	maps.Copy(replacements, made.Maps())
+	maps.Copy(replacements, sockets.Maps())
 	replacements[objects.GenerationSection] = m.Map
 	if err := errors.Join(spec.Variables[objects.LocalVarLoaded].Set(m.Constants),
 		spec.Variables[objects.LocalVarLocal].Set(settings)); err != nil {
-		made.CloseUnless(before)
+		sockets.CloseUnless(before)
 		return nil, fmt.Errorf("setting the program's constants: %v", err)
 	}
 	if err := deadcode.Remove(spec); err != nil {
-		made.CloseUnless(before)
+		sockets.CloseUnless(before)
 		return nil, err
 	}
 	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
 	if err != nil {
-		made.CloseUnless(before)
+		sockets.CloseUnless(before)
 		return nil, fmt.Errorf("%w: %s: %v", ErrNotServed, cgroup, attach.LoadError(err))
 	}
 	defer collection.Close()
 	for _, hook := range socketHooks {
-		made.programs = append(made.programs, collection.DetachProgram(hook.program))
+		sockets.programs = append(sockets.programs, collection.DetachProgram(hook.program))
 	}
-	if err := made.loadAborter(m, shared); err != nil {
-		made.missing = fmt.Sprintf(
+	if err := sockets.loadAborter(m, shared); err != nil {
+		sockets.missing = fmt.Sprintf(
 			"a connected UDP socket stays with a backend that is gone (Linux 6.5 and later can end it): %v", err)
 	}
-	return made, nil
+	return sockets, nil
 }
 
-// shareMaps shares the maps that are in use, or makes them.
+// shareMaps shares the maps in use, or creates them.
 func (s *Sockets) shareMaps(spec *ebpf.CollectionSpec, before *Sockets) (err error) {
 	if before != nil {
 		s.known, s.events = before.known, before.events
@@ -214,8 +212,8 @@ func (s *Sockets) shareMaps(spec *ebpf.CollectionSpec, before *Sockets) (err err
 	return err
 }
 
-// socketSettings are the programs' settings for this host. They leave sockets of other network namespaces alone: a
-// container's sockets are in one of its own though its control group is below the host's.
+// socketSettings returns the programs' settings for this host. By them the programs ignore sockets of other network
+// namespaces: a container has its own, though its control group is below the host's.
 func socketSettings(ns *namespace.Namespace) (settings objects.LocalLocalSettings, err error) {
 	if settings.Netns, err = ns.Cookie(); err != nil {
 		return settings, err
@@ -224,15 +222,15 @@ func socketSettings(ns *namespace.Namespace) (settings objects.LocalLocalSetting
 		return settings, fmt.Errorf("%w: the kernel does not number network namespaces (Linux 5.14 brought it)",
 			ErrNotServed)
 	}
-	// Linux 5.18 brought it; before, a program that is refused sees EPERM.
-	// Linux 7.3 finds fault with the argument of the probe: it has the helper. Only a missing one is ErrNotSupported.
+	// Linux 5.18 introduced the helper; before, a refused application gets EPERM. Linux 7.3 has it and rejects the
+	// probe's argument: only the error ErrNotSupported means that it is missing.
 	if err := features.HaveProgramHelper(ebpf.CGroupSockAddr, asm.FnSetRetval); !errors.Is(err, ebpf.ErrNotSupported) {
 		settings.Errors = 1
 	}
 	return settings, nil
 }
 
-// attach attaches the programs to a control group that has none of ours, all or none.
+// attach attaches all programs to a control group that has none of ours, or none.
 func (s *Sockets) attach(k *keeper.Keeper) error {
 	for i, hook := range socketHooks {
 		l, err := link.AttachCgroup(link.CgroupOptions{Path: s.cgroup, Attach: hook.at, Program: s.programs[i]})
@@ -264,14 +262,14 @@ func socketError(err error, cgroup, program string) error {
 	return fmt.Errorf("%w: %s: %v", ErrNotServed, at, err)
 }
 
-// Change is a change of the programs at sockets, with that of a generation.
+// Change is a change of the programs at sockets, together with the generation.
 type Change struct {
 	// Before and Next are nil where no programs are attached.
 	Before, Next *Sockets
 }
 
-// Begin attaches the programs that go by a new memory, in the place of those before, which are nil where there are
-// none. Later steps of the change may fail: Undo takes it back, and Finish ends the programs before.
+// Begin attaches the programs for a new memory, and replaces those of before, which is nil where there are none. Later
+// steps of the change may fail: Undo reverts Begin, and Finish detaches the previous programs.
 func Begin(before *Sockets, k *keeper.Keeper, cgroup string, m *generation.Memory, shared *sharedmaps.Maps) (
 	*Change, error,
 ) {
@@ -296,8 +294,8 @@ func Begin(before *Sockets, k *keeper.Keeper, cgroup string, m *generation.Memor
 	return c, nil
 }
 
-// InUse returns the programs that are attached now: until Finish, also those whose control group is not wanted any
-// more.
+// InUse returns the programs that are attached now: until Finish, also those whose control group is no longer
+// configured.
 func (c *Change) InUse() *Sockets {
 	if c.Next == nil {
 		return c.Before
@@ -305,7 +303,7 @@ func (c *Change) InUse() *Sockets {
 	return c.Next
 }
 
-// stays reports whether the programs are at the same control group before and after.
+// stays reports whether the control group is the same before and after.
 func (c *Change) stays() bool {
 	return c.Before != nil && c.Next != nil && c.Before.id == c.Next.id
 }
@@ -324,8 +322,8 @@ func (c *Change) Undo() (err error) {
 	return err
 }
 
-// Finish detaches programs that are not wanted any more: from then on the next ones are in use, nil where there are
-// none. An error leaves a program attached that goes by an earlier memory.
+// Finish detaches programs that are no longer configured: from then on the next ones are in use, nil where there are
+// none. After an error, a program of an earlier memory is still attached.
 func (c *Change) Finish(shared *sharedmaps.Maps) error {
 	if c.Before == nil {
 		return nil
@@ -340,10 +338,10 @@ func (c *Change) Finish(shared *sharedmaps.Maps) error {
 	return err
 }
 
-// Release closes the programs before, once no reader has them.
+// Release closes the previous programs, once no reader uses them.
 func (c *Change) Release() { c.Before.CloseUnless(c.Next) }
 
-// linkPin names the pin of the link to a hook. While the control group changes there are two of each.
+// linkPin returns the name of the pin of the link to a hook. While the control group changes, each hook has two.
 func (s *Sockets) linkPin(hook int) string {
 	return fmt.Sprintf("%s%d-%s", keeper.SocketPrefix, s.id, socketHooks[hook].program)
 }
@@ -354,8 +352,8 @@ func (s *Sockets) Repin(k *keeper.Keeper) error {
 		return nil
 	}
 	for i, h := range s.holds {
-		l, is := h.(attach.PinnedLink)
-		if !is {
+		l, ok := h.(attach.PinnedLink)
+		if !ok {
 			continue
 		}
 		if err := errors.Join(l.Unpin(), l.Pin(k.Store.Path("", s.linkPin(i)))); err != nil {
@@ -365,7 +363,7 @@ func (s *Sockets) Repin(k *keeper.Keeper) error {
 	return nil
 }
 
-// hookNamed returns which of the hooks has a program's name; -1: none.
+// hookNamed returns the index of the hook of a program's name; -1: none.
 func hookNamed(program string) int {
 	return slices.IndexFunc(socketHooks, func(h struct {
 		program string

@@ -8,11 +8,10 @@ import (
 	"net/netip"
 )
 
-// Address is an address in a packet's layout: see OfAddress.
+// Address is an address in the layout of packets: see OfAddress.
 type Address = [4]uint32
 
-// OfAddress returns an address as the four words of a packet, in network
-// byte order; IPv4 fills the first.
+// OfAddress returns an address as four words in network byte order; IPv4 uses the first one.
 func OfAddress(a netip.Addr) (words [4]uint32) {
 	for i, b := 0, a.AsSlice(); i < len(b)/4; i++ {
 		words[i] = binary.NativeEndian.Uint32(b[4*i:])
@@ -20,7 +19,7 @@ func OfAddress(a netip.Addr) (words [4]uint32) {
 	return words
 }
 
-// ToAddress returns the address of family 4 or 6 that is in such words: the reverse of OfAddress.
+// ToAddress returns the address of family 4 or 6 in four words: the inverse of OfAddress.
 func ToAddress(words [4]uint32, family uint8) netip.Addr {
 	var b []byte
 	for _, word := range words {

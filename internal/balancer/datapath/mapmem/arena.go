@@ -7,28 +7,27 @@ import (
 	"slices"
 )
 
-// CacheLine is the size of a cache line in bytes, on all processors that we run on. It is the unit of the arena, and
-// the size of a member.
+// CacheLine is the size of a cache line in bytes, on all supported processors. It is the unit of the arena, and the
+// size of a member.
 const CacheLine = 64
 
-// Extent is a piece of the arena, in units of a cache line. Two blocks may share
-// one: the slots that a service has now may be those that it had before.
+// Extent is an allocated piece of the arena, in units of a cache line. Two blocks may share an extent, as a service's
+// present and previous slots may be the same.
 type Extent struct {
 	At, Size uint32
 	Refs     int
 }
 
-// Arena allocates the memory that slots and members lie in. It does not wait for readers: a piece that is given back
-// must have none.
+// Arena allocates the memory of slots and members. It does not wait for readers: a freed piece must have none.
 type Arena struct {
 	size uint32
-	// free are the pieces that are not allocated, by where they begin. No two touch.
+	// free are the free pieces, in the order of their offsets. No two are adjacent.
 	free []piece
 }
 
 type piece struct{ at, size uint32 }
 
-// NewArena returns one of that many units.
+// NewArena returns an arena of that many units.
 func NewArena(size uint32) *Arena {
 	a := &Arena{size: size}
 	if size > 0 {
@@ -37,8 +36,8 @@ func NewArena(size uint32) *Arena {
 	return a
 }
 
-// Allocate returns a piece of that many units, at least one, or nil where none is as
-// large. It takes from the smallest that will do, so that large ones stay whole.
+// Allocate returns an extent of that many units, at least one, or nil where no free piece is as large. It allocates by
+// best fit.
 func (a *Arena) Allocate(size uint32) *Extent {
 	size = max(size, 1)
 	best := -1
@@ -59,7 +58,7 @@ func (a *Arena) Allocate(size uint32) *Extent {
 	return e
 }
 
-// Free returns a piece to the arena.
+// Free frees an extent.
 func (a *Arena) Free(e *Extent) {
 	at, _ := slices.BinarySearchFunc(a.free, e.At, func(p piece, at uint32) int { return cmp.Compare(p.at, at) })
 	a.free = slices.Insert(a.free, at, piece{e.At, e.Size})
@@ -73,5 +72,5 @@ func (a *Arena) Free(e *Extent) {
 	}
 }
 
-// Units is how many units so many bytes take.
+// Units returns how many units that many bytes take.
 func Units(bytes int) uint32 { return uint32((bytes + CacheLine - 1) / CacheLine) }

@@ -8,10 +8,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// Look-ups as the programs do them, and checks of invariants. Tests compare both with the contents that they have put
-// there.
+// Lookups as the programs do them, and checks of invariants, for tests.
 
-// Check returns an error unless the free pieces and those that were taken make up the arena, without gaps or overlaps.
+// Check returns an error unless the free pieces and the allocated extents make up the arena, without gaps or overlaps.
 func (a *Arena) Check(taken []*Extent) error {
 	owner := make([]int, a.size)
 	last := uint32(0)
@@ -48,8 +47,8 @@ func (r *Rows) Find(index uint32) objects.XDPBackend {
 	return b
 }
 
-// Lookup returns the words under a key, nil where there is none, as find_service4 and find_service6 of
-// bpf/balancer/select/lookup.h find them.
+// Lookup returns the value of a key, nil where there is none, as find_service4 and find_service6 of
+// bpf/balancer/select/lookup.h do.
 func (d *Directory) Lookup(key Key) Storage {
 	start := hashOf(key) >> HashShift(d.mask+1)
 	for probe := range serviceProbes {
@@ -73,5 +72,5 @@ func (d *Directory) Lookup(key Key) Storage {
 	return nil
 }
 
-// Keys returns how many keys there are.
+// Keys returns the number of keys.
 func (d *Directory) Keys() int { return len(d.at) }

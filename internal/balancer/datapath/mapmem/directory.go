@@ -10,11 +10,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// serviceProbes is how many slots the program looks at.
+// serviceProbes is the number of slots that a search of the programs probes.
 const serviceProbes = uint32(objects.XDPAgreementSERVICE_PROBES)
 
-// Key is struct service_key4 or service_key6 as the words that it is compared
-// by; IPv4 fills the first.
+// Key is struct service_key4 or service_key6 as words, by which it is compared; IPv4 uses the first one.
 type Key [3]uint64
 
 // KeyOf returns the key of an address, port and protocol of either family.
@@ -27,41 +26,37 @@ func KeyOf(address netip.Addr, port uint16, protocol uint8) Key {
 		uint64(NetworkOrder(port)) | uint64(protocol)<<16}
 }
 
-// hashOf is hash_service4 of bpf/balancer/hash.h, and hash_service6, which for a key with
-// one word is the same.
+// hashOf is hash_service6 of bpf/balancer/hash.h, and hash_service4, which is the same for a key of one word.
 func hashOf(k Key) uint32 {
 	return uint32((k[0]*HashMultiplier + k[1]*HashMultiplier2 + k[2]*HashMultiplier3) >> 32)
 }
 
-// noKey is in the last word of a key that stands for no service, whatever the other words are: a packet's key has zeros
-// where this has ones.
+// noKey in the last word makes a key impossible, whatever the other words are: a packet's key has zeros where noKey has
+// ones.
 const noKey = ^uint64(0)
 
-// smallestSize is the size of the smallest hash tables: in one of this size a search seldom goes beyond its first slot,
-// and services can be added and removed without another program.
+// smallestSize is the size of the smallest hash tables: in these a search seldom probes a second slot, and services can
+// be added without loading another program.
 const smallestSize = 512
 
-// minSize is the smallest size that is tried for n keys. Half of it is still free
-// when as many come again.
+// minSize returns the first size to try for n keys. Half of it stays free when the number of keys doubles.
 func minSize(n int) uint32 { return max(PowerOfTwo(4*n), smallestSize) }
 
-// maxSparseness bounds how many times larger than its contents a hash table may become. Only keys that were made for
-// the purpose need more.
+// maxSparseness bounds the size of a hash table, in multiples of minSize. Only keys constructed to collide need more.
 const maxSparseness = 64
 
-// HashShift is by how much a hash is shifted right for a table of that size.
+// HashShift returns by how many bits a hash is shifted right for a table of that size.
 func HashShift(size uint32) uint32 { return uint32(33 - bits.Len32(size)) }
 
-// Placement says where keys go in a hash table.
+// Placement has the size of a hash table and the slots of its keys.
 type Placement struct {
 	Size uint32
 	At   map[Key]uint32
 }
 
-// Place places keys in a hash table with open addressing and linear
-// probing, a power of two in size and at least 2, in which no key is more than
-// serviceProbes - 1 slots from where its search begins. A load of at most a quarter
-// makes the first size do almost always; otherwise the table doubles.
+// Place places keys in a hash table with open addressing and linear probing, whose size is a power of two, such that a
+// search for any key probes at most serviceProbes slots. At a load of at most a quarter the first size almost always
+// suffices; otherwise the table doubles.
 func Place(keys []Key) (Placement, error) {
 	least := minSize(len(keys))
 	for size := least; size <= maxSparseness*least; size *= 2 {
@@ -91,50 +86,50 @@ func placeAll(keys []Key, size uint32) (Placement, bool) {
 type slotState uint8
 
 const (
-	// slotFree: no search reads beyond its key, which is of zeros or of ones.
+	// slotFree: the slot is empty or hidden, and no packet reads its value.
 	slotFree slotState = iota
-	// slotUsed: it is some key's, or will be.
+	// slotUsed: the slot has a key, or is reserved for one.
 	slotUsed
-	// slotIdle: it was some key's, and packets may still read its value.
+	// slotIdle: the slot had a key, and packets may still be reading its value.
 	slotIdle
 )
 
-// Directory is a hash table of the data plane: of services or of endpoints. It changes while packets search it: they
-// always find whole elements. An element has slotWords words, first those of its key.
+// Directory is a hash table of the data plane: of services or of endpoints. It changes while packets search it, which
+// always find complete elements. An element has SlotWords words, the key first.
 type Directory struct {
 	memory Storage
 	six    bool
 	mask   uint32
 	at     map[Key]uint32
 	states []slotState
-	// duplicates are the keys that are also in an earlier slot, which a search comes to after the valid one.
+	// duplicates has the previous slots of keys that are still in it, and that a search probes after the valid slot.
 	duplicates map[Key]uint32
 }
 
 // SlotWords is the size of an element: a cache line.
 const SlotWords = CacheLine / 8
 
-// Fill puts a value under a key, in a directory that no packet searches yet.
+// Fill writes a key and its value, in a directory that no packet searches yet.
 func (d *Directory) Fill(key Key, slot uint32, value Storage) {
 	d.states[slot], d.at[key] = slotUsed, slot
 	copy(d.element(slot), key[:d.keyWords()])
 	copy(d.element(slot)[d.keyWords():], value)
 }
 
-// NewDirectory returns an empty one, in memory that is all zeros.
+// NewDirectory returns an empty directory, in zeroed memory.
 func NewDirectory(memory Storage, size uint32, six bool) *Directory {
 	return &Directory{memory: memory, six: six, mask: size - 1, at: map[Key]uint32{}, states: make([]slotState, size),
 		duplicates: map[Key]uint32{}}
 }
 
-// Reserve finds a slot for a key, which may have another one already: one that a search comes to later, if there is
-// one, because then the old one can be freed at once.
+// Reserve reserves a slot for a key, which may have a slot already: if possible one that a search probes later, because
+// then the old one can be hidden at once.
 func (d *Directory) Reserve(key Key) (slot uint32, ok bool) {
 	if _, waits := d.duplicates[key]; waits {
 		return 0, false
 	}
 	start, from := hashOf(key)>>HashShift(d.mask+1), uint32(0)
-	if old, there := d.at[key]; there {
+	if old, found := d.at[key]; found {
 		from = (old - start) & d.mask
 	}
 	for probe := range serviceProbes {
@@ -149,7 +144,7 @@ func (d *Directory) Reserve(key Key) (slot uint32, ok bool) {
 // Cancel undoes a reservation.
 func (d *Directory) Cancel(slot uint32) { d.states[slot] = slotFree }
 
-// keyWords is how many words a key has.
+// keyWords returns the number of words of a key.
 func (d *Directory) keyWords() uint32 {
 	if d.six {
 		return 3
@@ -162,7 +157,7 @@ func (d *Directory) element(slot uint32) Storage {
 	return d.memory[slot*SlotWords:][:SlotWords]
 }
 
-// Value returns the words of the value of a key, nil if there is none.
+// Value returns the value of a key, nil if there is none.
 func (d *Directory) Value(key Key) Storage {
 	slot, ok := d.at[key]
 	if !ok {
@@ -171,8 +166,8 @@ func (d *Directory) Value(key Key) Storage {
 	return d.element(slot)[d.keyWords():]
 }
 
-// Publish puts a value into the slot that was reserved for its key. A search finds the key's previous value until then,
-// and the new one afterwards.
+// Publish writes a key and its value into the reserved slot. A search finds the key's previous value until then, and
+// the new one afterwards.
 func (d *Directory) Publish(key Key, slot uint32, value Storage, later *Grace) {
 	element := d.element(slot)
 	for i, word := range value {
@@ -186,12 +181,12 @@ func (d *Directory) Publish(key Key, slot uint32, value Storage, later *Grace) {
 	}
 	d.states[old] = slotIdle
 	if start := hashOf(key) >> HashShift(d.mask+1); (slot-start)&d.mask > (old-start)&d.mask {
-		// A search comes to the old one first.
+		// A search probes the old slot first.
 		d.element(old).Apply(d.hideSteps())
 		later.AfterGrace(func() { d.release(old) })
 		return
 	}
-	// A search that has passed the new one before it was there must find the old.
+	// A search that probed the new slot before the key was there must find the old one.
 	d.duplicates[key] = old
 	later.AfterGrace(func() {
 		if slot, duplicated := d.duplicates[key]; duplicated && slot == old {
@@ -202,7 +197,7 @@ func (d *Directory) Publish(key Key, slot uint32, value Storage, later *Grace) {
 	})
 }
 
-// Remove takes a key out.
+// Remove removes a key.
 func (d *Directory) Remove(key Key, later *Grace) {
 	slot, ok := d.at[key]
 	if !ok {
@@ -218,8 +213,7 @@ func (d *Directory) Remove(key Key, later *Grace) {
 	later.AfterGrace(func() { d.release(slot) })
 }
 
-// release makes a slot free. Where no search needs to go on after it, it becomes an
-// empty one, and so do those before it.
+// release frees a slot. If the next slot is empty, it becomes empty, too, and so do the free slots before it.
 func (d *Directory) release(slot uint32) {
 	d.states[slot] = slotFree
 	for d.states[slot] == slotFree && d.isEmpty((slot+1)&d.mask) && !d.isEmpty(slot) {
@@ -234,8 +228,7 @@ func (d *Directory) isEmpty(slot uint32) bool {
 	return element.Load(0) == 0 && (!d.six || element.Load(1) == 0)
 }
 
-// publishSteps returns the writes by which an element is found under a key: until the last word is written, it has no
-// valid key.
+// publishSteps returns the writes that publish an element's key, which is invalid until the last one.
 func (d *Directory) publishSteps(key Key) []Step {
 	if d.six {
 		return []Step{{At: 2, Word: noKey}, {At: 0, Word: key[0]}, {At: 1, Word: key[1]}, {At: 2, Word: key[2]}}
@@ -243,8 +236,8 @@ func (d *Directory) publishSteps(key Key) []Step {
 	return []Step{{At: 0, Word: key[0]}}
 }
 
-// hideSteps returns the writes after which no search finds an element, and searches go on past it: its key is replaced
-// by an impossible one. (IPv4: the address 255.255.255.255, which no packet for us has, with port and protocol 0.)
+// hideSteps returns the writes that replace an element's key by an impossible one, so that searches skip the element.
+// (IPv4: the address 255.255.255.255, which no balanced packet has, with port and protocol 0.)
 func (d *Directory) hideSteps() []Step {
 	if d.six {
 		return []Step{{At: 2, Word: noKey}, {At: 0, Word: noKey}, {At: 1, Word: noKey}}
@@ -252,7 +245,7 @@ func (d *Directory) hideSteps() []Step {
 	return []Step{{At: 0, Word: 0xffffffff}}
 }
 
-// clearSteps returns the writes by which a hidden element becomes an empty one, at which searches end.
+// clearSteps returns the writes that make a hidden element empty, so that searches end there.
 func (d *Directory) clearSteps() []Step {
 	if d.six {
 		return []Step{{At: 1, Word: 0}, {At: 0, Word: 0}, {At: 2, Word: 0}}

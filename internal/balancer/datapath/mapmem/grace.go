@@ -9,19 +9,20 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/rcu"
 )
 
-// Memory that packets may still be reading must not be written. A packet is an RCU reader: once a grace period has
-// passed, none that began before can be left, and memory that could not be found any more when it began can be reused.
+// Memory that packets may still be reading must not be written. A program that processes a packet is an RCU reader:
+// after a grace period, no reader from before its begin is left, and memory that was unreachable at its begin can be
+// reused.
 
-// graceAge is for how long memory is idle before we wait for a grace period: so memory that several changes free needs
+// graceAge is for how long memory is idle before the wait for a grace period: so memory that several changes free needs
 // only one wait.
 const graceAge = 20 * time.Millisecond
 
-// Grace has the functions to be called once no packet reads memory that was in use.
+// Grace has the functions to call once no packet reads memory that was in use.
 type Grace struct {
-	// mu is the datapath's: it guards this, and the memory that the waiting functions touch.
+	// mu is the lock of the datapath: it guards the Grace, and the memory that the waiting functions access.
 	mu      *sync.Mutex
 	waiting []idle
-	// done counts the functions that have been called; the first that waits is number done.
+	// done counts the functions that were called; the first waiting one has the number done.
 	done uint64
 	// running says that a goroutine is waiting in the background.
 	running bool
@@ -29,15 +30,16 @@ type Grace struct {
 	Synchronize func()
 }
 
-// idle is memory that is no longer used since a time, and the function that frees it.
+// idle is memory that is unused since a time, and the function that frees it.
 type idle struct {
 	since time.Time
 	free  func()
 }
 
+// NewGrace returns a Grace that calls its functions with the lock mu held.
 func NewGrace(mu *sync.Mutex) *Grace { return &Grace{mu: mu, Synchronize: rcu.Wait} }
 
-// NewManualGrace returns one for memory that no program reads: waiting memory is freed by Wait alone.
+// NewManualGrace returns a Grace for memory that no program reads: only Wait frees waiting memory.
 func NewManualGrace() *Grace { return &Grace{mu: &sync.Mutex{}, running: true, Synchronize: func() {}} }
 
 // AfterGrace calls free after a grace period, with the lock held. The caller holds it.
@@ -49,7 +51,7 @@ func (g *Grace) AfterGrace(free func()) {
 	}
 }
 
-// run waits until nothing is left to wait for.
+// run frees idle memory until there is none.
 func (g *Grace) run() {
 	for {
 		<-time.After(graceAge)
@@ -71,8 +73,7 @@ func (g *Grace) run() {
 	}
 }
 
-// due returns the number of the first that has not waited long enough for the next
-// grace period.
+// due returns the number of the first function that has not waited for graceAge.
 func (g *Grace) due(now time.Time) uint64 {
 	n := 0
 	for n < len(g.waiting) && now.Sub(g.waiting[n].since) >= graceAge {
@@ -81,7 +82,7 @@ func (g *Grace) due(now time.Time) uint64 {
 	return g.done + uint64(n)
 }
 
-// finish frees those before that number, unless another caller has since.
+// finish calls the functions before that number, unless another caller has.
 func (g *Grace) finish(before uint64) {
 	for g.done < before && len(g.waiting) > 0 {
 		free := g.waiting[0].free
@@ -91,7 +92,7 @@ func (g *Grace) finish(before uint64) {
 	}
 }
 
-// Wait frees all that is waiting, now. It keeps the lock. It reports whether there was anything.
+// Wait waits for a grace period and frees all waiting memory, with the lock held. It reports whether there was any.
 func (g *Grace) Wait() bool {
 	n := len(g.waiting)
 	if n == 0 {
@@ -102,5 +103,5 @@ func (g *Grace) Wait() bool {
 	return true
 }
 
-// Close drops the waiting functions: the memory is gone.
+// Close drops the waiting functions, because the memory is being closed.
 func (g *Grace) Close() { g.done, g.waiting = g.done+uint64(len(g.waiting)), nil }

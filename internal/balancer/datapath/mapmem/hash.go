@@ -2,7 +2,7 @@
 
 package mapmem
 
-// The multipliers are HASH_MULTIPLIER and those after it in bpf/lib/hash.h.
+// The multipliers of bpf/lib/hash.h.
 const (
 	HashMultiplier  = 0x9e3779b97f4a7c15
 	HashMultiplier2 = 0xc2b2ae3d27d4eb4f

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Storage is memory that packets read while we write it: a word at a time, each in one step, and in our order.
+// Storage is memory that packets read while this process writes it: word by word, each atomically, and in order.
 type Storage []uint64
 
 // Store writes a word, after all earlier writes: sync/atomic stores with release semantics at least. A program that
@@ -35,25 +35,24 @@ func (w Storage) Apply(steps []Step) {
 	}
 }
 
-// Bytes is the same memory in bytes, for parts that packets do not read yet, or no more.
+// Bytes returns the memory as bytes, for parts that packets do not read yet, or any more.
 func (w Storage) Bytes() []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(w))), len(w)*8)
 }
 
-// WordsOf returns the words of a struct, whose size is a multiple of 8 bytes.
+// WordsOf returns the memory of a struct, whose size is a multiple of 8 bytes, as words.
 func WordsOf[T any](value *T) Storage {
 	return unsafe.Slice((*uint64)(unsafe.Pointer(value)), unsafe.Sizeof(*value)/8)
 }
 
-// ElementsOf is memory as a slice of structs.
+// ElementsOf returns the memory as a slice of structs.
 func ElementsOf[T any](w Storage) []T {
 	var element T
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(w))), uintptr(len(w))*8/unsafe.Sizeof(element))
 }
 
-// Map returns the memory of an array map that has BPF_F_MMAPABLE, which the
-// caller unmaps. The elements follow each other; the sizes of ours are multiples of
-// 8 bytes.
+// Map maps the memory of an array map with BPF_F_MMAPABLE, which the caller unmaps. The elements are contiguous; the
+// sizes of ours are multiples of 8 bytes.
 func Map(m *ebpf.Map) (Storage, error) {
 	size := int(m.MaxEntries()) * int(m.ValueSize())
 	page := os.Getpagesize()
@@ -64,7 +63,7 @@ func Map(m *ebpf.Map) (Storage, error) {
 	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/8), nil
 }
 
-// Unmap gives the mapping back; the map stays.
+// Unmap unmaps the memory; the map stays.
 func (w Storage) Unmap() {
 	if w != nil {
 		_ = unix.Munmap(w.Bytes())
@@ -76,7 +75,7 @@ func StoreHalf(w Storage, half uint32, value uint32) {
 	atomic.StoreUint32(&ElementsOf[uint32](w)[half], value)
 }
 
-// SameMap reports whether two handles are of one map.
+// SameMap reports whether two handles are of the same map.
 func SameMap(a, b *ebpf.Map) bool {
 	one, errA := a.Info()
 	two, errB := b.Info()

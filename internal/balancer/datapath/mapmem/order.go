@@ -4,11 +4,11 @@ package mapmem
 
 import "runtime"
 
-// weaklyOrdered: a processor may order reads and writes otherwise than the program does. Tests change it.
+// weaklyOrdered: the processor may reorder reads and writes. Tests change it.
 var weaklyOrdered = runtime.GOARCH != "amd64"
 
-// Weak is 1 where a processor may order reads and writes otherwise than the program does, and 0 elsewhere: `weak` of
-// struct settings in bpf/balancer/types.h.
+// Weak returns 1 where the processor may reorder reads and writes, and 0 elsewhere: `weak` of struct settings in
+// bpf/balancer/types.h.
 func Weak() uint8 {
 	if weaklyOrdered {
 		return 1
@@ -16,6 +16,6 @@ func Weak() uint8 {
 	return 0
 }
 
-// AssumeWeak has Weak return 1 from now on: for tests of the programs that such machines load. Their order costs
-// instructions and changes nothing else.
+// AssumeWeak makes Weak return 1 from now on, for tests of the programs that such machines load: the barriers cost
+// instructions and change nothing else.
 func AssumeWeak() { weaklyOrdered = true }

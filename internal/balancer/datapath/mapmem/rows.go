@@ -6,35 +6,34 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// backendWords is the size of a backend in words, nextWord the one with its index,
-// its generation and, in the upper 16 bits, its `next`.
+// backendWords is the size of a backend in words, NextWord the word with its index, its generation and, in the upper 16
+// bits, its `next`.
 const (
 	backendWords = CacheLine / 8
 	NextWord     = 6
 	nextShift    = 48
 )
 
-// Rows are the backends by index. The value of an index changes in one step: a new value is written into a spare row,
+// Rows are the backends by index. The value of an index changes atomically: a new value is written into a spare row,
 // and then the index's own row refers to that.
 type Rows struct {
 	memory Storage
 	// at[i] is the row with the present value of index i: its own, or a spare one.
 	at []uint32
-	// fresh[i]: no packet has had a reason to look at index i.
+	// fresh[i]: no packet can have read index i.
 	fresh []bool
 	// spare are rows that no packet reads.
 	spare []uint32
 }
 
-// NewRows returns rows for that many indices and that many spare ones, in memory
-// that is all zeros.
+// NewRows returns rows for that many indices and that many spare ones, in zeroed memory.
 func NewRows(memory Storage, indices, spares uint32) *Rows {
 	r := &Rows{memory: memory, at: make([]uint32, indices), fresh: make([]bool, indices)}
 	for i := range r.at {
 		r.at[i], r.fresh[i] = uint32(i), true
 	}
 	for i := range spares {
-		// The lowest is taken first.
+		// The lowest is used first.
 		r.spare = append(r.spare, indices+spares-1-i)
 	}
 	return r
@@ -50,13 +49,13 @@ func (r *Rows) Get(index uint32) objects.XDPBackend {
 	return b
 }
 
-// NeedsSpare reports whether set will take a spare row.
+// NeedsSpare reports whether Set will take a spare row.
 func (r *Rows) NeedsSpare(index uint32, value *objects.XDPBackend) bool {
 	return !r.fresh[index] && !r.isOwn(index, value)
 }
 
-// isOwn reports whether the index's own row holds that value; it is never changed once packets may read it, but for its
-// reference to a spare row.
+// isOwn reports whether the index's own row has that value. Once packets may read that row, only its reference to a
+// spare row changes.
 func (r *Rows) isOwn(index uint32, value *objects.XDPBackend) bool {
 	own, wanted := r.row(index), WordsOf(value)
 	for i, word := range wanted {
@@ -71,7 +70,7 @@ func (r *Rows) isOwn(index uint32, value *objects.XDPBackend) bool {
 	return true
 }
 
-// Set gives an index a value, whose Next is 0. There must be a spare row where NeedsSpare is true.
+// Set sets the value of an index, whose Next is 0. There must be a spare row where NeedsSpare returns true.
 func (r *Rows) Set(index uint32, value *objects.XDPBackend, later *Grace) {
 	own, before := r.row(index), r.at[index]
 	switch {
@@ -95,8 +94,8 @@ func (r *Rows) Set(index uint32, value *objects.XDPBackend, later *Grace) {
 	}
 }
 
-// IsFresh reports whether no packet has had a reason to look at an index yet.
+// IsFresh reports whether no packet can have read an index yet.
 func (r *Rows) IsFresh(index uint32) bool { return r.fresh[index] }
 
-// Spares returns how many spare rows there are.
+// Spares returns the number of free spare rows.
 func (r *Rows) Spares() int { return len(r.spare) }

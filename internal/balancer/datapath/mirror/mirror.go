@@ -2,9 +2,10 @@
 
 // Package mirror writes the routes that replies take into the memory that packets read (bpf/balancer/send/mirror.h).
 //
-// A byte for each 16 bits that an address can begin with names its next hop, or says that the kernel is to be asked: 64
-// KiB for each family, however many routes there are. Where routes within those 16 bits lead elsewhere, IPv4 asks the
-// kernel, and IPv6 looks the address's /64 up among a few that differ from their surroundings.
+// The mirror has a byte for each value of the first 16 bits of an address: the number of the next hop, or a number that
+// leaves the lookup to the kernel. That is 64 KiB for each family, however many routes there are. Where longer prefixes
+// within those 16 bits have another next hop, IPv4 leaves the lookup to the kernel, and IPv6 looks up the address's /64
+// among the few that differ from their group.
 package mirror
 
 import (
@@ -33,16 +34,16 @@ const (
 	familyIPv6 = uint32(objects.XDPMirrorStateMIRROR_IPV6)
 )
 
-// Blocks is how many struct mirror_block the map of both families has.
+// Blocks is the number of struct mirror_block in the map of both families.
 const Blocks = 2 * uint32(objects.XDPMirrorTableMIRROR_BLOCKS)
 
-// Table is the memory of a mirror, which packets read. Its methods are for one goroutine at a time, but Retract.
+// Table is the memory of a mirror, which packets read. Its methods except Invalidate are for one goroutine at a time.
 type Table struct {
-	// Head is that of a struct mirror, Groups that of all struct mirror_block.
+	// Head is the memory of a struct mirror, Groups that of all struct mirror_block.
 	Head, Groups mapmem.Storage
 }
 
-// Invalidate has packets ask the kernel from now on, and invalidates the next hops that they have cached.
+// Invalidate makes packets use the kernel's lookup from now on, and invalidates cached next hops.
 func (t Table) Invalidate() {
 	word := t.control()
 	for {
@@ -53,7 +54,7 @@ func (t Table) Invalidate() {
 	}
 }
 
-// Enable has packets use the routes that were written, of these families.
+// Enable makes packets use the written routes of these families.
 func (t Table) Enable(ipv4, ipv6 bool) {
 	state := uint32(0)
 	if ipv4 {
@@ -69,22 +70,22 @@ func (t Table) Enable(ipv4, ipv6 bool) {
 // Enabled reports whether packets use the mirror.
 func (t Table) Enabled() bool { return uint32(atomic.LoadUint64(t.control())) != 0 }
 
-// control is the word of state, in its low half, and of epoch. The data plane is little endian, as its objects are.
+// control returns the word with the state, in its low half, and the epoch. The data plane is little endian.
 func (t Table) control() *uint64 { return &t.Head[0] }
 
-// Write replaces the routes of a mirror that was retracted. It returns when no packet is on its way that has read any
-// of the previous ones.
+// Write replaces the routes of an invalidated mirror. It returns when no packet is in processing that may have read the
+// previous ones.
 func (t Table) Write(routes lb.ReplyRoutes) {
 	rcu.Wait()
-	made := encode(routes)
+	encoded := encode(routes)
 	head := (*objects.XDPMirror)(unsafe.Pointer(&t.Head[0]))
-	head.Hops, head.Nets = made.hops, made.nets
-	copy(t.Groups.Bytes(), made.groups[:])
-	// On processors that reorder loads a packet may have read the table before the state, and must be gone, too.
+	head.Hops, head.Nets = encoded.hops, encoded.nets
+	copy(t.Groups.Bytes(), encoded.groups[:])
+	// On processors that reorder loads a packet may have read the table before the state: wait for such packets, too.
 	rcu.Wait()
 }
 
-// layout is a mirror as it lies in memory.
+// layout is a mirror in its layout in memory.
 type layout struct {
 	hops   [objects.XDPMirrorTableMIRROR_HOPS]objects.XDPMirrorHop
 	nets   [objects.XDPMirrorTableMIRROR_NETS]objects.XDPMirrorNet
@@ -99,7 +100,7 @@ type network struct {
 	hop   byte
 }
 
-// encode lays routes out. For next hops beyond those that there are numbers for, the kernel is asked.
+// encode returns the layout of routes. Next hops beyond maxHops are left to the kernel.
 func encode(routes lb.ReplyRoutes) *layout {
 	l := &layout{apart: map[uint64]network{}}
 	for i, hop := range routes.Hops[:min(len(routes.Hops), maxHops)] {
@@ -124,8 +125,8 @@ func encode(routes lb.ReplyRoutes) *layout {
 	return l
 }
 
-// span is the groups of a prefix that has at most 16 bits, or the one that a longer prefix is in: from, and to,
-// exclusive.
+// span returns the groups of a prefix of at most 16 bits, or the group of a longer prefix, from (inclusive) to
+// (exclusive).
 func span(p netip.Prefix) (from, to int) {
 	from = int(binary.BigEndian.Uint16(p.Masked().Addr().AsSlice()))
 	if p.Addr().Is6() {
@@ -137,7 +138,7 @@ func span(p netip.Prefix) (from, to int) {
 // isNet reports whether a prefix is an IPv6 network of 64 bits, or a part of one.
 func isNet(p netip.Prefix) bool { return p.Addr().Is6() && p.Bits() >= netBits }
 
-// add lays a route out. Those of shorter prefixes are there.
+// add adds a route, after those of shorter prefixes.
 func (l *layout) add(p netip.Prefix, number byte) {
 	from, to := span(p)
 	switch {
@@ -167,7 +168,7 @@ func (l *layout) addNet(p netip.Prefix, number byte, group int) {
 	}
 }
 
-// keyOf is the first half of an IPv6 address as packets have it.
+// keyOf returns the first half of an IPv6 address, in the byte order of packets.
 func keyOf(p netip.Prefix) uint64 {
 	a := p.Addr().As16()
 	return binary.LittleEndian.Uint64(a[:netBits/8])
@@ -186,8 +187,8 @@ func (l *layout) exclude(p netip.Prefix) {
 	maps.DeleteFunc(l.apart, func(_ uint64, n network) bool { return n.group >= from && n.group < to })
 }
 
-// place gives networks their places by the hash of their keys. Where several have one place the kernel is asked, and so
-// it is for the group of the key 0, which means that a place is free.
+// place writes networks into their places, by the hash of their keys. Networks that collide are left to the kernel, and
+// so is the group of the key 0, which marks a free place.
 func (l *layout) place() {
 	for key, n := range l.apart {
 		if key == 0 {

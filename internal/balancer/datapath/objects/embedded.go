@@ -9,16 +9,16 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Embedded is an eBPF object that this program contains. Reading it takes some 50 ms of a core and some MiB, and one
-// change needs it several times: for each interface, and for the sizes of maps. So a weak pointer keeps it until the
-// garbage collector wants its memory.
+// Embedded is an eBPF object that is embedded in this program. Reading it takes some 50 ms of a core and some MiB, and
+// one change needs it several times: for each interface, and for the sizes of maps. So a weak pointer caches it until
+// the next garbage collection.
 type Embedded struct {
 	read func() (*ebpf.CollectionSpec, error)
 	mu   sync.Mutex
 	last weak.Pointer[ebpf.CollectionSpec]
 }
 
-// Spec returns a copy of the object's programs and maps, which is the caller's to change.
+// Spec returns a copy of the object's programs and maps, which the caller may change.
 func (e *Embedded) Spec() (*ebpf.CollectionSpec, error) {
 	original, err := e.Original()
 	if err != nil {
@@ -27,7 +27,7 @@ func (e *Embedded) Spec() (*ebpf.CollectionSpec, error) {
 	return original.Copy(), nil
 }
 
-// Original returns the spec as it was read, which nobody may change.
+// Original returns the cached spec, which callers must not change.
 func (e *Embedded) Original() (*ebpf.CollectionSpec, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -41,7 +41,7 @@ func (e *Embedded) Original() (*ebpf.CollectionSpec, error) {
 	return spec, err
 }
 
-// The objects that more than one caller loads, or one more than once.
+// The objects that are loaded more than once.
 var (
 	XDP   = Embedded{read: LoadXDP}
 	TC    = Embedded{read: LoadTC}
@@ -51,6 +51,5 @@ var (
 // Embed returns the object that read reads.
 func Embed(read func() (*ebpf.CollectionSpec, error)) *Embedded { return &Embedded{read: read} }
 
-// GenerationSection is the section of the programs' memory (bpf/balancer/maps.h), and the name of the map that it is
-// loaded as.
+// GenerationSection is the section of the programs' memory (bpf/balancer/maps.h), and the name of its map.
 const GenerationSection = ".data.generation"

@@ -4,17 +4,16 @@ package objects
 
 import "sync/atomic"
 
-// LowerMinimum lowers the least number of a backend's flows to this, if it is above it: a backend of the service has so
-// few left.
+// LowerMinimum lowers the cached least number of active flows of the service's backends to active, if it is higher.
 func (t *XDPTurn) LowerMinimum(active uint32) {
 	if active < atomic.LoadUint32(&t.Fewest) {
 		atomic.StoreUint32(&t.Fewest, active)
 	}
 }
 
-// NoteUnremembered notes that at a time of the data plane's clock, in milliseconds, the service may have flows that are
-// not remembered.
+// NoteUnremembered records that the service may have flows without an entry, at a time of the data plane's clock in
+// milliseconds.
 func (t *XDPTurn) NoteUnremembered(clock uint32) { atomic.StoreUint32(&t.Unremembered, clock|1) }
 
-// NoteReturn notes that at a time of the data plane's clock, in milliseconds, a backend is there again.
+// NoteReturn records that a removed backend was added again, at a time of the data plane's clock in milliseconds.
 func (t *XDPTurn) NoteReturn(clock uint32) { atomic.StoreUint32(&t.CameBack, clock|1) }

@@ -9,9 +9,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Counters reads everything. It stops neither the packets, so that figures of
-// different backends may be a few packets apart in time, nor a change under way, nor
-// does it wait for that.
+// Counters reads all counters. It blocks neither packets, so that the counters of different backends may be from
+// slightly different times, nor a change under way, nor does it wait for that.
 func (r *Reader) Counters() (counters lb.Counters, err error) {
 	err = r.published.Read(func(p *Picture) error {
 		if p.Shared == nil {
@@ -27,8 +26,8 @@ func (r *Reader) Counters() (counters lb.Counters, err error) {
 	return counters, err
 }
 
-// CountersOf returns the counters of some services and of their backends as Counters has them, and no others. Its cost
-// grows with these services.
+// CountersOf returns the counters of some services and of their backends only, as Counters does. Its cost is
+// proportional to their number.
 func (r *Reader) CountersOf(services map[lb.ServiceKey]bool) (counters lb.Counters, err error) {
 	err = r.published.Read(func(p *Picture) error {
 		if p.Shared == nil {
@@ -78,8 +77,7 @@ func (p *Picture) counters() (lb.Counters, error) {
 		return lb.Counters{}, err
 	}
 	for index := range counts {
-		// The data plane counts a packet that was sent on once, for its backend;
-		// previous owners of an index are in the sum.
+		// The data plane counts a forwarded packet once, for its backend; the sum includes previous owners of an index.
 		outcomes[objects.XDPOutcomeOUTCOME_FORWARDED].Packets += counts[index].Packets
 		outcomes[objects.XDPOutcomeOUTCOME_RETURNED].Packets += counts[index].ReturnedPackets
 	}
@@ -100,7 +98,7 @@ func (p *Picture) counted() ([]lb.BackendCount, error) {
 	return counts, err
 }
 
-// BackendCounts returns the counters of the backends of some services, as Counters has them, but without their present
+// BackendCounts returns the counters of the backends of some services, as Counters does, but without their present
 // flows and ports. It costs much less.
 func (r *Reader) BackendCounts(services map[lb.ServiceKey]bool) (counts map[lb.BackendKey]lb.BackendCount,
 	err error) {

@@ -17,8 +17,8 @@ func eachBackend(records []*generation.Record, do func(key lb.BackendKey, index 
 	}
 }
 
-// countFlows adds the present flows, and the counters of services. The janitor's numbers may be from a moment before or
-// after the picture: where an index changes hands in between, its flows count for the other owner, once.
+// countFlows adds the present flows, and the counters of services. The janitor's numbers may be from slightly before or
+// after the picture: if an index gets another owner in between, its flows count for the other owner once.
 func (p *Picture) countFlows(c *lb.Counters, records []*generation.Record, sums flowtable.Presence) {
 	c.Flows = sums.Flows
 	c.Flows.ProvenLimit, c.Flows.UnprovenLimit = uint64(p.Plan.ProvenLimit), uint64(p.Plan.UnprovenLimit)
@@ -27,7 +27,7 @@ func (p *Picture) countFlows(c *lb.Counters, records []*generation.Record, sums 
 		if int(index) < len(sums.Backends) {
 			sum := sums.Backends[index]
 			if key.Service.Hairpin {
-				sum.Held = 0 // of ports that are not the pool's
+				sum.Held = 0 // a hairpin's ports are not from the pool
 			}
 			key = generation.Visible(key)
 			count := c.Backends[key]

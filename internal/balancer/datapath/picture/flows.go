@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// FlowStates are the words for the states of flows; clients without a flow (affinity) have none.
+// FlowStates are the names of the states of flows; entries of affinity have none.
 var FlowStates = map[objects.XDPFlowState]lb.FlowState{
 	objects.XDPFlowStateFLOW_OPENING:     lb.FlowOpening,
 	objects.XDPFlowStateFLOW_SEEN:        lb.FlowSeen,
@@ -28,9 +28,9 @@ var FlowStates = map[objects.XDPFlowState]lb.FlowState{
 	objects.XDPFlowStateFLOW_TIME_WAIT:   lb.FlowTimeWait,
 }
 
-// Flows returns the flows that `wanted` accepts, as many as limit at most, and their whole number. Where there are
-// more, it returns those that come first in the tables; a flow that moves meanwhile may be missing, or be there twice.
-// It does not wait for a change under way, and packets do not wait for it. Errors: ErrClosed.
+// Flows returns at most limit of the flows that `wanted` accepts, the first ones in the tables, and the number of all
+// of them. A flow that moves between the tables meanwhile may be missing, or be returned twice. It does not wait for a
+// change under way, and packets do not wait for it. Errors: ErrClosed.
 func (r *Reader) Flows(wanted func(*lb.Flow) bool, limit int) (flows []lb.Flow, matching uint64, err error) {
 	clock := r.janitor.Now()
 	err = r.published.Read(func(p *Picture) error {
@@ -41,8 +41,8 @@ func (r *Reader) Flows(wanted func(*lb.Flow) bool, limit int) (flows []lb.Flow, 
 		for _, table := range []*flowtable.Table{p.Shared.Proven, p.Shared.Unproven} {
 			reader.Proven = table == p.Shared.Proven
 			table.Each(func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
-				one, there := reader.Read(flow, state, seen)
-				if !there || !wanted(&one) {
+				one, found := reader.Read(flow, state, seen)
+				if !found || !wanted(&one) {
 					return
 				}
 				if matching++; len(flows) < limit {
@@ -58,20 +58,20 @@ func (r *Reader) Flows(wanted func(*lb.Flow) bool, limit int) (flows []lb.Flow, 
 // FlowReader finds the service and backend of entries in the tables of flows.
 type FlowReader struct {
 	backends []flowOwner
-	// numbers are those of full NAT's addresses.
+	// numbers are the numbers of full NAT's addresses.
 	numbers generation.PoolNumbers
 	clock   uint32
-	// Proven says that the entries are of the table of proven flows.
+	// Proven says that the entries are from the table of proven flows.
 	Proven bool
 }
 
-// flowOwner is who has an index of backends.
+// flowOwner is the backend of an index: number at of the service of a record.
 type flowOwner struct {
 	record *generation.Record
 	at     int
 }
 
-// FlowReader returns a reader of entries at a time of the clock that packets see.
+// FlowReader returns a reader of entries at a time of the data plane's clock.
 func (p *Picture) FlowReader(clock uint32) *FlowReader {
 	r := &FlowReader{backends: make([]flowOwner, p.Indices), numbers: p.Numbers, clock: clock}
 	for _, record := range p.Records {
@@ -84,13 +84,13 @@ func (p *Picture) FlowReader(clock uint32) *FlowReader {
 	return r
 }
 
-// RecordOf returns the service of an entry that Read has read.
+// RecordOf returns the service of an entry for which Read returned true.
 func (r *FlowReader) RecordOf(flow *objects.XDPFlow) *generation.Record {
 	return r.backends[flow.Backend].record
 }
 
-// Read returns the flow of an entry; false where the entry is no flow, or one of a service or backend that has left.
-func (r *FlowReader) Read(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) (one lb.Flow, there bool) {
+// Read returns the flow of an entry; false where the entry is no flow, or its service or backend was removed.
+func (r *FlowReader) Read(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) (one lb.Flow, found bool) {
 	word, known := FlowStates[state]
 	if !known || int(flow.Backend) >= len(r.backends) {
 		return one, false
@@ -104,7 +104,7 @@ func (r *FlowReader) Read(flow *objects.XDPFlow, state objects.XDPFlowState, see
 	one = lb.Flow{Backend: generation.Visible(s.BackendKey(s.Backends[owner.at])),
 		Client: netip.AddrPortFrom(mapmem.ToAddress(flow.Address, [...]uint8{4, 6}[mapmem.Family(s.VIP)]),
 			mapmem.NetworkOrder(flow.Port)),
-		State: word, Proven: r.Proven, Silent: time.Duration(flowtable.SilentFor(r.clock, seen)) * time.Millisecond}
+		State: word, Proven: r.Proven, Silent: time.Duration(flowtable.IdleTime(r.clock, seen)) * time.Millisecond}
 	if local := generation.LocalOf(s, owner.at); s.IsHairpin && local.IsValid() {
 		one.Source = netip.AddrPortFrom(local, mapmem.NetworkOrder(flow.Source.Port))
 	} else if pool := r.numbers[mapmem.Family(s.VIP)]; s.Mode == lb.FullNAT && int(flow.Source.Address) < len(pool) &&

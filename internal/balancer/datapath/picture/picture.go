@@ -12,41 +12,39 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Picture is the data plane in use, for those that only read: it is never changed, and each change that was made
-// publishes another. So status and counters do not wait for a change under way, which holds the datapath's lock while a
-// program is loaded and verified.
+// Picture is the data plane in use, for readers. It is immutable: each change publishes another.
 type Picture struct {
 	Attachments []lb.Attachment
 	Plan        lb.MemoryPlan
-	// Shared is nil before the first Apply. Its maps stay open for as long as Shown.Read is at work.
+	// Shared is nil before the first Apply. Its maps stay open during Published.Read.
 	Shared  *sharedmaps.Maps
 	Records []*generation.Record
-	// Indices is how many backends the counters are read of.
+	// Indices is the number of backend indices whose counters are read.
 	Indices int
 	Ledger  sharedmaps.Ledger
-	// Numbers are those of full NAT's addresses.
+	// Numbers are the numbers of full NAT's addresses.
 	Numbers generation.PoolNumbers
 	// Sockets are the programs at sockets; nil where there are none.
 	Sockets *localsockets.Sockets
-	// Err is why there is nothing to read any more.
+	// Err is the reason why the data plane cannot be read any more.
 	Err error
 }
 
 // Published holds the current picture, which readers load without a lock.
 type Published struct {
 	picture atomic.Pointer[Picture]
-	// readers is held by those that read a picture's maps.
+	// readers is read-locked while a picture's maps are read.
 	readers sync.RWMutex
 }
 
-// Publish shows another picture.
+// Publish replaces the current picture.
 func (s *Published) Publish(p *Picture) { s.picture.Store(p) }
 
-// Load returns the picture of the moment, whose maps may be closed by now: see Read.
+// Load returns the current picture, whose maps may be closed by now: see Read.
 func (s *Published) Load() *Picture { return s.picture.Load() }
 
-// WaitForReaders waits until readers of the pictures before the last have done, which takes milliseconds: then the maps
-// that only those show may be closed.
+// WaitForReaders waits until readers of previous pictures have finished, which takes milliseconds: then maps that only
+// those have may be closed.
 func (s *Published) WaitForReaders() {
 	s.readers.Lock()
 	defer s.readers.Unlock()

@@ -8,15 +8,15 @@ import (
 
 // serviceTables is the result of ServiceTables for a picture.
 type serviceTables struct {
-	of   *Picture
-	list []lb.ServiceTable
+	picture *Picture
+	list    []lb.ServiceTable
 }
 
-// ServiceTables returns the tables that new flows of each service go by, in the order of the state; the caller must not
-// change it. It is cheap where nothing has changed since the last call, and does not wait for a change under way.
+// ServiceTables returns the tables for new flows of each service, in the order of the state; the caller must not change
+// them. The result is cached until the next change, and the call does not wait for a change under way.
 func (r *Reader) ServiceTables() []lb.ServiceTable {
 	p := r.published.Load()
-	if last := r.tables.Load(); last != nil && last.of == p {
+	if last := r.tables.Load(); last != nil && last.picture == p {
 		return last.list
 	}
 	list := make([]lb.ServiceTable, 0, len(p.Records))

@@ -14,23 +14,22 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// A bpf file system is memory of the kernel that no disk quota bounds and no other program fills. So content that
-// cannot be written to a file is kept in a pinned map: the kernel keeps that for as long as it keeps the data plane.
+// A bpf file system is kernel memory, without disk quotas and without files of other programs. So content that cannot
+// be written to a file is kept in a pinned map, which lasts as long as the pinned data plane.
 
-// contentPrefix begins the name of a pinned content.
+// contentPrefix is the prefix of the name of a pinned content.
 const contentPrefix = "content-"
 
-// chunk is the size of an element of such a map, in bytes: a map of one large element cannot be read by a system
-// call.
+// chunk is the size of an element of such a map, in bytes: a system call cannot read one large element.
 const chunk = 32 << 10
 
-// lengthBytes is the size of the length that comes before the content, in the machine's byte order.
+// lengthBytes is the size of the length before the content, in the machine's byte order.
 const lengthBytes = 8
 
-// Store pins a content under a name, whole or not at all, and replaces the previous one.
+// Store pins a content under a name, and atomically replaces the previous one.
 func (s *Store) Store(name string, data []byte) error {
-	whole := append(binary.NativeEndian.AppendUint64(nil, uint64(len(data))), data...)
-	elements := (len(whole) + chunk - 1) / chunk
+	content := append(binary.NativeEndian.AppendUint64(nil, uint64(len(data))), data...)
+	elements := (len(content) + chunk - 1) / chunk
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "jeoul_content", Type: ebpf.Array,
 		KeySize: 4, ValueSize: chunk, MaxEntries: uint32(elements)})
 	if err != nil {
@@ -40,21 +39,21 @@ func (s *Store) Store(name string, data []byte) error {
 	element := make([]byte, chunk)
 	for i := range uint32(elements) {
 		clear(element)
-		copy(element, whole[int(i)*chunk:])
+		copy(element, content[int(i)*chunk:])
 		if err := m.Put(i, element); err != nil {
 			return fmt.Errorf("filling a map with %s: %w", name, err)
 		}
 	}
-	made := s.content(name) + partialSuffix
-	err = removeFile(made)
+	partial := s.content(name) + partialSuffix
+	err = removeFile(partial)
 	if err == nil {
-		err = m.Pin(made)
+		err = m.Pin(partial)
 	}
 	if err == nil {
-		err = os.Rename(made, s.content(name))
+		err = os.Rename(partial, s.content(name))
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("pinning %s in %s: %w", name, s.dir, err), removeFile(made))
+		return errors.Join(fmt.Errorf("pinning %s in %s: %w", name, s.dir, err), removeFile(partial))
 	}
 	return nil
 }
@@ -70,20 +69,20 @@ func (s *Store) Load(name string) ([]byte, error) {
 		return nil, fmt.Errorf("reading %s in %s: its elements have %d bytes, not %d", name, s.dir,
 			m.ValueSize(), chunk)
 	}
-	whole := make([]byte, 0, int(m.MaxEntries())*chunk)
+	content := make([]byte, 0, int(m.MaxEntries())*chunk)
 	element := make([]byte, chunk)
 	for i := range m.MaxEntries() {
 		if err := m.Lookup(i, &element); err != nil {
 			return nil, fmt.Errorf("reading %s in %s: %w", name, s.dir, err)
 		}
-		whole = append(whole, element...)
+		content = append(content, element...)
 	}
-	length := binary.NativeEndian.Uint64(whole)
-	if length > uint64(len(whole)-lengthBytes) {
+	length := binary.NativeEndian.Uint64(content)
+	if length > uint64(len(content)-lengthBytes) {
 		return nil, fmt.Errorf("reading %s in %s: it has %d bytes, and says %d", name, s.dir,
-			len(whole)-lengthBytes, length)
+			len(content)-lengthBytes, length)
 	}
-	return whole[lengthBytes : lengthBytes+length], nil
+	return content[lengthBytes : lengthBytes+length], nil
 }
 
 // Drop removes the content of a name, if it is there.
@@ -93,7 +92,7 @@ func (s *Store) Drop(name string) error { return removeFile(s.content(name)) }
 func (s *Store) Contents() (names []string, err error) {
 	all, err := s.names()
 	for _, n := range all {
-		if name, is := strings.CutPrefix(n, contentPrefix); is && !strings.HasSuffix(n, partialSuffix) {
+		if name, ok := strings.CutPrefix(n, contentPrefix); ok && !strings.HasSuffix(n, partialSuffix) {
 			names = append(names, strings.ReplaceAll(name, "@", "."))
 		}
 	}
@@ -101,10 +100,10 @@ func (s *Store) Contents() (names []string, err error) {
 }
 
 // content returns the path of a content.
-func (s *Store) content(of string) string {
+func (s *Store) content(key string) string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return filepath.Join(s.dir, contentPrefix+name(of))
+	return filepath.Join(s.dir, contentPrefix+name(key))
 }
 
 func removeFile(path string) error {

@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountName is the directory in the state directory that a bpf file system is mounted on
-// where the host has none.
+// mountName is the directory in the state directory on which a bpf file system is mounted if the host has none.
 const mountName = "bpf"
 
 func mountPoint(stateDir string) string { return filepath.Join(stateDir, mountName) }
@@ -28,13 +27,13 @@ func isBPF(dir string) bool {
 func writable(stateDir string) (string, error) {
 	root := filepath.Join(system, balancersDir)
 	var refused error
-	// A service with few rights may see our directory only, which root has made.
+	// An unprivileged service may see only the directory of balancers, which root has created.
 	if isBPF(system) || isBPF(root) {
 		if refused = makeRoot(root); refused == nil {
 			return root, nil
 		}
 	}
-	// A bpf file system comes with files of its own.
+	// Not the mount point itself, because a bpf file system has files of its own.
 	root = filepath.Join(mountPoint(stateDir), balancersDir)
 	err := mount(mountPoint(stateDir))
 	if err == nil {
@@ -46,7 +45,7 @@ func writable(stateDir string) (string, error) {
 	return root, nil
 }
 
-// makeRoot makes a directory that can be written to, or returns the reason why not.
+// makeRoot creates a directory, and checks that it is writable.
 func makeRoot(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -57,8 +56,7 @@ func makeRoot(dir string) error {
 	return nil
 }
 
-// mount mounts a bpf file system, unless there is one. It is unmounted by the last store that
-// is removed; a reboot takes it away.
+// mount mounts a bpf file system, unless there is one. The removal of the last store unmounts it, and so does a reboot.
 func mount(dir string) error {
 	if isBPF(dir) {
 		return nil
@@ -81,7 +79,7 @@ func (s *Store) Private() bool {
 	var own, parents unix.Stat_t
 	if unix.Stat("/proc/thread-self/ns/mnt", &own) != nil || unix.Stat(fmt.Sprintf("/proc/%d/ns/mnt", os.Getppid()),
 		&parents) != nil {
-		return false // it takes rights to ask for that of another user's process
+		return false // reading another user's namespace needs privileges
 	}
 	return own.Ino != parents.Ino
 }

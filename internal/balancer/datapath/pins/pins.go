@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pins keeps eBPF objects where they outlive the process that made them: as pins on a bpf file system, in a
-// directory of their own for each balancer. It does not know the objects' kinds.
+// Package pins makes eBPF objects outlive their process: it pins them on a bpf file system, in a directory for each
+// balancer. It does not know the objects' kinds.
 //
-// A set of objects that belong together is a directory, which is filled under another name
-// and then renamed: it is there as a whole or not at all. Links stay for as long as something
-// is attached, and are beside the sets. An advisory lock on the balancer's directory, which
-// the kernel drops with the process, keeps two processes apart.
+// A set of objects is a directory, which is filled under another name and then renamed, so that it is complete or
+// absent. Links are beside the sets, and stay while anything is attached. An advisory lock on the balancer's directory,
+// which the kernel releases with the process, excludes other processes.
 package pins
 
 import (
@@ -26,15 +25,15 @@ import (
 
 // Errors that a caller may test for.
 var (
-	// ErrBusy: another process has the balancer's directory.
+	// ErrBusy: another process has locked the balancer's directory.
 	ErrBusy = errors.New("another process keeps this data plane")
-	// ErrUnavailable: there is no bpf file system that can be written to.
+	// ErrUnavailable: there is no writable bpf file system.
 	ErrUnavailable = errors.New("no bpf file system that can be written to")
 	// ErrNothing: nothing is pinned for this balancer.
 	ErrNothing = errors.New("nothing is pinned")
 )
 
-// system is where hosts have a bpf file system: systemd mounts it there.
+// system is the usual mount point of a bpf file system, where systemd mounts it.
 const system = "/sys/fs/bpf"
 
 // balancersDir is the directory of balancers in it.
@@ -42,31 +41,30 @@ const balancersDir = "jeoul"
 
 // Store is a balancer's directory, and the lock on it.
 type Store struct {
-	// stateDir and instance are those of Open.
+	// stateDir and instance are the arguments of Open.
 	stateDir, instance string
 	dir                string
 	lock               *os.File
-	// mu is held while Renew changes dir, and by methods that callers other than the data plane may call meanwhile.
+	// mu guards dir against Renew, for methods that others than the data plane call.
 	mu sync.RWMutex
 }
 
-// Pinner is an object that can be pinned: it is pinned as a copy of its handle, for the
-// library moves a pin where an object is pinned again.
+// Pinner is an object that can be pinned, by a copy of its handle, since the library moves the pin of an object that is
+// pinned again.
 type Pinner interface {
 	// PinCopy pins the object under a path, in addition to pins that it has.
 	PinCopy(path string) error
 }
 
-// lockTimeout is how long Open waits for a lock: `jeoul status`, or a start in another network
-// namespace, holds it for the moment in which it looks whether there is a process.
+// lockTimeout bounds how long Open waits for the lock: `jeoul status`, or a start in another network namespace, holds
+// it briefly while it checks whether there is a process.
 const (
 	lockTimeout = 2 * time.Second
 	pause       = 20 * time.Millisecond
 )
 
-// Open takes the lock of an instance and makes its directory, on the host's bpf file system
-// or, where there is none that can be written to, on one that it mounts in stateDir. Errors:
-// ErrBusy, ErrUnavailable.
+// Open creates and locks the directory of an instance, on the host's bpf file system or, if that is missing or not
+// writable, on one that it mounts in stateDir. Errors: ErrBusy, ErrUnavailable.
 func Open(stateDir, instance string) (*Store, error) {
 	for start := time.Now(); ; <-time.After(pause) {
 		s, err := open(stateDir, instance)
@@ -79,9 +77,9 @@ func Open(stateDir, instance string) (*Store, error) {
 	}
 }
 
-// Renew opens the store again where its directory is not at its path any more: its bpf file system was unmounted, or
-// another one mounted over it. Then it is empty, and true is returned. Only of a store that Open has opened. Errors are
-// those of Open; after one the store is as it was.
+// Renew opens the store again if its directory is no longer at its path, because its bpf file system was unmounted, or
+// another one mounted over it. Then the store is empty, and Renew returns true. The store must have been opened by
+// Open. Errors are those of Open; after an error the store is unchanged.
 func (s *Store) Renew() (bool, error) {
 	if now, err := os.Lstat(s.dir); err == nil {
 		if held, err := s.lock.Stat(); err == nil && os.SameFile(held, now) {
@@ -92,7 +90,7 @@ func (s *Store) Renew() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// Pins of an earlier mount there are of no use to anyone.
+	// Pins of an earlier mount are obsolete.
 	if err := reopened.Clear(); err != nil {
 		reopened.Close()
 		return false, err
@@ -116,7 +114,7 @@ func open(stateDir, instance string) (*Store, error) {
 	return lock(filepath.Join(root, name(instance)), true)
 }
 
-// Find takes the lock of an existing directory, and does not wait for it. Errors: ErrNothing, ErrBusy.
+// Find locks an existing directory, without waiting. Errors: ErrNothing, ErrBusy.
 func Find(stateDir, instance string) (*Store, error) {
 	for _, root := range roots(stateDir) {
 		if !isBPF(root) {
@@ -130,7 +128,7 @@ func Find(stateDir, instance string) (*Store, error) {
 	return nil, ErrNothing
 }
 
-// Instances lists those that have something pinned, with a process or without one.
+// Instances lists the instances with pins, with or without a process.
 func Instances(stateDir string) (names []string) {
 	for _, root := range roots(stateDir) {
 		entries, _ := os.ReadDir(root)
@@ -143,18 +141,17 @@ func Instances(stateDir string) (names []string) {
 	return names
 }
 
-// roots are the directories that balancers' directories may be in.
+// roots returns the possible parents of balancers' directories.
 func roots(stateDir string) []string {
 	return []string{filepath.Join(system, balancersDir), filepath.Join(mountPoint(stateDir), balancersDir)}
 }
 
-// name writes a name so that a bpf file system takes it, which has no dots in names.
+// name escapes a name for a bpf file system, which allows no dots.
 func name(instance string) string { return strings.ReplaceAll(instance, ".", "@") }
 
-// lock locks a directory; create has it made first.
+// lock locks a directory, which it creates first if create is set.
 func lock(dir string, create bool) (*Store, error) {
-	// Who closes a store removes its directory, perhaps between our opening it and our
-	// locking it.
+	// A process that closes a store removes its directory, perhaps between our open and our lock.
 	for range 100 {
 		if create {
 			err := os.MkdirAll(dir, 0o700)
@@ -175,8 +172,8 @@ func lock(dir string, create bool) (*Store, error) {
 		if err != nil {
 			return nil, fmt.Errorf("opening %s: %w", dir, err)
 		}
-		found, err := lockFile(file)
-		if found && err == nil {
+		current, err := lockFile(file)
+		if current && err == nil {
 			return &Store{dir: dir, lock: file}, nil
 		}
 		file.Close()
@@ -207,34 +204,34 @@ func lockFile(file *os.File) (bool, error) {
 	return err == nil && os.SameFile(held, now), err
 }
 
-// Dir is where the pins are.
+// Dir returns the directory of the pins.
 func (s *Store) Dir() string { return s.dir }
 
-// Path returns that of an object in a set, or, with no name of a set, of a link.
+// Path returns the path of an object in a set or, for an empty name of the set, of a link.
 func (s *Store) Path(set, object string) string { return filepath.Join(s.dir, set, object) }
 
-// partialSuffix ends the name of a set that is being made, or removed.
+// partialSuffix is the suffix of a set that is being created or removed.
 const partialSuffix = "-new"
 
-// setPrefix begins the name of a set.
+// setPrefix is the prefix of the name of a set.
 const setPrefix = "set-"
 
-// Put pins a set of objects under a number, whole or not at all.
+// Put pins a set of objects under a number, atomically.
 func (s *Store) Put(number uint64, objects map[string]Pinner) error {
 	set := Set(number)
-	made := filepath.Join(s.dir, set+partialSuffix)
-	err := errors.Join(removeTree(made), os.Mkdir(made, 0o700))
+	partial := filepath.Join(s.dir, set+partialSuffix)
+	err := errors.Join(removeTree(partial), os.Mkdir(partial, 0o700))
 	for object, pinner := range objects {
 		if err != nil {
 			break
 		}
-		err = pinner.PinCopy(filepath.Join(made, object))
+		err = pinner.PinCopy(filepath.Join(partial, object))
 	}
 	if err == nil {
-		err = os.Rename(made, filepath.Join(s.dir, set))
+		err = os.Rename(partial, filepath.Join(s.dir, set))
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("pinning the data plane in %s: %w", s.dir, err), removeTree(made))
+		return errors.Join(fmt.Errorf("pinning the data plane in %s: %w", s.dir, err), removeTree(partial))
 	}
 	return nil
 }
@@ -242,13 +239,13 @@ func (s *Store) Put(number uint64, objects map[string]Pinner) error {
 // Set returns the name of the set with a number.
 func Set(number uint64) string { return setPrefix + strconv.FormatUint(number, 10) }
 
-// Sets lists the numbers of the whole sets, the least first.
+// Sets lists the numbers of the complete sets in ascending order.
 func (s *Store) Sets() ([]uint64, error) {
 	names, err := s.names()
 	var numbers []uint64
 	for _, n := range names {
-		digits, is := strings.CutPrefix(n, setPrefix)
-		if number, err := strconv.ParseUint(digits, 10, 64); is && err == nil {
+		digits, ok := strings.CutPrefix(n, setPrefix)
+		if number, err := strconv.ParseUint(digits, 10, 64); ok && err == nil {
 			numbers = append(numbers, number)
 		}
 	}
@@ -288,7 +285,7 @@ func (s *Store) names() ([]string, error) {
 	return names, nil
 }
 
-// KeepOnly removes all sets but one, and the remains of sets that were being made.
+// KeepOnly removes all sets but one, and partial sets.
 func (s *Store) KeepOnly(number uint64) error {
 	names, err := s.names()
 	for _, n := range names {
@@ -299,21 +296,21 @@ func (s *Store) KeepOnly(number uint64) error {
 	return err
 }
 
-// removeSet removes a set, or the remains of one. It renames the set first, so that a set under its own name is whole,
-// also after a process was killed meanwhile.
+// removeSet removes a set, or a partial one. It renames the set first, so that a set under its own name is complete,
+// even if the process is killed meanwhile.
 func removeSet(dir string) error {
 	if strings.HasSuffix(dir, partialSuffix) {
 		return removeTree(dir)
 	}
-	away := dir + partialSuffix
-	if err := errors.Join(removeTree(away), os.Rename(dir, away)); err != nil {
+	partial := dir + partialSuffix
+	if err := errors.Join(removeTree(partial), os.Rename(dir, partial)); err != nil {
 		return err
 	}
-	return removeTree(away)
+	return removeTree(partial)
 }
 
-// Remove removes everything that is pinned, gives the lock back, and unmounts the file
-// system if it was mounted for this and has nothing left.
+// Remove removes all pins, releases the lock, and unmounts the file system if Open has mounted it and no directory of a
+// balancer is left.
 func (s *Store) Remove() error {
 	err := removeTree(s.dir)
 	s.Close()
@@ -323,8 +320,8 @@ func (s *Store) Remove() error {
 	return nil
 }
 
-// RemoveEmptyRoots removes the directories that balancers' directories are in where none of them is left: a process
-// that is killed between removing its own and removing those leaves them.
+// RemoveEmptyRoots removes the parents of balancers' directories if they are empty: a process that is killed after it
+// has removed its own directory leaves them.
 func RemoveEmptyRoots(stateDir string) (err error) {
 	for _, root := range roots(stateDir) {
 		if isBPF(root) {
@@ -334,8 +331,8 @@ func RemoveEmptyRoots(stateDir string) (err error) {
 	return err
 }
 
-// removeRoot removes a directory of balancers' directories, and unmounts the file system that was mounted for it. Where
-// others are left, it stays.
+// removeRoot removes a parent of balancers' directories if it is empty, and unmounts the file system that was mounted
+// for it.
 func removeRoot(root string) error {
 	on := filepath.Dir(root)
 	if os.Remove(root) != nil || on == system {
@@ -344,8 +341,8 @@ func removeRoot(root string) error {
 	return unmount(on)
 }
 
-// Clear removes all pins but contents, which detaches pinned links, and keeps the lock. A content may be of use without
-// them: it may have the changes to the host that are to be undone.
+// Clear removes all pins but contents, which detaches pinned links, and keeps the lock. A content may be needed without
+// them: it may list changes to the host that are to be undone.
 func (s *Store) Clear() error {
 	names, err := s.names()
 	for _, n := range names {
@@ -361,7 +358,7 @@ func (s *Store) Clear() error {
 	return err
 }
 
-// Abandon is Close, but where nothing is pinned, it removes the directory that Open has made.
+// Abandon is Close, but removes the directory if nothing is pinned.
 func (s *Store) Abandon() error {
 	names, err := s.names()
 	if err == nil && len(names) == 0 {
@@ -371,11 +368,10 @@ func (s *Store) Abandon() error {
 	return err
 }
 
-// Close gives the lock back, and leaves everything as it is.
+// Close releases the lock, and keeps the pins.
 func (s *Store) Close() { s.lock.Close() }
 
-// removeTree removes a directory with pins, if it is there: os.RemoveAll opens what it
-// removes, which a pin does not allow.
+// removeTree removes a directory with pins, if it exists: os.RemoveAll opens the files, which fails for pins.
 func removeTree(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -17,10 +17,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Builds may lay out the counters of backends, and the keys of prefixes, differently. As with flows, each writes its
-// layout down, and the next reads them field by field.
+// Builds may lay out the counters of backends, and the keys of prefixes, differently. As for flows, each build writes
+// its layout into the snapshot, and the next one reads the maps field by field.
 
-// ElementLayouts describes the elements of those maps in this build, by the program's own type information.
+// ElementLayouts describes the elements of these maps in this build, by the program's own type information.
 var ElementLayouts = sync.OnceValues(func() (map[string]snapshot.ElementLayout, error) {
 	spec, err := objects.XDP.Spec()
 	if err != nil {
@@ -48,7 +48,7 @@ type ForeignElements struct {
 	layout snapshot.ElementLayout
 }
 
-// OpenElements checks that a map agrees with its layout; size is that of its elements.
+// OpenElements opens a map by its layout, and checks the layout; size is the size of the map's elements.
 func OpenElements(m *ebpf.Map, size uint32, layout snapshot.ElementLayout, needed []string) (*ForeignElements, error) {
 	if int(size) != layout.Size {
 		return nil, fmt.Errorf("%w: %s does not have the elements of %d bytes that it says", snapshot.ErrDamaged, m,
@@ -60,13 +60,14 @@ func OpenElements(m *ebpf.Map, size uint32, layout snapshot.ElementLayout, neede
 		}
 	}
 	for _, name := range needed {
-		if _, there := layout.Fields[name]; !there {
+		if _, found := layout.Fields[name]; !found {
 			return nil, fmt.Errorf("%w: the elements of %s have no field %q", snapshot.ErrVersion, m, name)
 		}
 	}
 	return &ForeignElements{m, layout}, nil
 }
 
+// Close closes the map. The receiver may be nil.
 func (e *ForeignElements) Close() {
 	if e != nil {
 		e.m.Close()
@@ -75,8 +76,8 @@ func (e *ForeignElements) Close() {
 
 // number reads a field; 0 where there is none.
 func (e *ForeignElements) number(element []byte, name string) uint64 {
-	field, there := e.layout.Fields[name]
-	if !there {
+	field, found := e.layout.Fields[name]
+	if !found {
 		return 0
 	}
 	at := element[field.Offset:][:field.Size]
@@ -89,7 +90,7 @@ func (e *ForeignElements) number(element []byte, name string) uint64 {
 	return 0
 }
 
-// CountFields are those of a backend's counters that every build has had.
+// CountFields are the fields of a backend's counters that all builds have.
 var CountFields = []string{"packets", "bytes", "connections", "returned_packets", "returned_bytes"}
 
 // backend reads the counters of a backend's index.
@@ -108,10 +109,10 @@ func (e *ForeignElements) backend(index uint32) (sum lb.BackendCount, err error)
 	return sum, nil
 }
 
-// PrefixFields are those of the key of a prefix.
+// PrefixFields are the fields of the key of a prefix.
 var PrefixFields = []string{"bits", "list", "address"}
 
-// PrefixesInto puts the lists of prefixes into a map of our own.
+// PrefixesInto copies the lists of prefixes into a map in this build's layout.
 func (e *ForeignElements) PrefixesInto(to *ebpf.Map) error {
 	address := e.layout.Fields["address"]
 	// The length of a prefix counts the bits before the address, too.
@@ -135,19 +136,20 @@ func (e *ForeignElements) PrefixesInto(to *ebpf.Map) error {
 	return nil
 }
 
-// PreviousOutcomes are counters of another build, in its order.
+// PreviousOutcomes are another build's counters of outcomes, in its order.
 type PreviousOutcomes struct {
 	Map   *ebpf.Map
 	Names []string
 }
 
+// Close closes the map. The receiver may be nil.
 func (o *PreviousOutcomes) Close() {
 	if o != nil {
 		o.Map.Close()
 	}
 }
 
-// counts reads them by their names.
+// counts returns the counters by their names.
 func (o *PreviousOutcomes) counts() (map[string]uint64, error) {
 	counts := make(map[string]uint64, len(o.Names))
 	for i, name := range o.Names {

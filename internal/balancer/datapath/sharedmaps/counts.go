@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/enum"
 )
 
-// OutcomeHelp explains each outcome to the person who reads its counter.
+// OutcomeHelp is the description of each outcome's counter.
 var OutcomeHelp = map[objects.XDPOutcome]string{
 	objects.XDPOutcomeOUTCOME_FORWARDED: "sent on to a backend",
 	objects.XDPOutcomeOUTCOME_RETURNED:  "a backend's reply, sent on to its client",
@@ -102,8 +102,7 @@ var OutcomeHelp = map[objects.XDPOutcome]string{
 		"connections as they may",
 }
 
-// OutcomeNames reads the names from the program's own type information, so that the list is written once. It reads them
-// once: the information never changes.
+// OutcomeNames returns the names of the outcomes, from the program's own type information.
 var OutcomeNames = sync.OnceValues(func() ([]string, error) {
 	spec, err := objects.XDP.Spec()
 	if err != nil {
@@ -112,6 +111,7 @@ var OutcomeNames = sync.OnceValues(func() ([]string, error) {
 	return enum.Names(spec, "outcome", "OUTCOME_", int(objects.XDPOutcomeOUTCOME_COUNT))
 })
 
+// ReadOutcomes reads the counters of outcomes.
 func ReadOutcomes(m *ebpf.Map) ([]lb.OutcomeCount, error) {
 	names, err := OutcomeNames()
 	if err != nil {
@@ -131,8 +131,7 @@ func ReadOutcomes(m *ebpf.Map) ([]lb.OutcomeCount, error) {
 	return counts, nil
 }
 
-// readBatch is how many backends' counters are read by one system call: there may be
-// 100,000 of them.
+// readBatch is how many backends' counters one system call reads: there may be 100,000 of them.
 const readBatch = 2048
 
 // ReadBackends reads the counters of the first n indices.
@@ -146,16 +145,16 @@ func ReadBackends(m *ebpf.Map, n int) ([]lb.BackendCount, error) {
 	keys, values := make([]uint32, size), make([]objects.XDPBackendCount, size*cpus)
 	var cursor ebpf.MapBatchCursor
 	for read := 0; read < n; {
-		some, err := m.BatchLookup(&cursor, keys, values, nil)
-		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) || some == 0 {
+		batch, err := m.BatchLookup(&cursor, keys, values, nil)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) || batch == 0 {
 			return nil, fmt.Errorf("reading the counters of backends from index %d on: %v", read, err)
 		}
-		for i, index := range keys[:some] {
+		for i, index := range keys[:batch] {
 			if int(index) < n {
 				counts[index] = sumOf(values[i*cpus:][:cpus])
 			}
 		}
-		read += some
+		read += batch
 	}
 	return counts, nil
 }

@@ -2,11 +2,10 @@
 
 // Package sharedmaps has the maps that outlive a generation: counters, flows, and the state of schedulers and limits.
 //
-// Maps are made once and grow: New makes those that are missing or too small, and takes the others from the previous
-// ones. A Move brings flows into tables of another size or layout while packets go on; a Ledger corrects counters where
-// an index has another owner or a map was replaced. Maps in another build's layout are found by OtherLayouts and read
-// field by field.
+// New creates the maps that are missing or too small, and reuses the others. A Move copies flows into tables of another
+// size or layout while packets arrive; a Ledger corrects counters where an index has another owner or a map was
+// replaced. OtherLayouts finds maps in another build's layout, which are read field by field.
 //
-// The package promises that a map which is replaced loses neither counts nor flows. It attaches no program, and knows
+// The package guarantees that neither counts nor flows are lost with a replaced map. It attaches no program, and knows
 // no pin or process.
 package sharedmaps

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
-// numbersIn lists the enums whose numbers the elements of a shared map hold.
+// numbersIn lists the enums whose values the elements of a shared map have.
 var numbersIn = map[string][]string{
 	objects.XDPMapOutcomes:  {"outcome"},
 	objects.XDPMapFragments: {"outcome", "mode"},
@@ -24,15 +24,15 @@ var numbersIn = map[string][]string{
 	objects.XDPMapReturns:   {"return_table"},
 }
 
-// AddedMaps are shared maps that builds before 0.5 do not have, and that begin empty.
+// AddedMaps are shared maps that builds before 0.5 do not have, and that start empty.
 var AddedMaps = []string{objects.XDPMapReplyHops, objects.XDPMapReplyRoutes, objects.XDPMapReplyBlocks}
 
-// A start makes shared maps in another build's layout again. Their contents are asked for again (ways, reply_hops,
-// reply_routes, reply_blocks), counted or written again (turns, loads), carried over by name (outcomes), read field by
-// field (flows, counters of backends, prefixes), or valid for only a second (allowances) or half a minute (fragments).
+// Open recreates shared maps that are in another build's layout. Their contents are looked up again (ways, reply_hops,
+// reply_routes, reply_blocks), counted or written again (turns, loads), copied by name (outcomes), read field by field
+// (flows, counters of backends, prefixes), or valid for only a second (allowances) or half a minute (fragments).
 
 // SharedLayouts identifies the type of each shared map and the layout of its elements, by the map's name, from the
-// program's own type information. Another program can go on with a map of the same layout. Keys are not in it; see
+// program's own type information. Another program can use a map of the same layout. Keys are not included: see
 // ElementLayouts.
 var SharedLayouts = sync.OnceValues(func() (map[string]string, error) {
 	spec, err := objects.XDP.Spec()
@@ -64,12 +64,12 @@ var SharedLayouts = sync.OnceValues(func() (map[string]string, error) {
 	return layouts, nil
 })
 
-// FlowMaps are those that flows are in. Where one of them is laid out differently, all are recreated, and the flows are
-// carried over: an entry of the returns leads to the place of a flow.
+// FlowMaps are the maps of flows. If the layout of one differs, all are recreated, and the flows copied: a return entry
+// refers to the place of a flow.
 var FlowMaps = []string{objects.XDPMapFlows, objects.XDPMapNewcomers, objects.XDPMapReturns}
 
-// OtherLayouts lists the shared maps whose layout differs from ours, or that are missing.
-func OtherLayouts(there map[string]string, elements map[string]snapshot.ElementLayout) (all []string, err error) {
+// OtherLayouts lists the shared maps whose layout differs from this build's, or that are missing.
+func OtherLayouts(theirs map[string]string, elements map[string]snapshot.ElementLayout) (all []string, err error) {
 	ours, err := SharedLayouts()
 	if err != nil {
 		return nil, err
@@ -79,8 +79,8 @@ func OtherLayouts(there map[string]string, elements map[string]snapshot.ElementL
 		return nil, err
 	}
 	for name, layout := range ours {
-		of, described := elements[name]
-		if there[name] != layout || described && !of.Equal(fields[name]) {
+		element, described := elements[name]
+		if theirs[name] != layout || described && !element.Equal(fields[name]) {
 			all = append(all, name)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Ledger corrects the maps' counters: an index that changes its owner starts from 0, and the counts of a map that was
-// replaced are added. Its Go maps are never changed, because a picture has them: each change makes others.
+// Ledger corrects the maps' counters: the counts of an index with a new owner start from 0, and the counts of a
+// replaced map are added. Its Go maps are immutable, because a picture shares them: each change makes others.
 type Ledger struct {
 	// Baselines[i] is the count of index i when its present owner got it.
 	Baselines map[uint32]lb.BackendCount
@@ -20,18 +20,17 @@ type Ledger struct {
 	carried map[uint32]lb.BackendCount
 	// outcomes are the counters by outcome of maps that were replaced.
 	outcomes map[string]uint64
-	// Previous is the map of outcomes that packets still count in beside our own; nil where there is none.
+	// Previous is another build's map of outcomes in which packets still count; nil where there is none.
 	Previous *PreviousOutcomes
-	// Backends is the map of backends' counters that packets still count in beside our own; nil where there
-	// is none.
+	// Backends is another build's map of backends' counters in which packets still count; nil where there is none.
 	Backends *ForeignElements
 }
 
-// OtherCount is the count of an index in the maps of other builds and earlier generations.
+// OtherCount returns the count of an index in the maps of other builds and earlier generations.
 func (l *Ledger) OtherCount(index uint32) lb.BackendCount {
 	counted := l.carried[index]
 	if l.Backends != nil {
-		// Reading fails only for an index that it has not.
+		// Reading fails only for an index that the map lacks.
 		if before, err := l.Backends.backend(index); err == nil {
 			counted = counted.Plus(before)
 		}
@@ -39,8 +38,8 @@ func (l *Ledger) OtherCount(index uint32) lb.BackendCount {
 	return counted
 }
 
-// Commit records a change from one generation to the next, after the
-// swap. Reading fails only for maps that are gone; then there is nothing to carry.
+// Commit records a change from one generation to the next, after the programs were replaced. Reading fails only for
+// maps that are closed; then there is no count to carry.
 func (l *Ledger) Commit(old, next *Maps, change *generation.PlaceChange) {
 	if old != nil && old.Counts != next.Counts {
 		carried := map[uint32]lb.BackendCount{}
@@ -81,7 +80,7 @@ func RestoreLedger(h *snapshot.Head) Ledger {
 	return Ledger{Baselines: counts(h.Before), carried: counts(h.Carried), outcomes: h.CountedOutcomes}
 }
 
-// AddOutcomes adds the counts of maps that are not in use any more, or will not be.
+// AddOutcomes adds the counts of replaced maps, and of maps that are about to be replaced.
 func (l *Ledger) AddOutcomes(to []lb.OutcomeCount) error {
 	var previous map[string]uint64
 	if l.Previous != nil {
@@ -96,7 +95,7 @@ func (l *Ledger) AddOutcomes(to []lb.OutcomeCount) error {
 	return nil
 }
 
-// Counted returns the counters of all maps but ours.
+// Counted returns the counters of all maps but the present ones.
 func (l *Ledger) Counted() (backends map[uint32]lb.BackendCount, outcomes map[string]uint64, err error) {
 	backends, outcomes = l.carried, l.outcomes
 	if l.Previous != nil {
@@ -118,8 +117,8 @@ func (l *Ledger) Counted() (backends map[uint32]lb.BackendCount, outcomes map[st
 	return backends, outcomes, nil
 }
 
-// EndPrevious adds the counters of the previous maps to ours, once no packet counts there, and returns the functions
-// that close those maps: readers may still have them. It returns none where there are no such maps.
+// EndPrevious adds the counters of the previous maps to the ledger, once no packet counts there, and returns the
+// functions that close those maps, which readers may still use. It returns none where there are no such maps.
 func (l *Ledger) EndPrevious() (ended []func()) {
 	if l.Previous == nil && l.Backends == nil {
 		return nil

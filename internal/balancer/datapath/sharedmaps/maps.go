@@ -20,22 +20,22 @@ type Maps struct {
 	Counts, Outcomes *ebpf.Map
 	Flows, Newcomers *ebpf.Map
 	Returns          *ebpf.Map
-	Ways             *ebpf.Map
+	RouteCache       *ebpf.Map
 	ReplyHops        *ebpf.Map
-	// The mirror of the routes that replies take. We write it.
+	// The mirror of the routes of replies, which the control plane writes.
 	replyRoutes, ReplyBlocks array
 	fragments                *ebpf.Map
 	allowances               *ebpf.Map
-	// Prefixes is shared by all that were made one from another, as are its lists.
+	// Prefixes, with its lists, is shared by all Maps that New made from one another.
 	Prefixes generation.PrefixMap
 	// Turns has the state of schedulers and limits, by the service's id, and Loads the number of a backend's flows, by
-	// its index. We write some of it.
+	// its index. The control plane writes a part of both.
 	Turns, Loads array
-	// The janitor's view of the tables of flows.
+	// Proven and Unproven are the mapped tables of flows.
 	Proven, Unproven *flowtable.Table
-	// FullNAT is likewise that of the returns; nil where no service has that mode.
+	// FullNAT is the mapped table of returns; nil where no service has that mode.
 	FullNAT *flowtable.ReturnTable
-	// Secret places flows in them.
+	// Secret seeds their hash.
 	Secret uint64
 }
 
@@ -45,7 +45,7 @@ type array struct {
 	Memory mapmem.Storage
 }
 
-// Words of an element.
+// The sizes of elements in words.
 const (
 	turnWords = 16
 	loadWords = 4
@@ -60,75 +60,76 @@ func (s *Maps) Load(index uint32) mapmem.Storage {
 }
 
 // Sizes are the numbers of entries that the shared maps must have at least.
-type Sizes struct{ Backends, Services, Flows, Newcomers, Returns, Ways uint32 }
+type Sizes struct{ Backends, Services, Flows, Newcomers, Returns, RouteCache uint32 }
 
-// SizesOf returns the numbers of entries that they have.
+// SizesOf returns the numbers of entries of maps.
 func SizesOf(s *Maps) Sizes {
 	return Sizes{Backends: s.Counts.MaxEntries(), Services: s.Turns.MaxEntries(), Flows: s.Flows.MaxEntries(),
-		Newcomers: s.Newcomers.MaxEntries(), Returns: s.Returns.MaxEntries(), Ways: s.Ways.MaxEntries()}
+		Newcomers: s.Newcomers.MaxEntries(), Returns: s.Returns.MaxEntries(), RouteCache: s.RouteCache.MaxEntries()}
 }
 
-func (s Sizes) Within(have *Maps) bool {
-	return have != nil && s.Backends <= have.Counts.MaxEntries() && s.Backends <= have.Loads.MaxEntries() &&
-		s.Services <= have.Turns.MaxEntries() && s.Flows <= have.Flows.MaxEntries() &&
-		s.Newcomers <= have.Newcomers.MaxEntries() && s.Returns <= have.Returns.MaxEntries() &&
-		s.Ways <= have.Ways.MaxEntries() && s.replyHops() <= have.ReplyHops.MaxEntries() &&
-		s.replyBlocks() <= have.ReplyBlocks.MaxEntries()
+// Within reports whether the present maps are large enough.
+func (s Sizes) Within(present *Maps) bool {
+	return present != nil && s.Backends <= present.Counts.MaxEntries() && s.Backends <= present.Loads.MaxEntries() &&
+		s.Services <= present.Turns.MaxEntries() && s.Flows <= present.Flows.MaxEntries() &&
+		s.Newcomers <= present.Newcomers.MaxEntries() && s.Returns <= present.Returns.MaxEntries() &&
+		s.RouteCache <= present.RouteCache.MaxEntries() && s.replyHops() <= present.ReplyHops.MaxEntries() &&
+		s.replyBlocks() <= present.ReplyBlocks.MaxEntries()
 }
 
-// replyBlocks is the number of blocks of the mirror of routes: all of them, or one where no mode has replies.
+// replyBlocks returns the number of blocks of the mirror of routes: all of them, or one where no mode has replies.
 func (s Sizes) replyBlocks() uint32 {
-	if s.Ways > 1 {
+	if s.RouteCache > 1 {
 		return mirror.Blocks
 	}
 	return 1
 }
 
-// Mirror is the mirror of routes.
+// Mirror returns the mirror of routes.
 func (s *Maps) Mirror() mirror.Table {
 	return mirror.Table{Head: s.replyRoutes.Memory, Groups: s.ReplyBlocks.Memory}
 }
 
-// replyHops is the number of places for neighbours that replies were sent to: one where no mode has replies.
+// replyHops returns the number of places for next hops of replies: one where no mode has replies.
 func (s Sizes) replyHops() uint32 {
-	if s.Ways > 1 {
+	if s.RouteCache > 1 {
 		return uint32(objects.XDPHopTableREPLY_HOPS)
 	}
 	return 1
 }
 
-// New makes the maps that are missing or too small, and takes the others from old. A map that grows loses nothing: the
-// caller adds the old one's counts, and turns and loads are copied. newMap is ebpf.NewMap, or returns another empty
-// map.
-func New(newMap func(*ebpf.MapSpec) (*ebpf.Map, error), spec *ebpf.CollectionSpec, want Sizes, old *Maps,
+// New creates the maps that are missing or too small, and takes the others from old. Replaced maps lose nothing: the
+// caller adds the old one's counts, and turns and loads are copied. newMap is ebpf.NewMap, or a substitute in tests.
+func New(newMap func(*ebpf.MapSpec) (*ebpf.Map, error), spec *ebpf.CollectionSpec, sizes Sizes, old *Maps,
 	secret uint64) (*Maps, error) {
 	next := &Maps{Secret: secret}
 	if old != nil {
 		*next = *old
 	}
 	entries := map[string]uint32{
-		objects.XDPMapBackendCounts: want.Backends, objects.XDPMapOutcomes: uint32(objects.XDPOutcomeOUTCOME_COUNT),
-		objects.XDPMapTurns: want.Services,
-		objects.XDPMapLoads: want.Backends, objects.XDPMapFlows: want.Flows, objects.XDPMapNewcomers: want.Newcomers,
-		objects.XDPMapReturns: want.Returns,
-		objects.XDPMapWays:    want.Ways, objects.XDPMapReplyHops: want.replyHops(), objects.XDPMapReplyRoutes: 1,
-		objects.XDPMapReplyBlocks: want.replyBlocks(),
+		objects.XDPMapBackendCounts: sizes.Backends, objects.XDPMapOutcomes: uint32(objects.XDPOutcomeOUTCOME_COUNT),
+		objects.XDPMapTurns: sizes.Services,
+		objects.XDPMapLoads: sizes.Backends, objects.XDPMapFlows: sizes.Flows, objects.XDPMapNewcomers: sizes.Newcomers,
+		objects.XDPMapReturns:   sizes.Returns,
+		objects.XDPMapWays:      sizes.RouteCache,
+		objects.XDPMapReplyHops: sizes.replyHops(), objects.XDPMapReplyRoutes: 1,
+		objects.XDPMapReplyBlocks: sizes.replyBlocks(),
 		objects.XDPMapFragments:   spec.Maps[objects.XDPMapFragments].MaxEntries, objects.XDPMapAllowances: 1,
 		objects.XDPMapPrefixes: spec.Maps[objects.XDPMapPrefixes].MaxEntries,
 	}
 	for _, at := range next.Places() {
-		if *at.Of != nil && (*at.Of).MaxEntries() >= entries[at.Name] {
+		if *at.Map != nil && (*at.Map).MaxEntries() >= entries[at.Name] {
 			continue
 		}
 		mapSpec := spec.Maps[at.Name].Copy()
 		mapSpec.MaxEntries = entries[at.Name]
-		made, err := newMap(mapSpec)
+		m, err := newMap(mapSpec)
 		if err != nil {
 			next.CloseUnless(old)
 			return nil, fmt.Errorf("making the map %s with %d entries: %w", at.Name, mapSpec.MaxEntries, err)
 		}
-		*at.Of = made
-		next.dropMemory(made)
+		*at.Map = m
+		next.dropMemory(m)
 	}
 	if err := errors.Join(next.MapVectors(old), next.MapFlows(old)); err != nil {
 		next.CloseUnless(old)
@@ -137,9 +138,9 @@ func New(newMap func(*ebpf.MapSpec) (*ebpf.Map, error), spec *ebpf.CollectionSpe
 	return next, nil
 }
 
-// dropMemory drops the memory of a map that was recreated: the set has the old map's, which belongs to the old set.
-func (s *Maps) dropMemory(made *ebpf.Map) {
-	switch made {
+// dropMemory drops the memory of a recreated map: it is still that of the old map, which belongs to the old Maps.
+func (s *Maps) dropMemory(m *ebpf.Map) {
+	switch m {
 	case s.Turns.Map:
 		s.Turns.Memory = nil
 	case s.Loads.Map:
@@ -159,7 +160,7 @@ func (s *Maps) dropMemory(made *ebpf.Map) {
 	}
 }
 
-// MapVectors maps the memory of new vectors, and copies the old ones' contents, except routes, which are written again.
+// MapVectors maps the memory of new array maps, and copies the old contents, except routes, which are written again.
 func (s *Maps) MapVectors(old *Maps) error {
 	for _, v := range []struct {
 		new  *array
@@ -186,7 +187,7 @@ func (s *Maps) MapVectors(old *Maps) error {
 			copy(v.new.Memory, before.Memory)
 		}
 	}
-	// New blocks mirror no routes yet, and no process keeps the blocks of a process that has ended up to date.
+	// New blocks have no routes yet, and the routes of an earlier process may be outdated.
 	if old == nil || s.ReplyBlocks.Map != old.ReplyBlocks.Map {
 		s.Mirror().Invalidate()
 	}
@@ -214,7 +215,7 @@ func (s *Maps) MapFlows(old *Maps) (err error) {
 // mapPlace is the name of a map in the program, and the field that holds it.
 type mapPlace struct {
 	Name string
-	Of   **ebpf.Map
+	Map  **ebpf.Map
 }
 
 // Places lists the maps by their names in the program.
@@ -227,7 +228,7 @@ func (s *Maps) Places() []mapPlace {
 		{objects.XDPMapFlows, &s.Flows},
 		{objects.XDPMapNewcomers, &s.Newcomers},
 		{objects.XDPMapReturns, &s.Returns},
-		{objects.XDPMapWays, &s.Ways},
+		{objects.XDPMapWays, &s.RouteCache},
 		{objects.XDPMapReplyHops, &s.ReplyHops},
 		{objects.XDPMapReplyRoutes, &s.replyRoutes.Map},
 		{objects.XDPMapReplyBlocks, &s.ReplyBlocks.Map},
@@ -237,16 +238,16 @@ func (s *Maps) Places() []mapPlace {
 	}
 }
 
+// ByName returns the maps by their names in the program.
 func (s *Maps) ByName() map[string]*ebpf.Map {
 	maps := map[string]*ebpf.Map{}
 	for _, at := range s.Places() {
-		maps[at.Name] = *at.Of
+		maps[at.Name] = *at.Map
 	}
 	return maps
 }
 
-// SetSizes sets in the spec the sizes of the maps that will replace its own, or the
-// library would refuse them.
+// SetSizes sets the sizes of the maps in a spec whose maps these are to replace: the library rejects other sizes.
 func (s *Maps) SetSizes(spec *ebpf.CollectionSpec) {
 	for name, m := range s.ByName() {
 		spec.Maps[name].MaxEntries = m.MaxEntries()
@@ -280,19 +281,20 @@ func (s *Maps) CloseUnless(other *Maps) {
 // closeFlows unmaps the tables of flows.
 func (s *Maps) closeFlows(kept map[*ebpf.Map]bool) {
 	for _, table := range []struct {
-		of    *ebpf.Map
+		flows *ebpf.Map
 		close func()
 	}{{s.Flows, s.Proven.Close}, {s.Newcomers, s.Unproven.Close}, {s.Returns, s.FullNAT.Close}} {
-		if table.of != nil && !kept[table.of] {
+		if table.flows != nil && !kept[table.flows] {
 			table.close()
 		}
 	}
 }
 
+// MakeLike creates a map.
 func MakeLike(name string, spec *ebpf.MapSpec) (*ebpf.Map, error) {
-	made, err := ebpf.NewMap(spec)
+	m, err := ebpf.NewMap(spec)
 	if err != nil {
 		return nil, fmt.Errorf("making the map %s with %d entries: %w", name, spec.MaxEntries, err)
 	}
-	return made, nil
+	return m, nil
 }

@@ -18,13 +18,13 @@ import (
 
 const (
 	returnBucketSize = int(unsafe.Sizeof(objects.XDPReturnBucket{}))
-	// The kernel allocates so many bytes for each element, and for each bucket, of a hash map of type LRU
+	// The bytes that the kernel allocates for each element, and for each bucket, of an LRU hash map
 	// (struct htab_elem and struct bucket in kernel/bpf/hashtab.c).
 	hashElement, hashBucket = 48, 16
 )
 
-// PlanFor returns the kernel memory of maps of these sizes, with so many bytes of configuration.
-func PlanFor(want Sizes, configuration uint64) (lb.MemoryPlan, error) {
+// PlanFor returns the kernel memory of maps of these sizes, with that many bytes of configuration.
+func PlanFor(sizes Sizes, configuration uint64) (lb.MemoryPlan, error) {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return lb.MemoryPlan{}, fmt.Errorf("counting the CPUs: %v", err)
@@ -36,80 +36,80 @@ func PlanFor(want Sizes, configuration uint64) (lb.MemoryPlan, error) {
 	backend := 8 + uint64(cpus)*uint64(unsafe.Sizeof(objects.XDPBackendCount{})) +
 		uint64(unsafe.Sizeof(objects.XDPBackendLoad{}))
 	plan := lb.MemoryPlan{
-		ProvenLimit:   want.Flows * flowtable.PlannedPerBucket,
-		UnprovenLimit: want.Newcomers * flowtable.PlannedPerBucket,
-		Proven:        uint64(want.Flows) * uint64(flowtable.BucketSize),
-		Unproven:      uint64(want.Newcomers) * uint64(flowtable.BucketSize),
+		ProvenLimit:   sizes.Flows * flowtable.PlannedPerBucket,
+		UnprovenLimit: sizes.Newcomers * flowtable.PlannedPerBucket,
+		Proven:        uint64(sizes.Flows) * uint64(flowtable.BucketSize),
+		Unproven:      uint64(sizes.Newcomers) * uint64(flowtable.BucketSize),
 		Configuration: configuration,
-		Counters:      uint64(want.Backends)*backend + uint64(want.Services)*uint64(unsafe.Sizeof(objects.XDPTurn{})),
+		Counters:      uint64(sizes.Backends)*backend + uint64(sizes.Services)*uint64(unsafe.Sizeof(objects.XDPTurn{})),
 		Fragments:     evictingBytes(spec.Maps[objects.XDPMapFragments]),
 	}
 	// Where a mode needs no such map, it has one element.
-	if want.Returns > 1 {
-		plan.Returns = uint64(want.Returns) * uint64(returnBucketSize)
+	if sizes.Returns > 1 {
+		plan.Returns = uint64(sizes.Returns) * uint64(returnBucketSize)
 	}
-	if want.Ways > 1 {
-		plan.Ways = uint64(want.Ways)*(8+uint64(cpus)*uint64(unsafe.Sizeof(objects.XDPRouteEntry{}))) +
-			uint64(want.replyHops())*uint64(unsafe.Sizeof(objects.XDPReplyHop{})) +
+	if sizes.RouteCache > 1 {
+		plan.Ways = uint64(sizes.RouteCache)*(8+uint64(cpus)*uint64(unsafe.Sizeof(objects.XDPRouteEntry{}))) +
+			uint64(sizes.replyHops())*uint64(unsafe.Sizeof(objects.XDPReplyHop{})) +
 			uint64(unsafe.Sizeof(objects.XDPMirror{})) +
-			uint64(want.replyBlocks())*uint64(unsafe.Sizeof(objects.XDPMirrorBlock{}))
+			uint64(sizes.replyBlocks())*uint64(unsafe.Sizeof(objects.XDPMirrorBlock{}))
 	}
 	return plan, nil
 }
 
-// evictingBytes is the memory of an LRU hash map.
+// evictingBytes returns the memory of an LRU hash map.
 func evictingBytes(m *ebpf.MapSpec) uint64 {
 	return uint64(m.MaxEntries)*uint64(hashElement+(m.KeySize+7)&^7+(m.ValueSize+7)&^7) + directoryBytes(m)
 }
 
-// directoryBytes is the memory of a hash map without its elements.
+// directoryBytes returns the memory of a hash map without its elements.
 func directoryBytes(m *ebpf.MapSpec) uint64 {
 	return uint64(mapmem.PowerOfTwo(int(m.MaxEntries))) * hashBucket
 }
 
-// PlanChecks returns the kernel memory of the path for health checks, however many there are: each backend that is
-// checked adds only some hundred bytes.
+// PlanChecks returns the kernel memory of the path of health checks, without the few hundred bytes for each checked
+// backend.
 func PlanChecks(spec *ebpf.CollectionSpec) lb.MemoryPlan {
 	return lb.MemoryPlan{Checks: evictingBytes(spec.Maps[objects.CheckMapCheckAnswers]) +
 		directoryBytes(spec.Maps[objects.CheckMapCheckTargets])}
 }
 
-// PlanWithout leaves out the maps that are there already and stay.
-func PlanWithout(p lb.MemoryPlan, want Sizes, have *Maps) lb.MemoryPlan {
-	if have == nil {
+// PlanWithout returns the plan without present maps that are large enough.
+func PlanWithout(p lb.MemoryPlan, sizes Sizes, present *Maps) lb.MemoryPlan {
+	if present == nil {
 		return p
 	}
 	p.Fragments = 0
-	if want.Flows <= have.Flows.MaxEntries() {
+	if sizes.Flows <= present.Flows.MaxEntries() {
 		p.Proven = 0
 	}
-	if want.Newcomers <= have.Newcomers.MaxEntries() {
+	if sizes.Newcomers <= present.Newcomers.MaxEntries() {
 		p.Unproven = 0
 	}
-	if want.Returns <= have.Returns.MaxEntries() {
+	if sizes.Returns <= present.Returns.MaxEntries() {
 		p.Returns = 0
 	}
-	if want.Ways <= have.Ways.MaxEntries() {
+	if sizes.RouteCache <= present.RouteCache.MaxEntries() {
 		p.Ways = 0
 	}
-	if want.Backends <= have.Counts.MaxEntries() && want.Services <= have.Turns.MaxEntries() {
+	if sizes.Backends <= present.Counts.MaxEntries() && sizes.Services <= present.Turns.MaxEntries() {
 		p.Counters = 0
 	}
 	return p
 }
 
-// CheckPlan returns an error where a plan does not fit into the memory that is left, with the largest limit that would.
-func CheckPlan(p lb.MemoryPlan, left memleft.Available) error {
-	room := left.Usable()
-	if !left.Known || p.Total() <= room {
+// CheckPlan returns an error if a plan does not fit into the available memory, with the largest limit that would.
+func CheckPlan(p lb.MemoryPlan, available memleft.Available) error {
+	room := available.Usable()
+	if !available.Known || p.Total() <= room {
 		return nil
 	}
 	return fmt.Errorf("%w: %s are needed (%s), and of %s that are available (%s) %s may be taken: %s",
-		lb.ErrTooLarge, lb.Mebibytes(p.Total()), p.Parts(), lb.Mebibytes(left.Bytes), left.Source, lb.Mebibytes(room),
-		AdviceFor(p, room))
+		lb.ErrTooLarge, lb.Mebibytes(p.Total()), p.Parts(), lb.Mebibytes(available.Bytes), available.Source,
+		lb.Mebibytes(room), AdviceFor(p, room))
 }
 
-// AdviceFor names the largest limit of flows that would fit, with the rest as it is.
+// AdviceFor returns the advice for a plan that does not fit: mostly the largest limit of flows that would.
 func AdviceFor(p lb.MemoryPlan, room uint64) string {
 	largest, name := p.Proven, "flows.limit"
 	if p.Unproven > largest {

@@ -14,39 +14,39 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/rcu"
 )
 
-// Move copies flows from one set of tables to another, of other sizes or of another layout, while packets go on: once
-// when the programs that use the new ones are ready, and once more when those that use the old ones have gone.
+// Move copies flows from one set of tables to another, of other sizes or of another layout, while packets arrive: once
+// when the programs that use the new tables are loaded, and again when those that use the old ones are detached.
 type Move struct {
 	Janitor  *flowtable.Janitor
 	From, To *Maps
-	// Previous are further tables that an earlier process has left.
+	// Previous are further tables of an earlier process.
 	Previous *PreviousFlows
-	// Returns makes the entries again that lead to the flows of full NAT.
+	// Returns recreates the return entries of full-NAT flows.
 	Returns flowtable.ReplyKeys
-	// Memory is that of the programs that use the new tables.
+	// Memory is the memory of the programs that use the new tables.
 	Memory *generation.Memory
 	// Begun says that Begin has copied flows.
 	Begun bool
-	// Lost is for how many flows there was no room when they were copied last.
+	// Lost is how many flows had no room in the last copy.
 	Lost int
 }
 
-// moveTimeout is how long at most packets of unknown flows are dropped during a move: longer than copying takes, and
-// bounded since a process may be killed in the middle of one.
+// moveTimeout bounds for how long packets of unknown flows are dropped during a move: longer than copying takes, and
+// finite since the process may be killed during a move.
 const moveTimeout = 10 * time.Second
 
-// PreviousFlows are tables that packets go by, or went by last, and that are not among the shared
-// maps: they are laid out differently, or were about to be replaced when a process was killed.
+// PreviousFlows are tables of flows in use, or used last, that are not among the shared maps: they have another layout,
+// or were being replaced when a process was killed.
 type PreviousFlows struct {
 	Proven, Unproven []PreviousTable
-	// Bytes is the memory of those that have another layout.
+	// Bytes is the memory of tables of another layout.
 	Bytes uint64
 }
 
 // PreviousTable is a table of flows among PreviousFlows.
 type PreviousTable interface {
 	flowtable.Source
-	// IsOf reports whether it is that map.
+	// IsOf reports whether the table is in that map.
 	IsOf(*ebpf.Map) bool
 	Close()
 }
@@ -67,8 +67,8 @@ func (f *PreviousFlows) Close() {
 // Any reports whether there are such tables.
 func (f *PreviousFlows) Any() bool { return f != nil && len(f.Proven)+len(f.Unproven) > 0 }
 
-// Begin copies all flows, and then those that have changed meanwhile. From then on the janitor deletes no flow, until
-// it works on the new tables: a deleted flow would remain in one of the two.
+// Begin copies all flows, and then those that have changed meanwhile. From then on the janitor expires no flow, until
+// it works on the new tables: an expired flow would remain in one of the two.
 func (m *Move) Begin() {
 	if m.From == nil || m.Begun || !m.needed() {
 		return
@@ -84,9 +84,9 @@ func (m *Move) needed() bool {
 	return m.From.Proven != m.To.Proven || m.From.Unproven != m.To.Unproven || m.Previous.Any()
 }
 
-// Finish copies the beginnings and ends of flows since Begin: at once, because the new programs do not know them
-// before, and once more when no old program runs any more. Until then the new programs drop packets that may be of such
-// a flow (flows_are_moving() in bpf/balancer/flow/track.h).
+// Finish copies changes of flows since Begin: at once, because the new programs do not know them before, and again when
+// no old program runs any more. Until then the new programs drop packets that may belong to such a flow
+// (flows_are_moving() in bpf/balancer/flow/track.h).
 func (m *Move) Finish() {
 	if !m.Begun {
 		return
@@ -97,7 +97,7 @@ func (m *Move) Finish() {
 	atomic.StoreUint64(&m.Memory.Head().Moving, 0)
 }
 
-// Cancel ends the move, and the old tables stay in use.
+// Cancel cancels the move: the old tables stay in use.
 func (m *Move) Cancel() {
 	if m.Begun {
 		m.Janitor.Freeze(false)
@@ -125,21 +125,21 @@ func (m *Move) copy(proven func(*objects.XDPFlow)) {
 
 // dropUnproven removes a flow from the new table of unproven ones that has been proven since it was copied there.
 func (m *Move) dropUnproven(flow *objects.XDPFlow) {
-	place, there := m.To.Unproven.Find(flow)
-	if !there {
+	place, found := m.To.Unproven.Find(flow)
+	if !found {
 		return
 	}
-	m.To.Unproven.Release(place, place.Tag(), func(is *objects.XDPFlow, state objects.XDPFlowState, _ uint32) bool {
-		return flowtable.IsLive(state) && is.Backend == flow.Backend && is.Generation == flow.Generation &&
-			is.Source == flow.Source
+	m.To.Unproven.Release(place, place.Tag(), func(entry *objects.XDPFlow, state objects.XDPFlowState, _ uint32) bool {
+		return flowtable.IsLive(state) && entry.Backend == flow.Backend && entry.Generation == flow.Generation &&
+			entry.Source == flow.Source
 	})
 }
 
-// dropEnded removes a flow from the new table of proven ones that was over when it was copied, and in whose place a
-// packet has begun this unproven one: the ended one would be found first.
+// dropEnded removes an ended flow from the new table of proven flows, whose key this copied unproven flow has: a lookup
+// would find the ended one first.
 func (m *Move) dropEnded(flow *objects.XDPFlow) {
-	place, there := m.To.Proven.Find(flow)
-	if !there {
+	place, found := m.To.Proven.Find(flow)
+	if !found {
 		return
 	}
 	m.To.Proven.Release(place, place.Tag(), func(_ *objects.XDPFlow, state objects.XDPFlowState, _ uint32) bool {

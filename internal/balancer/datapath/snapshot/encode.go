@@ -18,22 +18,22 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A snapshot is a line of JSON for the head, one for each service, and one with the checksum of those before: of 10,000
-// services of which one has changed, only that one is encoded again.
+// A snapshot is a line of JSON for the head, one for each service, and one with the checksum of the lines before, so
+// that only changed services are encoded again.
 
 // castagnoli is the polynomial of CRC-32C, which processors compute in hardware.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// errFollowed says that a value is not alone in its line.
+// errFollowed: a line has more than one value.
 var errFollowed = errors.New("something follows it")
 
-// tail ends a snapshot.
+// tail is the last line of a snapshot.
 type tail struct {
 	// Checksum is the CRC-32C of all before its line.
 	Checksum uint32 `json:"crc32c"`
 }
 
-// scratches are for lines of a length that is not known before.
+// scratches are buffers for lines of unknown length.
 var scratches = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // Line returns the line of a service.
@@ -59,8 +59,7 @@ func encodeError(err error) error {
 	return fmt.Errorf("encoding the snapshot of the data plane: %w", err)
 }
 
-// Parts are a snapshot in pieces, one after the other: the lines of its services are those of the snapshot before where
-// nothing has changed.
+// Parts are the lines of a snapshot in order. The lines of unchanged services are shared with the previous snapshot.
 type Parts [][]byte
 
 // Encode returns a snapshot with a head and the lines of its services.
@@ -90,10 +89,10 @@ func (p Parts) Size() (n int64) {
 	return n
 }
 
-// chunk is how many bytes are written at a time.
+// chunk is the size of the write buffer.
 const chunk = 256 << 10
 
-// WriteTo writes the snapshot, in few calls.
+// WriteTo writes the snapshot, in few system calls.
 func (p Parts) WriteTo(w io.Writer) (int64, error) {
 	buffered := bufio.NewWriterSize(w, chunk)
 	for _, part := range p {
@@ -131,7 +130,7 @@ func Decode(data []byte) (*Snapshot, error) {
 	return s, nil
 }
 
-// DecodeHead reads a snapshot without its services, and does not check whether these are whole. Errors: ErrDamaged,
+// DecodeHead reads the head of a snapshot, without checking the rest. Errors: ErrDamaged,
 // ErrVersion.
 func DecodeHead(data []byte) (*Head, error) {
 	head, _, err := decodeHead(data)
@@ -141,7 +140,7 @@ func DecodeHead(data []byte) (*Head, error) {
 // decodeHead reads the head of a snapshot, and returns the rest.
 func decodeHead(data []byte) (*Head, []byte, error) {
 	text, rest, _ := bytes.Cut(data, []byte{'\n'})
-	// A newer version may have other fields: its number counts before these do.
+	// A newer version may have other fields: so the version is checked first.
 	var version struct {
 		Format  string `json:"format"`
 		Version int    `json:"version"`
@@ -163,15 +162,15 @@ func decodeHead(data []byte) (*Head, []byte, error) {
 	return head, rest, nil
 }
 
-// damaged is ErrDamaged, with the fault.
+// damaged returns ErrDamaged with the fault.
 func damaged(format string, a ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, a...))
 }
 
 // decodeServices reads as many lines of services, on all processors, and returns the rest.
 func decodeServices(text []byte, into []Service) (rest []byte, err error) {
-	const fewest = 64 // services for which another processor is worth it
-	parts := max(min(runtime.GOMAXPROCS(0), len(into)/fewest), 1)
+	const minPart = 64 // services for which another processor pays
+	parts := max(min(runtime.GOMAXPROCS(0), len(into)/minPart), 1)
 	var reading errgroup.Group
 	for part := range parts {
 		from, to := part*len(into)/parts, (part+1)*len(into)/parts
@@ -182,7 +181,7 @@ func decodeServices(text []byte, into []Service) (rest []byte, err error) {
 	return text, reading.Wait()
 }
 
-// firstLines returns so many lines, of which there are at least that many.
+// firstLines returns that many lines, which text must have.
 func firstLines(text []byte, lines int) []byte {
 	end := 0
 	for range lines {
@@ -191,14 +190,14 @@ func firstLines(text []byte, lines int) []byte {
 	return text[:end]
 }
 
-// decodeLines reads services, a line each; the first is the service of that number. It does not use encoding/json,
-// which takes four times as long: half of the time of an adoption of 10,000 services. Encoding uses encoding/json, for
-// the other library writes durations in another form.
+// decodeLines reads services, one from each line; the first has the number first. It does not use encoding/json, which
+// takes four times as long: half of the time of an adoption of 10,000 services. Encoding uses encoding/json, since the
+// other library writes durations in another form.
 func decodeLines(lines []byte, into []Service, first int) error {
 	for i := range into {
 		text, rest, _ := bytes.Cut(lines, []byte{'\n'})
-		left, err := fast.Parse(text, &into[i], fast.DisallowUnknownFields)
-		if err == nil && len(left) > 0 {
+		trailing, err := fast.Parse(text, &into[i], fast.DisallowUnknownFields)
+		if err == nil && len(trailing) > 0 {
 			err = errFollowed
 		}
 		if err != nil {
@@ -209,7 +208,7 @@ func decodeLines(lines []byte, into []Service, first int) error {
 	return nil
 }
 
-// decodeStrict decodes one value that has no fields but known ones, and nothing after it.
+// decodeStrict decodes one value, and rejects unknown fields and trailing data.
 func decodeStrict(data []byte, into any) error {
 	decoder := strictDecoder(data)
 	if err := decoder.Decode(into); err != nil {
@@ -218,14 +217,14 @@ func decodeStrict(data []byte, into any) error {
 	return atEnd(decoder)
 }
 
-// strictDecoder decodes values that have no fields but known ones.
+// strictDecoder returns a decoder that rejects unknown fields.
 func strictDecoder(data []byte) *json.Decoder {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
 	return decoder
 }
 
-// atEnd returns an error where anything is left to decode.
+// atEnd returns an error if there is more to decode.
 func atEnd(decoder *json.Decoder) error {
 	if _, err := decoder.Token(); err != io.EOF {
 		return errFollowed
@@ -233,10 +232,10 @@ func atEnd(decoder *json.Decoder) error {
 	return nil
 }
 
-// check refuses impossible values: the numbers in a snapshot are used as indices.
+// check rejects impossible values: the numbers in a snapshot are used as indices.
 func (s *Snapshot) check() error {
 	indices := len(s.Generations)
-	// A former endpoint's index may be that of a backend which stayed without it.
+	// A previous endpoint's index may be that of a present backend that no longer has the endpoint.
 	held, owned := make([]bool, indices), make([]bool, indices)
 	for _, e := range s.Previous {
 		if int(e.Index) >= indices || !e.Address.IsValid() || !e.VIP.IsValid() {
@@ -280,7 +279,7 @@ func (s *Snapshot) check() error {
 	return nil
 }
 
-// check notes which indices the service's backends own.
+// check checks a service, and records which indices its backends own.
 func (s *Service) check(generations []uint16, owned []bool) error {
 	if !s.VIP.IsValid() || len(s.Places) != len(s.Backends) {
 		return fmt.Errorf("it has %d backends, and places for %d", len(s.Backends), len(s.Places))

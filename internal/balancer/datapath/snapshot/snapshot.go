@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package snapshot writes and reads the state of a data plane that only its process has and that the maps do not show:
-// the owners of indices, the recipes of tables, the tables from which transitions started. It is a file that is written
-// before each change, and that the next process begins with.
+// Package snapshot encodes and decodes the state of a data plane that only its process has and that the maps do not:
+// the owners of indices, the recipes of tables, the bases of transitions. A snapshot is a file that is written before
+// each change, and from which the next process restores the state.
 package snapshot
 
 import (
@@ -16,16 +16,16 @@ import (
 
 // Errors that a caller may test for.
 var (
-	// ErrDamaged: the file is no snapshot, or not a whole one, or contradicts itself.
+	// ErrDamaged: the file is no snapshot, incomplete or inconsistent.
 	ErrDamaged = errors.New("the snapshot of the data plane is damaged")
-	// ErrVersion: it is of a version of jeoul whose format this one cannot read.
+	// ErrVersion: this version of jeoul does not support the format.
 	ErrVersion = errors.New("the snapshot of the data plane is of another version of jeoul")
 )
 
 const (
 	format = "jeoul-data-plane"
-	// Version is that of this format, and oldest the first one that can be read: since 3, Flows is there,
-	// since 4, Elements, since 5 services may be hairpins, and since 6, Pool.
+	// Version is the version of this format, and oldest the oldest supported one. Version 3 added Flows, 4 added
+	// Elements, 5 services that are hairpins, and 6 added Pool.
 	Version = 6
 	oldest  = 2
 )
@@ -36,14 +36,14 @@ type Snapshot struct {
 	Services []Service
 }
 
-// Head is the part of a snapshot that is about no single service.
+// Head is the first line of a snapshot: all that does not belong to a single service.
 type Head struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
-	// Number counts snapshots; the data plane's memory has that of the valid one.
+	// Number counts snapshots; the data plane's memory has the number of the valid one.
 	Number  uint64    `json:"number"`
 	Written time.Time `json:"written"`
-	// Cookie is the network namespace's: its directory may have the name of one that is gone.
+	// Cookie identifies the network namespace: the directory's name may be that of a deleted namespace.
 	Cookie uint64 `json:"cookie"`
 	// Layouts identify, by the name of a shared map, the layout of its elements.
 	Layouts map[string]string `json:"layouts"`
@@ -55,31 +55,30 @@ type Head struct {
 	// were replaced.
 	Outcomes        []string          `json:"outcomes,omitempty"`
 	CountedOutcomes map[string]uint64 `json:"counted_outcomes,omitempty"`
-	// Interfaces are those that packets are taken on, in their order.
+	// Interfaces are the interfaces of the programs, in order.
 	Interfaces []Interface `json:"interfaces"`
-	// Leaving are those that packets were taken on before.
+	// Leaving are interfaces that the change removes.
 	Leaving []Interface `json:"leaving,omitempty"`
 	// Hook is the requested hook.
 	Hook lb.Hook `json:"hook"`
-	// Secret places flows in their tables.
+	// Secret seeds the hash of the tables of flows.
 	Secret uint64 `json:"secret"`
-	// Generations[i] counts the owners that backend index i has had, and their leaving.
+	// Generations[i] counts the owners of backend index i, and their removals.
 	Generations []uint16 `json:"generations"`
-	// Free are the indices that no backend has, the one that has been free for longest first.
+	// Free are the free indices, the longest free one first.
 	Free []uint32 `json:"free,omitempty"`
-	// IDs is the first service id that no service has had; FreeIDs may be given again, and
-	// Quarantine not yet.
+	// IDs is the first service id that no service has had; FreeIDs may be reused, and Quarantine not yet.
 	IDs        uint32   `json:"ids"`
 	FreeIDs    []uint32 `json:"free_ids,omitempty"`
 	Quarantine []uint32 `json:"quarantine,omitempty"`
 	// GroupIDs is the first id that no group has had.
 	GroupIDs uint32 `json:"group_ids,omitempty"`
-	// Pool are full NAT's addresses by their numbers, those of IPv4 and then those of IPv6, with some that are in the
-	// pool no more.
+	// Pool are full NAT's addresses by their numbers, first IPv4 and then IPv6, including some that are no longer in
+	// the pool.
 	Pool []netip.Addr `json:"pool,omitempty"`
-	// LastList is the number that a list of prefixes got last.
+	// LastList is the last number that was given to a list of prefixes.
 	LastList uint32 `json:"last_list,omitempty"`
-	// Previous are the endpoints of backends that have left. Earlier builds read them by the name "former".
+	// Previous are the endpoints of removed backends. Earlier builds read them by the name "former".
 	Previous []Endpoint `json:"former,omitempty"`
 	// Before has the counts of backend indices when their owners got them, and Carried their counts in maps that were
 	// replaced.
@@ -87,7 +86,7 @@ type Head struct {
 	Carried []Count `json:"carried,omitempty"`
 	// Shown are features of interfaces that were switched off, so that XDP sees VLAN tags.
 	Shown []Feature `json:"shown,omitempty"`
-	// Lines is how many services follow.
+	// Lines is the number of services.
 	Lines int `json:"services"`
 }
 
@@ -96,9 +95,9 @@ type FlowLayout struct {
 	// Bucket is the size of an element of the table in bytes, and Flow that of a flow in it.
 	Bucket int `json:"bucket"`
 	Flow   int `json:"flow"`
-	// Fields are those of a bucket, and after "flows." those of a flow.
+	// Fields are the fields of a bucket and, with the prefix "flows.", those of a flow.
 	Fields map[string]Field `json:"fields"`
-	// States are the numbers of the states of a flow, Numbers those that the table itself goes by.
+	// States are the values of enum flow_state, Numbers those of enum flow_table.
 	States  map[string]uint64 `json:"states"`
 	Numbers map[string]uint64 `json:"numbers"`
 }
@@ -109,7 +108,7 @@ type ElementLayout struct {
 	Fields map[string]Field `json:"fields"`
 }
 
-// Equal reports whether two are the same.
+// Equal reports whether two layouts are the same.
 func (l ElementLayout) Equal(o ElementLayout) bool {
 	return l.Size == o.Size && maps.Equal(l.Fields, o.Fields)
 }
@@ -120,19 +119,19 @@ type Field struct {
 	Size   int `json:"size"`
 }
 
-// Interface is one that packets are taken on.
+// Interface is an interface with a program.
 type Interface struct {
 	Name  string `json:"name"`
 	Index int    `json:"index"`
 }
 
-// Feature is one of an interface, by the kernel's name for it.
+// Feature is a feature of an interface, by the kernel's name for it.
 type Feature struct {
 	Link string `json:"link"`
 	Name string `json:"name"`
 }
 
-// Endpoint is the endpoint of a backend (mode nat) which has left, and the source that its replies are translated to.
+// Endpoint is the endpoint of a removed backend (mode nat), and the source to which its replies are translated.
 type Endpoint struct {
 	Address    netip.AddrPort `json:"address"`
 	Protocol   lb.Protocol    `json:"protocol"`
@@ -166,20 +165,20 @@ type Service struct {
 	Exceptions uint32    `json:"exceptions,omitempty"`
 	// Clients is the number of the list of the clients that it serves.
 	Clients uint32 `json:"clients,omitempty"`
-	// Places[i] is that of Backends[i].
+	// Places[i] is the place of Backends[i].
 	Places []Place `json:"places"`
-	// Table is the table that new flows go by; Base is the one before the first change of a transition, and Last the
-	// last one that had members where Table has none.
+	// Table is the table for new flows; Base is the table before the first change of a transition, and Last the last
+	// one with members where Table has none.
 	Table Recipe  `json:"table"`
 	Base  *Recipe `json:"base,omitempty"`
 	Last  *Recipe `json:"last,omitempty"`
-	// Moved are the slots that have changed hands.
+	// Moved are the slots whose backend has changed.
 	Moved *Slots    `json:"moved,omitempty"`
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
 }
 
-// Backend is a backend with its observed condition, of which an origin's word (lb.Backend.NotReady) is a part.
+// Backend is a backend with its observed condition, which includes readiness by its origin (lb.Backend.NotReady).
 type Backend struct {
 	lb.Backend
 	Unhealthy string `json:"unhealthy,omitempty"`
@@ -187,7 +186,7 @@ type Backend struct {
 	Standby   bool   `json:"standby,omitempty"`
 }
 
-// BackendsOf returns the backends of a service as they are written down.
+// BackendsOf returns the backends of a service for a snapshot.
 func BackendsOf(s *lb.RoutedService) []Backend {
 	all := make([]Backend, len(s.Backends))
 	for i, b := range s.Backends {
@@ -199,19 +198,19 @@ func BackendsOf(s *lb.RoutedService) []Backend {
 
 // Unrouted returns the service with its backends, with their observed condition and without paths.
 func (s *Service) Unrouted() lb.RoutedService {
-	made := lb.RoutedService{Service: s.Service}
-	made.Backends = make([]lb.Backend, len(s.Backends))
+	service := lb.RoutedService{Service: s.Service}
+	service.Backends = make([]lb.Backend, len(s.Backends))
 	for i, b := range s.Backends {
-		made.Backends[i] = b.Backend
+		service.Backends[i] = b.Backend
 	}
-	made.Observed = lb.ObservationsOf(len(s.Backends), func(i int) lb.Observed {
+	service.Observed = lb.ObservationsOf(len(s.Backends), func(i int) lb.Observed {
 		b := &s.Backends[i]
 		return lb.Observed{Unhealthy: b.Unhealthy, Ejected: b.Ejected, Standby: b.Standby}
 	})
-	return made
+	return service
 }
 
-// Place is a backend's index and generation; the generation tells owners of an index apart, and is not 0.
+// Place is a backend's index and generation; the generation distinguishes owners of an index, and is not 0.
 type Place struct {
 	Index      uint32 `json:"index"`
 	Generation uint16 `json:"generation"`

@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/memleft"
 )
 
-// RecipeOfBase returns the recipe of the table that another balancer has for a base.
+// RecipeOfBase returns the recipe of another balancer's base.
 func RecipeOfBase(b *lb.Base) Recipe {
 	r := Recipe{FullRecipe: FullRecipe{Size: b.Size}, Scheduler: b.Scheduler}
 	for _, backend := range b.Backends {
@@ -27,7 +27,7 @@ func RecipeOfBase(b *lb.Base) Recipe {
 	return r
 }
 
-// BuildBase makes the table of a recipe that another balancer has sent, which it checks first.
+// BuildBase checks a recipe that another balancer has sent, and builds its table.
 func (r Recipe) BuildBase() (*Table, error) {
 	for i, weight := range r.Weights {
 		if weight == 0 || weight > math.MaxUint16 || !r.Owners[i].IsValid() {
@@ -46,7 +46,7 @@ func (r Recipe) BuildBase() (*Table, error) {
 	return t, err
 }
 
-// Digest returns a number by which two balancers tell whether their sets are the same; 0 for no slots.
+// Digest returns a number by which two balancers compare their sets; 0 for no slots.
 func (s *SlotSet) Digest() uint64 {
 	if s.Empty() {
 		return 0

@@ -18,7 +18,7 @@ func (t *Table) Before() int {
 // Bytes is the size of a table with the bytes before its slots.
 func (t *Table) Bytes() int { return t.Before() + 2*len(t.Slots) }
 
-// Write puts a table into memory that no packet reads.
+// Write writes a table into memory that no packet reads yet.
 func (t *Table) Write(memory []byte, moved *SlotSet) {
 	slots := memory[t.Before():]
 	binary.NativeEndian.PutUint32(memory[t.Before()-countBytes:],

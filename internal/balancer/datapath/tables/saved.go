@@ -21,7 +21,7 @@ func (t *Table) Saved() *snapshot.Recipe {
 	return r
 }
 
-// RestoreRecipe returns the recipe that Saved has returned.
+// RestoreRecipe is the inverse of Saved.
 func RestoreRecipe(saved *snapshot.Recipe) Recipe {
 	r := Recipe{FullRecipe: FullRecipe{Size: saved.Size, All: saved.All, Shares: saved.Shares},
 		Scheduler: saved.Scheduler,

@@ -4,17 +4,17 @@ package tables
 
 import "github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 
-// maxSequence bounds the turns of a weighted round. Weights whose sum, without their common divisor, is above it are
-// rounded to shares of it.
+// maxSequence bounds the turns of a weighted round. If the sum of the weights, divided by their common divisor, is
+// higher, they are scaled to it.
 const maxSequence = 1<<objects.XDPAgreementSEQUENCE_BITS - 1
 
-// sequenceOf returns in which order members with these weights, none of them 0, take turns: each as often as its share
-// of the weights, its turns spread evenly over the round. Turn k of n is where the middle of the k-th of n equal parts
-// of the round is (M. Katevenis et al., "Weighted Round-Robin Cell Multiplexing in a General-Purpose ATM Switch Chip",
-// IEEE JSAC 9(8), 1991, asks for the same).
+// sequenceOf returns the order of turns of members with these weights, none of them 0: each has turns in proportion to
+// its weight, spread evenly over the round. Turn k of n is in the middle of the k-th of n equal parts of the round (as
+// in M. Katevenis et al., "Weighted Round-Robin Cell Multiplexing in a General-Purpose ATM Switch Chip", IEEE JSAC
+// 9(8), 1991).
 func sequenceOf(weights []uint32) []uint16 {
 	turns, length := turnsOf(weights)
-	// Where the turns are, rounded down; then all in order, by counting.
+	// A counting sort by the positions of the turns, rounded down.
 	begins := make([]uint32, length+1)
 	each := func(do func(member int, at uint64)) {
 		for member, n := range turns {
@@ -46,7 +46,7 @@ func turnsOf(weights []uint32) (turns []uint64, length uint64) {
 	for i, weight := range weights {
 		turns[i] = uint64(weight) / divisor
 		if sum/divisor > maxSequence {
-			// Every member has one; the others are shared out.
+			// Every member has one turn; the others are divided by weight.
 			rest := uint64(maxSequence - len(weights))
 			turns[i] = 1 + uint64(weight)*rest/sum
 		}

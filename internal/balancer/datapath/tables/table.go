@@ -15,21 +15,21 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/maglev"
 )
 
-// MaxMembers is the number of backends of one service that its table can name.
+// MaxMembers is the largest number of members of a table.
 const MaxMembers = int(objects.XDPSlotBitsSLOT_MEMBER)
 
-// smallTable is the largest number of slots of a table that is filled again for each change, in a few milliseconds.
-// Larger ones are derived from the table of all backends, which is filled once: then a change takes little more than
-// copying it. Smaller ones are not: when a backend is taken out of the configuration the table of all changes, and
-// slots that the backend had left to others move once more.
+// smallTable is the largest number of slots of a table that is filled anew for each change, in a few milliseconds.
+// Larger tables are derived from the table of all backends, which is filled once: then a change takes little more than
+// copying it. Smaller ones are not, because removing a down backend from the configuration changes the table of all
+// backends, and moves slots that the backend had passed to others once more.
 const smallTable = 1 << 17
 
 // FullRecipe has the inputs of the table of all backends, from which a service's is derived.
 type FullRecipe struct {
 	Size uint32
-	// All are, in a large table, all backends, and otherwise those that take new flows. The
-	// table knows them by address and not by configured name, so that balancers whose
-	// configurations name backends differently agree: see identities.
+	// All are, for a large table, all backends, and otherwise those that accept new flows. The table identifies them by
+	// address and not by configured name, so that balancers whose configurations name backends differently agree: see
+	// identitiesOf.
 	All    []netip.AddrPort
 	Shares []uint32
 }
@@ -37,26 +37,25 @@ type FullRecipe struct {
 // Recipe has the inputs of a service's table.
 type Recipe struct {
 	FullRecipe
-	// Full is the table of all, where it has been made already.
+	// Full is the table of all backends, if it was built already.
 	Full      *maglev.Table
 	Scheduler lb.Scheduler
-	// Owners are the members: the backends that take new flows, in the order of the service.
+	// Owners are the members: the backends that accept new flows, in the order of the service.
 	Owners  []netip.AddrPort
 	Weights []uint32
-	// Absent[i] says that All[i] is not among them.
+	// Absent[i] says that All[i] is not among Owners.
 	Absent []bool
 }
 
-// Table is a service's slots over its members, numbered from 0, and the sequence of
-// their turns, if the scheduler has one. It is not changed once it is built.
+// Table is a service's slots over its members, numbered from 0, and the sequence of their turns, if the scheduler has
+// one. It is immutable.
 type Table struct {
 	Recipe
 	Slots    []uint16
 	Sequence []uint16
 }
 
-// RecipeOf returns the inputs of a service's table. Size is that of services that name none, 0 for one by the number of
-// backends.
+// RecipeOf returns the inputs of a service's table. size is the default table size; 0: by the number of backends.
 func RecipeOf(s *lb.RoutedService, size uint32) Recipe {
 	n := len(s.Backends)
 	r := Recipe{Scheduler: s.Scheduler, Absent: make([]bool, n), Owners: make([]netip.AddrPort, 0, n),
@@ -83,11 +82,11 @@ func RecipeOf(s *lb.RoutedService, size uint32) Recipe {
 	return r
 }
 
-// identitiesOf returns the identities by which a table knows the backends; they alone decide on their slots. Where
-// flows go by the client's address and port, that is a backend's address and port. Where they go by the client's
-// address alone, the port is left out (0) of an address that only one backend has: then services with the same hosts
-// have the same table whatever their ports, and a client gets the same host from all of them, as SIP over UDP and TLS,
-// FTP's control and data connections, or 80 and 443 need it.
+// identitiesOf returns the identities of the backends in a table, which alone determine their slots. If flows are
+// hashed by the client's address and port, the identity is a backend's address and port. If they are hashed by the
+// client's address alone, the port of an address that only one backend has is omitted (0): then services with the same
+// hosts have the same table whatever their ports, and a client gets the same host from all of them, as SIP over UDP and
+// TLS, FTP's control and data connections, or ports 80 and 443 need it.
 func identitiesOf(s *lb.RoutedService) []netip.AddrPort {
 	all := Endpoints(s)
 	if !s.BySource() {
@@ -105,9 +104,8 @@ func identitiesOf(s *lb.RoutedService) []netip.AddrPort {
 	return all
 }
 
-// fullShares returns the weights of all backends in the table of all. One of weight 0 has
-// the heaviest's there: where weights are equal, as they mostly are, it has the same when
-// it takes flows.
+// fullShares returns the weights of all backends in the table of all backends. A backend of weight 0 gets the largest
+// weight there: if weights are equal, as they mostly are, that is its weight when it accepts flows again.
 func fullShares(s *lb.RoutedService) []uint32 {
 	shares, heaviest := make([]uint32, len(s.Backends)), uint32(1)
 	for i, b := range s.Backends {
@@ -125,8 +123,8 @@ func fullShares(s *lb.RoutedService) []uint32 {
 	return shares
 }
 
-// sizeOf returns the number of slots of a service's table. Backends that take no flows count too: when one goes down,
-// the others keep their slots.
+// sizeOf returns the number of slots of a service's table. Backends that accept no flows count, too: when one goes
+// down, the others keep their slots.
 func sizeOf(s *lb.RoutedService, size uint32) uint32 {
 	switch {
 	case s.Scheduler == lb.Failover:
@@ -150,7 +148,7 @@ func Weight(s *lb.RoutedService, i int) uint16 {
 	return 1
 }
 
-// same reports whether two make the same table.
+// same reports whether two recipes give the same table.
 func (f *FullRecipe) same(o *FullRecipe) bool {
 	return f.Size == o.Size && slices.Equal(f.All, o.All) && slices.Equal(f.Shares, o.Shares)
 }
@@ -161,7 +159,7 @@ func (r *Recipe) makes(t *Table) bool {
 		slices.Equal(t.Owners, r.Owners) && slices.Equal(t.Weights, r.Weights)
 }
 
-// Build makes the table; one without members has no slots.
+// Build builds the table; a table without members has no slots.
 func (r Recipe) Build() (*Table, error) {
 	t := &Table{Recipe: r}
 	if len(t.Owners) > MaxMembers {
@@ -184,7 +182,7 @@ func (r Recipe) Build() (*Table, error) {
 	return t, nil
 }
 
-// fillSlots takes the slots from the table of all backends, which it makes if there is none.
+// fillSlots derives the slots from the table of all backends, which it builds if there is none.
 func (t *Table) fillSlots() error {
 	if t.Full == nil {
 		names := make([]string, len(t.All))
@@ -205,8 +203,8 @@ func (t *Table) fillSlots() error {
 	return nil
 }
 
-// renumbered converts slots with numbers among all backends into slots with numbers of members. It changes them in
-// place; they are not the full table's own slots where a backend is absent.
+// renumbered converts the numbers in slots from those among all backends to those among members. It changes the slots
+// in place, which are a copy of the full table's if a backend is absent.
 func (t *Table) renumbered(slots []uint16) []uint16 {
 	if len(t.Owners) == len(t.All) {
 		return slots
@@ -224,16 +222,15 @@ func (t *Table) renumbered(slots []uint16) []uint16 {
 	return slots
 }
 
-// BuildAll makes tables, several at a time. On an error it returns that of the
-// first recipe that cannot be made, with its number.
-func BuildAll(recipes []Recipe) (made []*Table, failed int, err error) {
-	made, errs := make([]*Table, len(recipes)), make([]error, len(recipes))
+// BuildAll builds tables in parallel. On an error it returns that of the first recipe that failed, with its number.
+func BuildAll(recipes []Recipe) (tables []*Table, failed int, err error) {
+	tables, errs := make([]*Table, len(recipes)), make([]error, len(recipes))
 	var next atomic.Int64
 	var group sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), len(recipes)) {
 		group.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(recipes)); i = next.Add(1) - 1 {
-				made[i], errs[i] = recipes[i].Build()
+				tables[i], errs[i] = recipes[i].Build()
 			}
 		})
 	}
@@ -243,10 +240,10 @@ func BuildAll(recipes []Recipe) (made []*Table, failed int, err error) {
 			return nil, i, err
 		}
 	}
-	return made, 0, nil
+	return tables, 0, nil
 }
 
-// Find returns the table that a recipe makes, if the view has it.
+// Find returns the table of a recipe, if the view has it.
 func (v View) Find(r *Recipe) *Table {
 	for _, t := range []*Table{v.Table, v.Base, v.Last} {
 		if r.makes(t) {
@@ -256,7 +253,7 @@ func (v View) Find(r *Recipe) *Table {
 	return nil
 }
 
-// FindFull returns the table of all backends that a recipe makes, if the view has it.
+// FindFull returns the table of all backends of a recipe, if the view has it.
 func (v View) FindFull(r *FullRecipe) *maglev.Table {
 	for _, t := range []*Table{v.Table, v.Base, v.Last} {
 		if t != nil && t.Full != nil && t.same(r) {

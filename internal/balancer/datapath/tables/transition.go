@@ -12,7 +12,7 @@ import (
 )
 
 // Window returns for how long after the last change of a service's backends packets of flows without an entry are sent
-// where they went before.
+// by the base.
 func Window(s *lb.RoutedService) time.Duration {
 	switch {
 	case s.Transition.Window > 0:
@@ -23,23 +23,20 @@ func Window(s *lb.RoutedService) time.Duration {
 	return lb.DefaultTCPWindow
 }
 
-// View is the tables of a service that packets see: the one that new flows go by and,
-// during a transition, the one that was in use before. It is not changed; each change
-// makes another.
+// View has the tables of a service: the one for new flows and, during a transition, the one before it. It is immutable;
+// each change makes another.
 type View struct {
 	Table *Table
-	// Moved are the slots of the table that have changed hands, or may have flows with entries because they had; nil:
-	// none.
+	// Moved are the slots of the table whose backend has changed, or that may have flows with entries because it had
+	// changed; nil: none.
 	Moved *SlotSet
 	// Base is the table as it was before the first change of the transition.
 	Base *Table
 	// Last is the last table that had members, where this one has none.
 	Last *Table
-	// Since is when the transition began, and until when it ends unless there is
-	// another change.
+	// Since is when the transition began, and Until when it ends unless there is another change.
 	Since, Until time.Time
-	// Quiet counts the rounds of the janitor in which it has found no flow of the
-	// service since the transition ended.
+	// Quiet counts the janitor's rounds without a flow of the service since the transition ended.
 	Quiet int
 }
 
@@ -58,9 +55,10 @@ func (s *SlotSet) Recount() {
 	}
 }
 
+// Has reports whether a slot is in the set.
 func (s *SlotSet) Has(slot int) bool { return s != nil && s.Bits[slot/64]>>(slot%64)&1 != 0 }
 
-// each calls do for each slot in it.
+// each calls do for each slot in the set.
 func (s *SlotSet) each(do func(slot int)) {
 	if s.Empty() {
 		return
@@ -72,7 +70,7 @@ func (s *SlotSet) each(do func(slot int)) {
 	}
 }
 
-// Empty reports whether there is no slot in it.
+// Empty reports whether the set has no slot.
 func (s *SlotSet) Empty() bool { return s == nil || s.Count == 0 }
 
 // AllSlots returns the set of all slots.
@@ -123,8 +121,8 @@ func (v View) With(next *Table, now time.Time, window time.Duration, c TableChan
 	return after
 }
 
-// slotsOf returns the number of slots of a table; of one without members, for the time when it has some again, that of
-// the table before, and one where there was none: flows with entries must be looked up meanwhile, too.
+// slotsOf returns the number of slots of a table; for a table without members the number of the table before, or 1 if
+// that had none, either: flows with entries must be looked up meanwhile, too.
 func slotsOf(t, before *Table) uint32 {
 	switch {
 	case len(t.Slots) > 0:
@@ -135,8 +133,7 @@ func slotsOf(t, before *Table) uint32 {
 	return 1
 }
 
-// change begins a transition from the table of before, or goes on with the one that
-// there is.
+// change begins a transition from the table before, or continues the present one.
 func (v *View) change(before *Table, now time.Time, window time.Duration) {
 	base := v.Base
 	if base == nil {
@@ -155,7 +152,7 @@ func (v *View) change(before *Table, now time.Time, window time.Duration) {
 	v.begin(base, now, window)
 }
 
-// begin notes that a transition is under way.
+// begin sets the base and the times of a transition.
 func (v *View) begin(base *Table, now time.Time, window time.Duration) {
 	if v.Base == nil {
 		v.Base, v.Since = base, now
@@ -163,8 +160,7 @@ func (v *View) begin(base *Table, now time.Time, window time.Duration) {
 	v.Until, v.Quiet = now.Add(window), 0
 }
 
-// onto returns the set for another table: the same, if that has the same size. One of
-// no slot is nil.
+// onto returns the set for another table: the same if the size is the same, otherwise all slots; nil for an empty set.
 func (s *SlotSet) onto(t *Table) *SlotSet {
 	if s.Empty() {
 		return nil
@@ -175,8 +171,7 @@ func (s *SlotSet) onto(t *Table) *SlotSet {
 	return AllSlots(uint32(len(t.Slots)))
 }
 
-// Union returns the slots that are in either set. Slots of a set of another size could be any slots now, so that all
-// are returned.
+// Union returns the slots that are in either set; all slots if the sizes differ.
 func (s *SlotSet) Union(o *SlotSet) *SlotSet {
 	switch {
 	case o.Empty():
@@ -192,8 +187,8 @@ func (s *SlotSet) Union(o *SlotSet) *SlotSet {
 	return both
 }
 
-// Differing returns the slots of a table that lead to another backend than a base
-// has for the same hash: all of them where the sizes differ.
+// Differing returns the slots of a table whose backend differs from the base's for the same hash; all if the sizes
+// differ.
 func Differing(base, t *Table) *SlotSet {
 	if len(base.Slots) != len(t.Slots) {
 		return AllSlots(uint32(len(t.Slots)))
@@ -212,7 +207,7 @@ func Differing(base, t *Table) *SlotSet {
 	return s
 }
 
-// differences has a bit for each of 64 slots that do not lead where they led.
+// differences returns a word with a bit set for each of 64 slots whose backend differs.
 func differences(now []int32, before, after []uint16) uint64 {
 	var word uint64
 	after = after[:len(before)]
@@ -224,17 +219,16 @@ func differences(now []int32, before, after []uint16) uint64 {
 	return word
 }
 
-// NoMember is no member's number.
+// NoMember is the number of a backend that is no member.
 const NoMember = -1
 
-// Renumbered returns the number that each of the old owners has among the new ones,
-// or noMember.
+// Renumbered returns the number of each of the old owners among the new ones, or NoMember.
 func Renumbered(old, new []netip.AddrPort) []int32 {
 	numbers := make([]int32, len(old))
 	var at map[netip.AddrPort]int32
 	next := 0
 	for i, owner := range old {
-		// Mostly they follow each other as before.
+		// Mostly the order is the same.
 		if next < len(new) && new[next] == owner {
 			numbers[i] = int32(next)
 			next++
@@ -246,8 +240,8 @@ func Renumbered(old, new []netip.AddrPort) []int32 {
 				at[owner] = int32(number)
 			}
 		}
-		number, there := at[owner]
-		if !there {
+		number, found := at[owner]
+		if !found {
 			numbers[i] = NoMember
 			continue
 		}
@@ -256,15 +250,15 @@ func Renumbered(old, new []netip.AddrPort) []int32 {
 	return numbers
 }
 
-// InTransition reports whether some packets go by more than the table alone.
+// InTransition reports whether packets may need a base or a flow lookup besides the table.
 func (v View) InTransition() bool { return v.Base != nil || !v.Moved.Empty() }
 
-// quietRounds is how many rounds of the janitor without a flow of the service end the
-// look-ups.
+// quietRounds is after how many of the janitor's rounds without a flow of the service lookups end.
 const quietRounds = 2
 
-// AfterRound returns the view after a full round of the janitor that found so many flows of the service. The base is
-// dropped when the window is over; the set of moved slots stays for longer, for as long as they may have flows.
+// AfterRound returns the view after a complete round of the janitor that found that many flows of the service, and
+// whether the view has changed. The base is dropped at the end of the window; the set of moved slots stays as long as
+// they may have flows.
 func (v View) AfterRound(now time.Time, tracked bool, flows uint64) (View, bool) {
 	switch {
 	case v.Base != nil && now.After(v.Until):
@@ -308,15 +302,14 @@ func (v View) Transition() *lb.TransitionProgress {
 	return t
 }
 
-// lastSlots returns how many slots the last table with members had, where the present
-// one has none.
+// lastSlots returns the number of slots of the last table with members, where the present one has none.
 func (v View) lastSlots() int {
 	for _, t := range []*Table{v.Last, v.Base} {
 		if t != nil && len(t.Slots) > 0 {
 			return len(t.Slots)
 		}
 	}
-	if v.Moved != nil { // the hash is made of something else since, and no table is kept
+	if v.Moved != nil { // after a change of the hash no table is kept
 		return int(v.Moved.Size)
 	}
 	return 0

@@ -25,39 +25,39 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
-// KeptMethods are those that can outlive a process.
+// KeptMethods are the methods whose attachments can outlive a process.
 var KeptMethods = []attach.Method{attach.NativeXDP, attach.GenericXDP, attach.NativeDispatched,
 	attach.GenericDispatched, attach.TCX, attach.TCFilter}
 
-// attached is a program on an interface, and the link or filter that keeps it there.
+// attached is a program on an interface, and the link or filter that keeps it attached.
 type attached struct {
 	attach.Leftover
 	program ebpf.ProgramID
 }
 
-// findAttached finds the newest set whose programs are attached: one of them at least, and to each of its interfaces a
-// program of ours by the same method. A process that is killed while it swaps them one by one leaves such a mixture.
-// Ports are the interfaces on which filters are looked for.
+// findAttached finds the newest attached set: at least one of its programs is attached, and each of its interfaces has
+// a program of ours by the same method. A process that is killed while it replaces them one by one leaves such a
+// mixture. ports are the interfaces on which to look for filters.
 func (f *Found) findAttached(sets []uint64, ports []attach.Port) error {
 	if err := errors.Join(f.listAttached(ports), f.listDispatched(sets, ports)); err != nil {
 		return err
 	}
-	some := false
+	anyAttached := false
 	for _, set := range slices.Backward(sets) {
 		programs, ids, err := keeper.OpenPrograms(f.Store, set)
 		if err != nil {
 			return err
 		}
 		for _, w := range KeptMethods {
-			runs, whole := f.isAttached(w, ids)
-			if some = some || runs; runs && whole {
+			attached, complete := f.isAttached(w, ids)
+			if anyAttached = anyAttached || attached; attached && complete {
 				f.Set, f.Method, f.pinned = set, w, programs
 				return nil
 			}
 		}
 		keeper.ClosePrograms(programs)
 	}
-	if some {
+	if anyAttached {
 		return &Unusable{"it is not attached to all of its interfaces"}
 	}
 	return &Unusable{"none of its programs is attached to an interface"}
@@ -65,36 +65,36 @@ func (f *Found) findAttached(sets []uint64, ports []attach.Port) error {
 
 // isAttached reports whether one of these programs, by the index of their interface, is attached by a method, and
 // whether a program of ours is on each of the interfaces.
-func (f *Found) isAttached(w attach.Method, ids map[int]ebpf.ProgramID) (one, whole bool) {
-	there := map[int]ebpf.ProgramID{}
+func (f *Found) isAttached(w attach.Method, ids map[int]ebpf.ProgramID) (any, complete bool) {
+	attached := map[int]ebpf.ProgramID{}
 	for _, a := range f.attached {
 		if a.Method == w {
-			there[a.Index] = a.program
+			attached[a.Index] = a.program
 		}
 	}
-	whole = len(ids) > 0
+	complete = len(ids) > 0
 	for index, id := range ids {
-		program, is := there[index]
-		one, whole = one || is && program == id, whole && is
+		program, ok := attached[index]
+		any, complete = any || ok && program == id, complete && ok
 	}
-	return one, whole
+	return any, complete
 }
 
-// selectOurs separates the programs on the snapshot's interfaces from others that are attached.
+// selectOurs separates the programs on the snapshot's interfaces from other attached ones.
 func (f *Found) selectOurs() error {
 	f.Ports = make([]attach.Port, len(f.Snapshot.Interfaces))
 	f.Holds, f.Programs = make([]attach.Hold, len(f.Ports)), make([]*ebpf.Program, len(f.Ports))
-	for i, of := range f.Snapshot.Interfaces {
-		nic, err := net.InterfaceByIndex(of.Index)
+	for i, saved := range f.Snapshot.Interfaces {
+		nic, err := net.InterfaceByIndex(saved.Index)
 		if err != nil {
-			return &Unusable{fmt.Sprintf("its interface %s is gone", of.Name)}
+			return &Unusable{fmt.Sprintf("its interface %s is gone", saved.Name)}
 		}
-		if f.Programs[i] = f.pinned[of.Index]; f.Programs[i] == nil || len(f.pinned) != len(f.Ports) {
+		if f.Programs[i] = f.pinned[saved.Index]; f.Programs[i] == nil || len(f.pinned) != len(f.Ports) {
 			return fmt.Errorf("%w: its programs are for other interfaces than it says", snapshot.ErrDamaged)
 		}
-		f.Ports[i] = attach.Port{Name: nic.Name, Index: of.Index, MAC: nic.HardwareAddr}
-		if current, err := net.InterfaceByName(of.Name); err == nil && current.Index == of.Index {
-			f.Ports[i].Name = of.Name // it may have several
+		f.Ports[i] = attach.Port{Name: nic.Name, Index: saved.Index, MAC: nic.HardwareAddr}
+		if current, err := net.InterfaceByName(saved.Name); err == nil && current.Index == saved.Index {
+			f.Ports[i].Name = saved.Name // an interface may have several names
 		}
 	}
 	for _, a := range f.attached {
@@ -108,7 +108,7 @@ func (f *Found) selectOurs() error {
 	return nil
 }
 
-// listAttached looks for attached programs, by pinned links and by filters.
+// listAttached lists attached programs, by pinned links and by filters.
 func (f *Found) listAttached(ports []attach.Port) error {
 	names, err := f.Store.Links()
 	if err != nil {
@@ -116,9 +116,9 @@ func (f *Found) listAttached(ports []attach.Port) error {
 	}
 	for _, name := range names {
 		for _, w := range KeptMethods {
-			digits, is := strings.CutPrefix(name, w.LinkPrefix())
+			digits, ok := strings.CutPrefix(name, w.LinkPrefix())
 			index, err := strconv.Atoi(digits)
-			if !is || err != nil {
+			if !ok || err != nil {
 				continue
 			}
 			h, program, err := attach.OpenLink(f.Store.Path("", name))
@@ -153,8 +153,8 @@ func (f *Found) openShared(set uint64) (*sharedmaps.Maps, error) {
 		m, err := ebpf.LoadPinnedMap(path, nil)
 		if errors.Is(err, os.ErrNotExist) && slices.Contains(sharedmaps.AddedMaps, at.Name) &&
 			slices.Contains(f.Differ, at.Name) {
-			// It was left by a build that had no such map.
-			if *at.Of, err = sharedmaps.MakeLike(at.Name, like); err != nil {
+			// The build of the previous process had no such map.
+			if *at.Map, err = sharedmaps.MakeLike(at.Name, like); err != nil {
 				s.CloseUnless(nil)
 				return nil, err
 			}
@@ -165,13 +165,13 @@ func (f *Found) openShared(set uint64) (*sharedmaps.Maps, error) {
 			return nil, fmt.Errorf("%s is no map of ours: %w", path, err)
 		}
 		if slices.Contains(f.Differ, at.Name) {
-			if *at.Of, err = f.remake(at.Name, m, like); err != nil {
+			if *at.Map, err = f.remake(at.Name, m, like); err != nil {
 				s.CloseUnless(nil)
 				return nil, err
 			}
 			continue
 		}
-		*at.Of = m
+		*at.Map = m
 		if m.Type() != like.Type || m.KeySize() != like.KeySize || m.ValueSize() != like.ValueSize {
 			s.CloseUnless(nil)
 			return nil, fmt.Errorf(
@@ -186,15 +186,15 @@ func (f *Found) openShared(set uint64) (*sharedmaps.Maps, error) {
 	return s, nil
 }
 
-// Close closes the handles of the data plane that was found, which goes on.
+// Close closes the handles of the data plane, whose programs stay attached.
 func (f *Found) Close() {
 	for _, a := range f.attached {
-		if l, is := a.Hold.(attach.Leaver); is {
-			_ = l.Leave()
+		if l, ok := a.Hold.(attach.Releaser); ok {
+			_ = l.Release()
 		}
 	}
 	keeper.ClosePrograms(f.pinned)
-	_ = f.Sockets.Leave()
+	_ = f.Sockets.Release()
 	f.Sockets.CloseUnless(nil)
 	if f.Memory != nil {
 		f.Memory.Storage.Unmap()
@@ -206,8 +206,8 @@ func (f *Found) Close() {
 	f.Flows.Close()
 }
 
-// findUnfinishedTables finds tables that a process was about to replace when it was killed: packets may have gone by
-// them last. Where a set's snapshot is gone, the process had finished replacing it.
+// findUnfinishedTables finds tables that a process was replacing when it was killed, which packets may have used last.
+// If a set's snapshot was removed, its replacement was complete.
 func (f *Found) findUnfinishedTables(k *keeper.Keeper, sets []uint64) error {
 	for _, set := range sets {
 		if set >= f.Set {
@@ -221,11 +221,11 @@ func (f *Found) findUnfinishedTables(k *keeper.Keeper, sets []uint64) error {
 			continue
 		}
 		for name, table := range map[string]struct {
-			of *ebpf.Map
-			to *[]sharedmaps.PreviousTable
+			shared   *ebpf.Map
+			previous *[]sharedmaps.PreviousTable
 		}{objects.XDPMapFlows: {f.Shared.Flows, &f.Flows.Proven}, objects.XDPMapNewcomers: {f.Shared.Newcomers,
 			&f.Flows.Unproven}} {
-			if err := f.noteTable(f.Store.Path(pins.Set(set), name), before, table.of, table.to); err != nil {
+			if err := f.noteTable(f.Store.Path(pins.Set(set), name), before, table.shared, table.previous); err != nil {
 				return err
 			}
 		}
@@ -233,7 +233,7 @@ func (f *Found) findUnfinishedTables(k *keeper.Keeper, sets []uint64) error {
 	return nil
 }
 
-// snapshotOf reads the snapshot of a set; nil where it is gone, or was not whole.
+// snapshotOf reads the snapshot of a set; nil where it was removed, or is incomplete.
 func (f *Found) snapshotOf(k *keeper.Keeper, set uint64) (*snapshot.Snapshot, error) {
 	m, err := generation.OpenMemory(f.Store.Path(pins.Set(set), keeper.GenerationPin))
 	if err != nil {
@@ -249,18 +249,21 @@ func (f *Found) snapshotOf(k *keeper.Keeper, set uint64) (*snapshot.Snapshot, er
 	return s, nil
 }
 
-// noteTable notes a pinned table of flows to take over, unless it is one of the shared maps.
-func (f *Found) noteTable(path string, of *snapshot.Snapshot, is *ebpf.Map, to *[]sharedmaps.PreviousTable) error {
+// noteTable adds a pinned table of flows to those to take over, unless it is the shared map.
+func (f *Found) noteTable(
+	path string, saved *snapshot.Snapshot, shared *ebpf.Map, tables *[]sharedmaps.PreviousTable,
+) error {
 	m, err := ebpf.LoadPinnedMap(path, nil)
 	if err != nil {
 		return fmt.Errorf("%s is no map of ours: %w", path, err)
 	}
-	if mapmem.SameMap(m, is) || slices.ContainsFunc(*to, func(t sharedmaps.PreviousTable) bool { return t.IsOf(m) }) {
+	listed := slices.ContainsFunc(*tables, func(t sharedmaps.PreviousTable) bool { return t.IsOf(m) })
+	if listed || mapmem.SameMap(m, shared) {
 		return m.Close()
 	}
-	source := of.Flows
+	source := saved.Flows
 	if ours, err := sharedmaps.SharedLayouts(); err == nil &&
-		of.Layouts[objects.XDPMapFlows] == ours[objects.XDPMapFlows] {
+		saved.Layouts[objects.XDPMapFlows] == ours[objects.XDPMapFlows] {
 		source, _ = flowtable.Layout()
 	}
 	reading, err := flowtable.NewForeignLayout(source)
@@ -271,6 +274,6 @@ func (f *Found) noteTable(path string, of *snapshot.Snapshot, is *ebpf.Map, to *
 	if err != nil {
 		return errors.Join(err, m.Close())
 	}
-	*to = append(*to, table)
+	*tables = append(*tables, table)
 	return nil
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/libxdp"
 )
 
-// listDispatched looks for our programs in libxdp's dispatchers on interfaces: a program of one of our sets, or one
-// that stood in for it when a process was killed. Pins of a dispatcher that the killed process did not come to attach
-// are removed: the next change need not be of that interface.
+// listDispatched lists our programs in libxdp's dispatchers on interfaces: programs of our sets, and those that passed
+// packets in place of them when a process was killed. It removes the pins of a dispatcher that the killed process has
+// not attached, because the next change may not affect that interface.
 func (f *Found) listDispatched(sets []uint64, ports []attach.Port) error {
 	ids, err := keeper.ProgramsOf(f.Store, sets)
 	if err != nil || len(ids) == 0 {
 		return err
 	}
 	for _, p := range ports {
-		// Pins elsewhere that cannot be removed cost memory only, and are tried again by the next process.
+		// Pins that cannot be removed only cost memory, and the next process retries that.
 		if err := libxdp.Sweep(p.Index, ids...); errors.Is(err, libxdp.ErrLocked) {
 			return err
 		}

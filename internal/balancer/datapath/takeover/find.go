@@ -20,35 +20,35 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
-// Found is a data plane that an earlier process has kept, opened. Nothing of it has been changed.
+// Found is an opened data plane of an earlier process. It is unchanged.
 type Found struct {
 	Store *pins.Store
-	// Set is the number of the newest set of pins whose programs are attached, and Method how they are.
+	// Set is the number of the newest set of pins whose programs are attached, and Method is how they are attached.
 	Set    uint64
 	Method attach.Method
-	// attached are all programs on the interfaces, whatever has put them there.
+	// attached are all programs of ours on the interfaces.
 	attached []attached
 	// pinned are the programs of the set, by the index of their interface.
 	pinned   map[int]*ebpf.Program
 	Memory   *generation.Memory
 	Snapshot *snapshot.Snapshot
-	// Stale: after the snapshot, changes were made that no snapshot has.
+	// Stale: changes were made after the snapshot.
 	Stale  bool
 	Shared *sharedmaps.Maps
-	// Differ lists the shared maps that are recreated; Previous and Backends are the earlier counters, of those among
-	// them.
+	// Differ lists the shared maps that are recreated; Previous and Backends are the earlier counters, if theirs are
+	// among these.
 	Differ   []string
 	Previous *sharedmaps.PreviousOutcomes
 	Backends *sharedmaps.ForeignElements
-	// Flows are tables of flows that are not among the shared maps; reading has the layout of the snapshot's tables
-	// where it differs from ours.
+	// Flows are tables of flows that are not among the shared maps; foreignLayout is the layout of the snapshot's
+	// tables where it differs from this build's.
 	Flows         *sharedmaps.PreviousFlows
 	foreignLayout *flowtable.ForeignLayout
 	// Ports are the interfaces of the snapshot, and Holds[i] keeps Programs[i] on Ports[i].
 	Ports    []attach.Port
 	Holds    []attach.Hold
 	Programs []*ebpf.Program
-	// Others keep other programs.
+	// Others are the attachments of other programs.
 	Others []attach.Leftover
 	// Sockets are the programs at sockets, nil where there are none.
 	Sockets *localsockets.Sockets
@@ -60,7 +60,7 @@ type Unusable struct{ reason string }
 // Error returns the reason.
 func (u *Unusable) Error() string { return u.reason }
 
-// Find finds and opens the kept data plane. After an error, attached programs go on. Errors: *Unusable.
+// Find finds and opens the kept data plane. After an error, attached programs stay. Errors: *Unusable.
 func Find(k *keeper.Keeper, sets []uint64) (*Found, error) {
 	f := &Found{Store: k.Store}
 	if err := f.find(k, sets); err != nil {

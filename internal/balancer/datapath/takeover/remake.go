@@ -18,10 +18,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
-// Between two builds, shared maps may differ in their layout. Those for which that is possible are recreated beside the
-// old ones, which packets use until the programs are exchanged.
+// The layout of shared maps may differ between builds. Such maps are recreated beside the old ones, which packets use
+// until the programs are replaced.
 
-// remake makes a shared map in the place of one with another layout, which it closes or keeps for its counters.
+// remake creates a shared map to replace one of another layout, which it closes, or keeps for its counters.
 func (f *Found) remake(name string, old *ebpf.Map, like *ebpf.MapSpec) (*ebpf.Map, error) {
 	spec := like.Copy()
 	switch name {
@@ -55,25 +55,24 @@ func (f *Found) remake(name string, old *ebpf.Map, like *ebpf.MapSpec) (*ebpf.Ma
 	return sharedmaps.MakeLike(name, spec)
 }
 
-// remakePrefixes makes that map again with the same numbers of lists, to which services and endpoints refer, also those
-// of backends that have left.
+// remakePrefixes recreates the map of prefixes with the same numbers of lists, to which services and endpoints refer.
 func (f *Found) remakePrefixes(old *ebpf.Map, spec *ebpf.MapSpec) (*ebpf.Map, error) {
 	defer old.Close()
 	elements, err := f.elements(objects.XDPMapPrefixes, old, old.KeySize(), spec, sharedmaps.PrefixFields)
 	if err != nil {
 		return nil, err
 	}
-	made, err := sharedmaps.MakeLike(objects.XDPMapPrefixes, spec)
+	m, err := sharedmaps.MakeLike(objects.XDPMapPrefixes, spec)
 	if err != nil {
 		return nil, err
 	}
-	if err := elements.PrefixesInto(made); err != nil {
-		return nil, errors.Join(err, made.Close())
+	if err := elements.PrefixesInto(m); err != nil {
+		return nil, errors.Join(err, m.Close())
 	}
-	return made, nil
+	return m, nil
 }
 
-// elements opens a map by the snapshot's layout of its elements, which are of a size.
+// elements opens a map with elements of that size, by the snapshot's layout.
 func (f *Found) elements(name string, old *ebpf.Map, size uint32, like *ebpf.MapSpec,
 	needed []string) (*sharedmaps.ForeignElements, error) {
 	layout, described := f.Snapshot.Elements[name]
@@ -87,8 +86,8 @@ func (f *Found) elements(name string, old *ebpf.Map, size uint32, like *ebpf.Map
 	return sharedmaps.OpenElements(old, size, layout, needed)
 }
 
-// keepFlowTable keeps a table of another layout to take its flows over, and says how many buckets the new one
-// has.
+// keepFlowTable keeps a table of another layout for copying its flows, and returns the number of buckets of the new
+// one.
 func (f *Found) keepFlowTable(name string, old *ebpf.Map) (entries uint32, err error) {
 	table, err := flowtable.OpenForeign(old, f.foreignLayout)
 	if err != nil {
@@ -103,22 +102,22 @@ func (f *Found) keepFlowTable(name string, old *ebpf.Map) (entries uint32, err e
 	return table.BucketsNeeded(), nil
 }
 
-// RewriteLimits writes the limits and addresses in turns and loads that were recreated. Active flows are counted with
-// the first change; until then limits let more in.
+// RewriteLimits writes the limits and addresses into recreated turns and loads. The first change counts active flows;
+// until then limits admit more.
 func (f *Found) RewriteLimits(r *generation.Register) {
 	now := atomic.LoadUint32(&f.Memory.Head().Clock) | 1
-	for _, is := range r.Records {
+	for _, record := range r.Records {
 		if slices.Contains(f.Differ, objects.XDPMapTurns) {
-			turn := f.Shared.Turn(is.ID)
-			is.PutTurn(turn)
+			turn := f.Shared.Turn(record.ID)
+			record.PutTurn(turn)
 			// It is not known any more which flows lack an entry.
-			if is.Remembers {
+			if record.Remembers {
 				mapmem.ElementsOf[objects.XDPTurn](turn)[0].Unremembered = now
 			}
 		}
 		if slices.Contains(f.Differ, objects.XDPMapLoads) {
-			for i := range is.Places {
-				is.PutLoad(f.Shared.Load(is.Places[i].Index), i)
+			for i := range record.Places {
+				record.PutLoad(f.Shared.Load(record.Places[i].Index), i)
 			}
 		}
 	}

@@ -18,41 +18,41 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 )
 
-// MaxCaptures is how many captures and live traces run at once.
+// MaxCaptures is the largest number of simultaneous captures and live traces.
 const MaxCaptures = int(XdpCaptureLimitCAPTURES_MAX)
 
 // CountsEvery is the interval at which a capture's counts are read.
 const CountsEvery = 100 * time.Millisecond
 
-// readEvery is the interval at which a ring is read that has less unread than wakes its reader up.
+// readEvery is the interval at which a ring is read that has too few records to wake its reader.
 const readEvery = 20 * time.Millisecond
 
 // noService is the id plus 1 of no service.
 const noService = 0xffffffff
 
-// Capture is a capture, or a live trace, that has a slot. Its methods but Follow and Flush, and those of its Tracing,
-// are for one goroutine at a time.
+// Capture is a capture, or a live trace, that has a slot. Its methods but ReadRecords and Flush, and those of its
+// Tracing, are for one goroutine at a time.
 type Capture struct {
-	of     *Tracing
-	slot   uint32
-	filter XdpCaptureFilter
-	ring   *ebpf.Map
-	reader *ringbuf.Reader
-	// backends are the indices of backends that it has in capture_backends.
+	tracing *Tracing
+	slot    uint32
+	filter  XdpCaptureFilter
+	ring    *ebpf.Map
+	reader  *ringbuf.Reader
+	// backends are the indices of its backends in capture_backends.
 	backends []uint32
-	// stopped: its filter takes no more packets.
+	// stopped: its filter matches no more packets.
 	stopped bool
 }
 
-// barrier is added to between two writes that packets are to see in this order: an addition of sync/atomic is a full
+// barrier is incremented between two writes that packets must see in order: an atomic addition is a full memory
 // barrier.
 var barrier atomic.Uint32
 
 // lastID is the number of the latest capture of this process.
 var lastID atomic.Uint32
 
-// Open gives a capture a free slot and a ring of so many bytes, a power of two. Its filter takes nothing yet. Error:
-// capture.ErrBusy.
+// Open allocates a slot for a capture, and a ring of that many bytes, a power of two. Its filter matches nothing before
+// Start. Error: capture.ErrBusy.
 func (t *Tracing) Open(filter XdpCaptureFilter, size int) (*Capture, error) {
 	slot := slices.Index(t.slots[:], nil)
 	if slot < 0 {
@@ -60,7 +60,7 @@ func (t *Tracing) Open(filter XdpCaptureFilter, size int) (*Capture, error) {
 			"%w: %d captures and live traces run, which is as many as can; end one, or wait for its end",
 			capture.ErrBusy, len(t.slots))
 	}
-	c := &Capture{of: t, slot: uint32(slot), filter: filter}
+	c := &Capture{tracing: t, slot: uint32(slot), filter: filter}
 	c.filter.Id = lastID.Add(1)
 	var err error
 	if c.ring, err = ebpf.NewMap(&ebpf.MapSpec{Name: "capture_ring", Type: ebpf.RingBuf,
@@ -81,10 +81,10 @@ func (t *Tracing) Open(filter XdpCaptureFilter, size int) (*Capture, error) {
 	return c, nil
 }
 
-// ID is the capture's number.
+// ID returns the capture's number.
 func (c *Capture) ID() uint32 { return c.filter.Id }
 
-// Captures are those that take packets.
+// Captures returns the captures that are not stopped.
 func (t *Tracing) Captures() (captures []*Capture) {
 	for _, c := range t.slots {
 		if c != nil && !c.stopped {
@@ -94,46 +94,45 @@ func (t *Tracing) Captures() (captures []*Capture) {
 	return captures
 }
 
-// Empty says that no slot is in use.
+// Empty reports whether no slot is in use.
 func (t *Tracing) Empty() bool {
 	return !slices.ContainsFunc(t.slots[:], func(c *Capture) bool { return c != nil })
 }
 
-// Start has the program capture packets: of a filter by service or backend, those of services by their ids, of which
-// two count, and of backends by their indices. At is the services' address and port; not valid: they have none in
-// common.
+// Start starts the capture. For a filter by service or backend, it captures packets of services by their ids, of which
+// the first two count, or of backends by their indices. at is the services' address and port; invalid if they differ.
 func (c *Capture) Start(services, backends []uint32, at netip.AddrPort) error {
 	c.filter.ServicePort, c.filter.ServiceVip = mapmem.NetworkOrder(at.Port()), mapmem.OfAddress(at.Addr())
 	c.filter.Services = [2]uint32{noService, noService}
 	for i, id := range services[:min(len(services), len(c.filter.Services))] {
 		c.filter.Services[i] = id + 1
 	}
-	return errors.Join(c.putBackends(backends), c.of.write())
+	return errors.Join(c.putBackends(backends), c.tracing.write())
 }
 
-// Stop makes the capture take no more packets.
+// Stop makes the filter match no more packets.
 func (c *Capture) Stop() error {
 	if c.stopped {
 		return nil
 	}
 	c.stopped = true
-	return errors.Join(c.of.write(), c.putBackends(nil))
+	return errors.Join(c.tracing.write(), c.putBackends(nil))
 }
 
-// Close gives the slot back. A nil *Capture has none.
+// Close frees the slot. The receiver may be nil.
 func (c *Capture) Close() {
 	if c == nil {
 		return
 	}
-	// The remains of a filter are overwritten by the next one in the slot.
+	// An error is ignored: the next filter in the slot overwrites this one.
 	_ = c.Stop()
-	// An error: there is none in the slot. The call returns when no packet uses the ring any more.
-	_ = c.of.maps[XdpMapCaptureRings].Delete(c.slot)
+	// An error: the slot has no ring. The call returns when no packet uses the ring any more.
+	_ = c.tracing.maps[XdpMapCaptureRings].Delete(c.slot)
 	if c.reader != nil {
 		c.reader.Close()
 	}
 	c.ring.Close()
-	c.of.slots[c.slot] = nil
+	c.tracing.slots[c.slot] = nil
 }
 
 // write writes the filters into the program's map. Packets read a filter's number first, so a new one is written
@@ -170,22 +169,22 @@ func (t *Tracing) write() error {
 	return nil
 }
 
-// putBackends writes the backends whose packets the capture takes, in place of the earlier ones.
+// putBackends replaces the backends of the capture.
 func (c *Capture) putBackends(indices []uint32) error {
 	var errs []error
 	for _, index := range c.backends {
 		if !slices.Contains(indices, index) {
-			errs = append(errs, c.of.putBackend(index, 0, 1<<c.slot))
+			errs = append(errs, c.tracing.putBackend(index, 0, 1<<c.slot))
 		}
 	}
 	for _, index := range indices {
-		errs = append(errs, c.of.putBackend(index, 1<<c.slot, 0))
+		errs = append(errs, c.tracing.putBackend(index, 1<<c.slot, 0))
 	}
 	c.backends = indices
 	return errors.Join(errs...)
 }
 
-// putBackend sets and clears bits of the slots that take a backend's packets.
+// putBackend sets and clears bits of the slots that capture a backend's packets.
 func (t *Tracing) putBackend(index, set, clear uint32) error {
 	m := t.maps[XdpMapCaptureBackends]
 	var slots uint32
@@ -204,13 +203,13 @@ func (t *Tracing) putBackend(index, set, clear uint32) error {
 	return nil
 }
 
-// Flush makes Follow return when it has read the ring to its end.
+// Flush makes ReadRecords return when it has read the ring to its end.
 func (c *Capture) Flush() error { return c.reader.Flush() }
 
-// Follow calls packet for each record, and count about once a second and at the end, until Flush, which is no error, or
-// one of them returns an error, which it returns.
-func (c *Capture) Follow(packet func(*Record) error, count func(XdpCaptureState) error) error {
-	for looked := time.Now(); ; {
+// ReadRecords calls packet for each record, and count about once a second and at the end, until Flush, which is no
+// error, or one of them returns an error, which it returns.
+func (c *Capture) ReadRecords(packet func(*Record) error, count func(XdpCaptureState) error) error {
+	for lastCounts := time.Now(); ; {
 		c.reader.SetDeadline(time.Now().Add(readEvery))
 		record, err := Read(c.reader)
 		ended := errors.Is(err, ringbuf.ErrFlushed)
@@ -222,14 +221,14 @@ func (c *Capture) Follow(packet func(*Record) error, count func(XdpCaptureState)
 				return err
 			}
 		}
-		if !ended && time.Since(looked) < CountsEvery {
+		if !ended && time.Since(lastCounts) < CountsEvery {
 			continue
 		}
 		var counts XdpCaptureState
-		if err := c.of.maps[XdpMapCaptureStates].Lookup(c.slot, &counts); err != nil {
+		if err := c.tracing.maps[XdpMapCaptureStates].Lookup(c.slot, &counts); err != nil {
 			return fmt.Errorf("reading the counters of a capture: %v", err)
 		}
-		looked = time.Now()
+		lastCounts = time.Now()
 		if err := count(counts); err != nil || ended {
 			return err
 		}

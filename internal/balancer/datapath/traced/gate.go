@@ -7,15 +7,15 @@ import (
 	"slices"
 )
 
-// pattern has the bits that one filter wants in packets of one address family from a client to a VIP, as the gate of
-// the family has them.
+// pattern has the bits that one filter requires in packets of one address family from a client to a VIP, in the form of
+// the family's gate.
 type pattern struct {
 	XdpCaptureGate
 	// exact: the filter matches each plain packet to the VIP that has these bits, unless its ports are both 0.
 	exact bool
 }
 
-// gateOf returns the gate for packets of a family, 4 or 6: the bits that all filters of the used slots want.
+// gateOf returns the gate for packets of a family, 4 or 6: the bits that all filters of the used slots require.
 func gateOf(slots []XdpCaptureFilter, family uint8) (gate XdpCaptureGate) {
 	for i, f := range slots {
 		if f.Id == 0 || !isFor(&f, family) {
@@ -39,7 +39,7 @@ func gateOf(slots []XdpCaptureFilter, family uint8) (gate XdpCaptureGate) {
 	return gate
 }
 
-// isFor says whether a filter may match packets of a family. An address of IPv4 is in the first word.
+// isFor reports whether a filter may match packets of a family. An IPv4 address is in the first word.
 func isFor(f *XdpCaptureFilter, family uint8) bool {
 	if f.Family != 0 {
 		return f.Family == family
@@ -79,8 +79,8 @@ func patternOf(f *XdpCaptureFilter, family uint8) pattern {
 	return p
 }
 
-// addService adds the address and port of the service that a filter names. Where the filter wants another VIP or port
-// besides, no packet to the VIP matches both, and the pattern has the filter's own.
+// addService adds the address and port of a filter's service. If the filter requires another VIP or port besides, no
+// packet to the VIP matches both, and the pattern keeps the filter's own.
 func (p *pattern) addService(f *XdpCaptureFilter, setPort func(at int, port uint16)) {
 	for i, mask := range f.VipMask {
 		if f.ServiceVip[i]&mask != f.Vip[i] {
@@ -97,7 +97,7 @@ func (p *pattern) addService(f *XdpCaptureFilter, setPort func(at int, port uint
 	setPort(2, f.ServicePort)
 }
 
-// common reduces words, as far as their mask has bits, to the bits that others have as well.
+// common reduces words and their mask to the bits that are equal in both.
 func common(words, mask, others, othersMask []uint32) {
 	for i := range words {
 		commonWord(&words[i], &mask[i], others[i], othersMask[i])

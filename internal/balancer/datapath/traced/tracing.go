@@ -20,18 +20,18 @@ import (
 type Tracing struct {
 	// Reader reads the ring of a dry run; nil otherwise.
 	Reader *ringbuf.Reader
-	// maps are those that the plain programs have not, by their names in the object.
+	// maps are the maps that the plain programs lack, by their names in the object.
 	maps map[string]*ebpf.Map
-	// slots are the captures and live traces that have one.
+	// slots are the captures and live traces by their slots.
 	slots [MaxCaptures]*Capture
 }
 
-// IsOwn reports whether a map of the traced programs is one that the plain ones have not.
+// IsOwn reports whether the plain programs lack a map of the traced programs.
 func IsOwn(name string) bool {
 	return strings.HasPrefix(name, "trace_") || strings.HasPrefix(name, "capture_")
 }
 
-// New makes the maps of the spec of a traced program. A program for a dry run writes its records into the ring that
+// New creates the maps of the spec of a traced program. A program for a dry run writes its records into the ring that
 // Reader reads, and has no captures.
 func New(spec *ebpf.CollectionSpec, dryRun bool) (*Tracing, error) {
 	sizeRings(spec)
@@ -43,12 +43,12 @@ func New(spec *ebpf.CollectionSpec, dryRun bool) (*Tracing, error) {
 		if !IsOwn(name) || name == XdpMapCapturePlain {
 			continue
 		}
-		made, err := ebpf.NewMap(m)
+		created, err := ebpf.NewMap(m)
 		if err != nil {
 			t.Close()
 			return nil, err
 		}
-		t.maps[name] = made
+		t.maps[name] = created
 	}
 	if !dryRun {
 		return t, nil
@@ -61,19 +61,19 @@ func New(spec *ebpf.CollectionSpec, dryRun bool) (*Tracing, error) {
 	return t, nil
 }
 
-// IsDryRun reports whether programs that are loaded with it answer questions: they count and keep nothing.
+// IsDryRun reports whether programs that are loaded with it are for dry runs: they count and store nothing.
 func (t *Tracing) IsDryRun() bool { return t.Reader != nil }
 
-// sizeRings makes the rings of a spec as small as this machine's pages allow: the object has the smallest page of all
+// sizeRings sets the size of the rings of a spec to this machine's page: the object has the smallest page of all
 // machines.
 func sizeRings(spec *ebpf.CollectionSpec) {
 	page := uint32(os.Getpagesize())
 	spec.Maps[XdpMapTraceRing].MaxEntries, spec.Maps[XdpMapCaptureRings].InnerMap.MaxEntries = page, page
 }
 
-// SkipTo makes a traced program, of which this is the spec, leave packets that no capture can want to the plain program
-// of the same interface: to record nothing costs a packet a third of what it costs by itself. The map of the two stays
-// as long as the collection that is loaded from the spec.
+// SkipTo makes the traced program of a spec pass packets that no capture can match to the plain program of the same
+// interface: the traced program's overhead for a packet without a record is a third of the packet's cost. The caller
+// closes the map after the spec is loaded.
 func SkipTo(plain *ebpf.Program, spec *ebpf.CollectionSpec, replacements map[string]*ebpf.Map) (*ebpf.Map, error) {
 	m, err := ebpf.NewMap(spec.Maps[XdpMapCapturePlain])
 	if err != nil {
@@ -97,7 +97,7 @@ func (t *Tracing) Close() {
 	}
 }
 
-// Replace makes these maps replace those of a traced program's spec.
+// Replace replaces the maps of a traced program's spec by these maps.
 func (t *Tracing) Replace(spec *ebpf.CollectionSpec, replacements map[string]*ebpf.Map) {
 	sizeRings(spec)
 	for name, m := range t.maps {
@@ -109,8 +109,7 @@ func (t *Tracing) Replace(spec *ebpf.CollectionSpec, replacements map[string]*eb
 // Record is a traced program's record of a packet.
 type Record struct {
 	XdpTraceRecord
-	// Frames are the bytes that follow: IngressCaptured of the frame as it came, and EgressCaptured of the frame as it
-	// leaves.
+	// Frames are the captured bytes: IngressCaptured of the incoming frame, and EgressCaptured of the outgoing frame.
 	Frames []byte
 }
 

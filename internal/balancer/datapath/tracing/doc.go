@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tracing puts the records of the traced programs into words, asks the programs about packets that did not
-// come, and keeps running captures on the services and backends that they name, whatever numbers a change gives these.
-// The programs themselves, and the slots of captures, are those of package traced.
+// Package tracing translates the records of the traced programs, runs the programs on hypothetical packets, and updates
+// running captures when a change renumbers their services and backends. The programs themselves, and the slots of
+// captures, are in package traced.
 package tracing

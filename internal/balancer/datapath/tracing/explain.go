@@ -19,19 +19,19 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
 
-// ExplainInput has the programs, maps and configuration by which packets go, for questions about packets.
+// ExplainInput has the programs, maps and configuration in use, for questions about packets.
 type ExplainInput struct {
 	Kernel loader.Kernel
 	Hook   lb.Hook
-	// Programs are those that forward, whose ports, memory and shared maps a copy uses.
+	// Programs are the attached programs, whose ports, memory and shared maps the copy uses.
 	Programs *loader.Programs
 	Shared   *sharedmaps.Maps
 	Names    *Names
 	State    lb.State
 }
 
-// Explain returns the outcome that a packet would have if it came in now. It asks the program itself, in a copy that is
-// attached nowhere, counts nothing and leaves no flow. Errors: trace.ErrBadQuestion, trace.ErrNoService.
+// Explain returns the outcome that a packet would have if it arrived now. It runs a copy of the program that is
+// attached nowhere, counts nothing and creates no flow. Errors: trace.ErrBadQuestion, trace.ErrNoService.
 func Explain(q ExplainInput, question trace.Question) (*trace.Packet, error) {
 	at, err := PortNamed(q.Programs.Ports, question.Interface)
 	if err != nil {
@@ -59,7 +59,7 @@ func Explain(q ExplainInput, question trace.Question) (*trace.Packet, error) {
 // outcomeNoService is the outcome of a packet for no service.
 const outcomeNoService = "passed_no_service"
 
-// PortNamed returns the index of the port of that name; of the first for "".
+// PortNamed returns the index of the port of that name; of the first port for "".
 func PortNamed(ports []attach.Port, name string) (int, error) {
 	var names []string
 	for i, p := range ports {
@@ -72,10 +72,10 @@ func PortNamed(ports []attach.Port, name string) (int, error) {
 		strings.Join(names, ", "))
 }
 
-// MaxServicesListed bounds a list that a person is to read.
+// MaxServicesListed bounds the list of services in an error.
 const MaxServicesListed = 20
 
-// noService is an error that lists the services, those of the same address first.
+// noService returns an error that lists the services, those of the same address first.
 func noService(question trace.Question, state lb.State) error {
 	services := slices.DeleteFunc(slices.Clone(state.Services), func(s lb.RoutedService) bool { return s.IsHairpin })
 	slices.SortStableFunc(services, func(a, b lb.RoutedService) int {
@@ -103,7 +103,7 @@ func compareBool(a, b bool) int {
 	return -1
 }
 
-// Explainer is a copy of a generation for questions.
+// Explainer is a copy of a generation for dry runs.
 type Explainer struct {
 	*loader.Programs
 	tracing *traced.Tracing
@@ -111,8 +111,7 @@ type Explainer struct {
 	hook    lb.Hook
 }
 
-// NewExplainer loads the copy. It uses the maps of the generation that forwards,
-// and is to be closed before that is.
+// NewExplainer loads the copy. It uses the maps of the attached generation, and must be closed before that.
 func NewExplainer(q ExplainInput) (*Explainer, error) {
 	t, err := loader.NewTracing(true)
 	if err != nil {
@@ -132,19 +131,19 @@ func (e *Explainer) Close() {
 	e.tracing.Close()
 }
 
-// explain returns the outcome of a frame that comes in at a port.
+// explain returns the outcome of a frame that arrives on a port.
 func (e *Explainer) explain(at int, frame []byte) (*trace.Packet, error) {
 	packet, out, err := e.Run(at, frame)
 	if err != nil || strings.HasPrefix(packet.Outcome, "dropped_") {
 		return packet, err
 	}
-	// The whole packet, and not just the part in a record.
+	// The complete packet, not just the part in a record.
 	packet.Leaves = trace.Describe(out)
 	packet.Changes = trace.Compare(trace.Describe(frame), packet.Leaves)
 	return packet, nil
 }
 
-// Run feeds the program a frame, and returns its record, and the frame as it leaves.
+// Run runs the program on a frame, and returns its record and the outgoing frame.
 func (e *Explainer) Run(at int, frame []byte) (*trace.Packet, []byte, error) {
 	// Room for a tunnel's headers, or an answer's.
 	options := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+1024), Repeat: 1}
@@ -154,7 +153,7 @@ func (e *Explainer) Run(at int, frame []byte) (*trace.Packet, []byte, error) {
 	if _, err := e.Programs.Programs[at].Run(&options); err != nil {
 		return nil, nil, fmt.Errorf("running the program on a packet of %d bytes: %v", len(frame), err)
 	}
-	// The record is there already, or never comes.
+	// The record is in the ring by now, if there is one.
 	e.tracing.Reader.SetDeadline(time.Now())
 	record, err := traced.Read(e.tracing.Reader)
 	if err != nil {
@@ -163,14 +162,13 @@ func (e *Explainer) Run(at int, frame []byte) (*trace.Packet, []byte, error) {
 	return e.names.Packet(&record.XdpTraceRecord), options.DataOut, nil
 }
 
-// Offsets in the context that the kernel takes for a test of a program.
+// Offsets in the context of BPF_PROG_TEST_RUN.
 const (
 	xdpDataEnd, xdpIngress, xdpContext = 4, 12, 24
 	skbInterface, skbContext           = 40, 44
 )
 
-// testContext tells a test that the packet comes in on an interface; nil where it
-// need not be told.
+// testContext returns the context of a dry run on an interface; nil where none is needed.
 func testContext(hook lb.Hook, index, length int) []byte {
 	if index == 0 {
 		return nil

@@ -15,22 +15,21 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 )
 
-// Loaded has the maps that a traced program is loaded with, and the captures that run. A nil *Loaded stands for the
-// plain program.
+// Loaded has the maps of a traced program, and the running captures. A nil *Loaded is the plain program.
 type Loaded struct {
 	*traced.Tracing
-	// Live are those that run.
+	// Live are the running captures.
 	Live []*Capture
 }
 
-// Capture is a capture, or a live trace, that runs.
+// Capture is a running capture or live trace.
 type Capture struct {
 	*traced.Capture
-	Of      *Loaded
+	Loaded  *Loaded
 	Request capture.Request
 }
 
-// Maps returns the maps that traced programs are loaded with; nil for the plain program.
+// Maps returns the maps of traced programs; nil for the plain program.
 func (t *Loaded) Maps() *traced.Tracing {
 	if t == nil {
 		return nil
@@ -38,13 +37,13 @@ func (t *Loaded) Maps() *traced.Tracing {
 	return t.Tracing
 }
 
-// overrunLimit is how long after its end the data plane still takes packets for a capture that no process ends.
+// overrunLimit is for how long after its end the data plane still captures packets if no process stops the capture.
 const overrunLimit = time.Minute
 
 // windowSeconds is a window of a capture's rate, in seconds: 2^CAPTURE_WINDOW ns.
 const windowSeconds = float64(1<<27) / 1e9
 
-// FilterOf writes a request as the program's filter, without the numbers of this configuration. Error:
+// FilterOf translates a request into the program's filter, without the numbers of services and backends. Error:
 // capture.ErrBadRequest.
 func FilterOf(r capture.Request) (traced.XdpCaptureFilter, error) {
 	f := traced.XdpCaptureFilter{
@@ -84,20 +83,20 @@ func FilterOf(r capture.Request) (traced.XdpCaptureFilter, error) {
 	return f, err
 }
 
-// Resolve looks up again the services and backends that captures name: a change may have given them other numbers. A
-// capture of a service that is gone takes none of its packets until it is back.
+// Resolve looks up the services and backends of captures again: a change may have renumbered them. A capture of a
+// removed service captures no packets until the service is added again.
 func (t *Loaded) Resolve(r *generation.Register) {
 	if t == nil {
 		return
 	}
 	for _, live := range t.Live {
-		// It fails where there is no such service.
+		// An error means that there is no such service.
 		_ = live.Resolve(r)
 	}
 }
 
-// Resolve makes a capture take the packets of the service and the backends that it names. Errors: capture.ErrNoService,
-// and the kernel's.
+// Resolve makes a capture match the packets of its service and backends. Errors: capture.ErrNoService, and those of the
+// kernel.
 func (c *Capture) Resolve(r *generation.Register) error {
 	if c.Request.Service == "" {
 		return c.Start(nil, nil, netip.AddrPort{})
@@ -106,7 +105,7 @@ func (c *Capture) Resolve(r *generation.Register) error {
 	return errors.Join(err, c.Start(services, backends, addressOf(r, c.Request.Service)))
 }
 
-// addressOf returns the address and port of the services of a name, and nothing where they have several.
+// addressOf returns the address and port of the services of a name, invalid if they differ.
 func addressOf(r *generation.Register, service string) (at netip.AddrPort) {
 	for _, record := range r.Records {
 		if record.Service.Name != service {

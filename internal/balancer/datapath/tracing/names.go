@@ -27,25 +27,25 @@ type Names struct {
 	// services by id, and backends by index.
 	services map[uint32]*lb.RoutedService
 	backends map[uint32]member
-	// slots are the numbers of slots of the services' tables, by id.
+	// slots are the sizes of the services' tables, by id.
 	slots map[uint32]int
 }
 
-// member is a backend of a service, and which owner of its index it is.
+// member is a backend of a service, and the generation of its index.
 type member struct {
 	service    *lb.RoutedService
 	at         int
 	generation uint16
 }
 
-// traceNone stands in place of a number where there is none: TRACE_NONE.
+// traceNone is TRACE_NONE: no number.
 const traceNone = 0xffffffff
 
-// NewNames returns the names for the configuration in a register, whose packets come in at the hook of the ports.
+// NewNames returns the names for the configuration in a register, for programs at the hook of the ports.
 func NewNames(hook lb.Hook, ports []attach.Port, r *generation.Register) *Names {
 	w := &Names{hook: hook, ports: ports, slots: map[uint32]int{}, services: map[uint32]*lb.RoutedService{},
 		backends: map[uint32]member{}}
-	// The same information was read when the counters were made.
+	// An error would have occurred before, when the counters were created.
 	w.outcomes, _ = sharedmaps.OutcomeNames()
 	for _, record := range r.Records {
 		w.services[record.ID], w.slots[record.ID] = &record.Service, len(record.View.Table.Slots)
@@ -56,7 +56,7 @@ func NewNames(hook lb.Hook, ports []attach.Port, r *generation.Register) *Names 
 	return w
 }
 
-// Packet puts a record into words.
+// Packet translates a record.
 func (w *Names) Packet(r *traced.XdpTraceRecord) *trace.Packet {
 	p := &trace.Packet{
 		Hook:      w.hook,
@@ -84,7 +84,7 @@ func (w *Names) Packet(r *traced.XdpTraceRecord) *trace.Packet {
 	return p
 }
 
-// addBackend names the backend, unless its index has gone to another since.
+// addBackend adds the backend, unless its index has another owner by now.
 func (w *Names) addBackend(p *trace.Packet, r *traced.XdpTraceRecord) {
 	m, ok := w.backends[r.Backend]
 	if !ok || uint32(m.generation) != uint32(r.BackendGeneration) {
@@ -93,7 +93,7 @@ func (w *Names) addBackend(p *trace.Packet, r *traced.XdpTraceRecord) {
 	backend := m.service.Backends[m.at]
 	p.Backend = &trace.Backend{Name: backend.Name, Address: backend.Address, Port: backend.Port}
 	if p.Service == nil {
-		// A reply is known by its backend.
+		// A reply's service is that of its backend.
 		s := m.service
 		p.Service = &trace.Service{Name: s.Name, VIP: s.VIP, Port: s.Port, Protocol: s.Protocol, Mode: s.Mode,
 			Scheduler: s.Scheduler, BySource: s.BySource()}
@@ -108,7 +108,7 @@ func (w *Names) addBackend(p *trace.Packet, r *traced.XdpTraceRecord) {
 	}
 }
 
-// port names an interface; "" is that of a datapath without.
+// port returns the name of an interface; "" for a detached data plane.
 func (w *Names) port(index uint32) string {
 	for _, p := range w.ports {
 		if uint32(p.Index) == index {
@@ -121,7 +121,7 @@ func (w *Names) port(index uint32) string {
 	return fmt.Sprintf("interface-%d", index)
 }
 
-// cameOf returns the packet as it came, nil if it could not be read.
+// cameOf returns the incoming packet, nil if it could not be parsed.
 func cameOf(r *traced.XdpTraceRecord) *trace.Flow {
 	if r.Family == 0 {
 		return nil
@@ -143,7 +143,7 @@ func protocolName(number uint8) string {
 	return lb.Protocol(number).String()
 }
 
-// reasonNames puts the bits into words, in the order in which a trace gives them.
+// reasonNames are the reasons by their bits, in the order of a trace.
 var reasonNames = []struct {
 	bit  traced.XdpTraceReason
 	name trace.Reason
