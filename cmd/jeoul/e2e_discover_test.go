@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
@@ -24,10 +23,6 @@ type discoveryStage struct {
 	*balancer
 	named *e2e.DNS
 	list  string
-	// zone is named's zone file, and records the records that the test leaves alone.
-	zone    string
-	records string
-	serial  int
 }
 
 // put lists the first n servers in the file, or names them in the zone.
@@ -38,30 +33,16 @@ func (d *discoveryStage) put(t *testing.T, n int) {
 	for _, server := range d.Servers[:n] {
 		fmt.Fprintf(&list, "  - {name: %s, address: %s, port: 8080}\n", server.Name, server.IPv4)
 	}
-	d.write(t, d.list, list.String())
+	e2e.ReplaceFile(t, d.list, list.String())
 }
 
 func (d *discoveryStage) name(t *testing.T, n int) {
 	t.Helper()
-	d.serial++
-	zone := strings.Replace(d.records, "hostmaster 1 ", fmt.Sprintf("hostmaster %d ", d.serial), 1)
+	records := ""
 	for _, server := range d.Servers[:n] {
-		zone += fmt.Sprintf("web 1 A %s\n", server.IPv4)
+		records += fmt.Sprintf("web 1 A %s\n", server.IPv4)
 	}
-	d.write(t, d.zone, zone)
-	if err := d.named.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (d *discoveryStage) write(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path+".new", []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	d.named.SetRecords(t, records)
 }
 
 // expectBackends waits until both services have the first n servers.
@@ -86,14 +67,9 @@ func (d *discoveryStage) expectBackends(t *testing.T, n int) {
 func newDiscoveryStage(t *testing.T) *discoveryStage {
 	t.Helper()
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 3})
-	d := &discoveryStage{Lab: l, balancer: newBalancer(t, l.Balancer), serial: 1}
+	d := &discoveryStage{Lab: l, balancer: newBalancer(t, l.Balancer)}
 	d.list = filepath.Join(l.Balancer.Dir, "web.backends.yaml")
-	d.named, d.zone = e2e.StartDNS(t, l.Clients[0], 5353), filepath.Join(l.Clients[0].Dir, "dns", "zone")
-	text, err := os.ReadFile(d.zone)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.records = string(text)
+	d.named = e2e.StartDNS(t, l.Clients[0], 5353)
 	for _, server := range l.Servers {
 		nameServer{server}.serveTCP(t, 8080)
 		if err := server.RouteThrough(l.Balancer, netip.PrefixFrom(l.Clients[0].IPv4, 32), true); err != nil {

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
@@ -28,9 +26,7 @@ import (
 type namesStage struct {
 	*lab.Lab
 	*balancer
-	bind   *e2e.DNS
-	zone   string
-	serial int
+	bind *e2e.DNS
 	// addresses are the zone's addresses of all names so far. A name that no SRV record has any more keeps its address:
 	// a balancer that has read the records before asks for it yet, and would find one backend fewer.
 	addresses map[string]string
@@ -50,7 +46,7 @@ func newNamesStage(t *testing.T) *namesStage {
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 3})
 	n := &namesStage{Lab: l, balancer: newBalancer(t, l.Balancer), doors: map[string]net.Listener{},
 		addresses: map[string]string{}}
-	n.bind, n.zone = e2e.StartDNS(t, l.Clients[0], 5353), filepath.Join(l.Clients[0].Dir, "dns", "zone")
+	n.bind = e2e.StartDNS(t, l.Clients[0], 5353)
 	for _, server := range l.Servers {
 		nameServer{server}.serveTCP(t, 8080)
 		door := listenOn(t, server, checkedPort)
@@ -65,28 +61,17 @@ func (n *namesStage) list() string { return filepath.Join(n.Lab.Balancer.Dir, "b
 // put has the names be at servers, by a change of the configuration, of the list and of the zone.
 func (n *namesStage) put(t *testing.T, names ...string) {
 	t.Helper()
-	n.serial++
-	list := "backends:\n"
-	zone := fmt.Sprintf("$TTL 1\n@ SOA ns hostmaster %d 3600 600 86400 1\n@ NS ns\nns A 198.18.0.53\n", 10+n.serial)
+	list, records := "backends:\n", ""
 	var typed []entry
 	for i, name := range names {
 		address := n.Servers[i].IPv4.String()
 		typed = append(typed, entry{"name": name, "address": address, "port": 8080})
 		list += fmt.Sprintf("  - {name: %s, address: %s, port: 8080}\n", name, address)
-		zone += fmt.Sprintf("_web._tcp SRV 0 1 8080 %s\n", name)
+		records += fmt.Sprintf("_web._tcp 1 SRV 0 1 8080 %s\n", name)
 		n.addresses[name] = address
 	}
 	for name, address := range n.addresses {
-		zone += fmt.Sprintf("%s A %s\n", name, address)
-	}
-	replace := func(path, text string) {
-		t.Helper()
-		if err := os.WriteFile(path+".new", []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(path+".new", path); err != nil {
-			t.Fatal(err)
-		}
+		records += fmt.Sprintf("%s 1 A %s\n", name, address)
 	}
 	service := func(name, key string, value any) entry {
 		return entry{"name": name, "vip": "198.18.0.105", "port": namedPort(name), "mode": "fullnat", "scheduler": "rr",
@@ -100,11 +85,8 @@ func (n *namesStage) put(t *testing.T, names ...string) {
 			service("resolved", "discover", entry{"dns": entry{"name": "_web._tcp.lab.test.", "type": "SRV",
 				"servers": []string{netip.AddrPortFrom(n.Clients[0].IPv4, 5353).String()}}}),
 		}})
-	replace(n.list(), list)
-	replace(n.zone, zone)
-	if err := n.bind.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	e2e.ReplaceFile(t, n.list(), list)
+	n.bind.SetRecords(t, records)
 	if n.daemon != nil {
 		n.sendSIGHUP(t)
 	}

@@ -74,13 +74,15 @@ type DNS struct {
 	host    *lab.Host
 	dir     string
 	ports   []uint16
+	// serial is the zone's (RFC 1035 section 3.3.13).
+	serial uint32
 }
 
 // StartDNS starts named on a host, on ports of all addresses that the host has
 // by then, and waits until it answers. It ends with the laboratory.
 func StartDNS(tb testing.TB, host *lab.Host, ports ...uint16) *DNS {
 	tb.Helper()
-	d := &DNS{host: host, dir: filepath.Join(host.Dir, "dns"), ports: ports}
+	d := &DNS{host: host, dir: filepath.Join(host.Dir, "dns"), ports: ports, serial: 1}
 	if err := d.prepare(testenv.Program(tb, "named")); err != nil {
 		tb.Fatalf("prepare named: %v", err)
 	}
@@ -96,11 +98,6 @@ func (d *DNS) prepare(program string) error {
 	if err != nil {
 		return err
 	}
-	zone := "$TTL 60\n@ SOA ns hostmaster 1 3600 600 86400 60\n@ NS ns\nns A 198.18.0.53\n"
-	for kind, strings := range texts {
-		zone += fmt.Sprintf("*.%s TXT ( %q )\n", kind, strings)
-	}
-	zone = quotes.Replace(zone)
 	binary, err := os.ReadFile(program)
 	return errors.Join(err,
 		os.Mkdir(d.dir, 0o755),
@@ -108,11 +105,8 @@ func (d *DNS) prepare(program string) error {
 		// its own directories.
 		os.WriteFile(filepath.Join(d.dir, "named"), binary, 0o755),
 		os.WriteFile(filepath.Join(d.dir, "named.conf"), text.Bytes(), 0o644),
-		os.WriteFile(filepath.Join(d.dir, "zone"), []byte(zone), 0o644))
+		os.WriteFile(d.zoneFile(), []byte(d.zone("")), 0o644))
 }
-
-// quotes takes the brackets away that %q writes around a list.
-var quotes = strings.NewReplacer("[", "", "]", "")
 
 // Start starts named, which was stopped, and waits until it answers.
 func (d *DNS) Start(tb testing.TB) {
