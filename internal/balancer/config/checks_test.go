@@ -120,6 +120,8 @@ func TestCheckRefused(t *testing.T) {
 		"check: {type: http, method: HEAD, body: ok}":                         "f:6: services[0].check.body: the response to HEAD has no body",
 		"check: {type: http, headers: ['Host: a']}":                           "f:6: services[0].check.headers[0]: the request's host is written under host",
 		"check: {type: http, headers: ['te: a']}":                             "f:6: services[0].check.headers[0]: te is set by the check itself",
+		"check: {type: http, weight_header: 'a b'}":                           `f:6: services[0].check.weight_header: "a b" cannot be the name of a header field`,
+		"check: {type: tcp, weight_header: X-Weight}":                         "f:6: services[0].check.weight_header:",
 		"check: {type: http, headers: ['a']}":                                 `f:6: services[0].check.headers[0]: "a" is not a header field`,
 		`check: {type: http, headers: ["a: b\r\nc: d"]}`:                      "is not a header field",
 		"check: {type: http, tls: {}}":                                        "f:6: services[0].check.tls.verify: missing; add it",

@@ -192,6 +192,20 @@ var httpHeader = keytable.Scalar[lb.Header]{
 	Schema: map[string]any{"type": "string", "pattern": "^[^:]+:", "maxLength": maxHeader},
 }
 
+// weightHeader is the name of a header field of responses (RFC 9110 section 5.1).
+var weightHeader = keytable.Scalar[string]{
+	Parse: func(text string) (string, string) {
+		if !fieldName.MatchString(text) || len(text) > maxName {
+			return "", fmt.Sprintf("%s cannot be the name of a header field; write up to %d characters such as %s",
+				yamlfile.Quote(text), maxName, lb.EndpointWeightHeader)
+		}
+		return textproto.CanonicalMIMEHeaderKey(text), ""
+	},
+	Show:   asIs,
+	Kind:   fmt.Sprintf("the name of a header field, of up to %d characters", maxName),
+	Schema: map[string]any{"type": "string", "minLength": 1, "maxLength": maxName},
+}
+
 // httpStatus is a status code, or a range of them.
 var httpStatus = keytable.Scalar[lb.StatusRange]{
 	Parse: func(text string) (lb.StatusRange, string) {
@@ -303,6 +317,9 @@ var checkKeys = keytable.Table[lb.Check]{
 		Value:   keytable.Optional(func(c *lb.Check) *string { return &httpOf(c).Body }, expression, "any body")},
 	{Name: "http2", What: "`http`: asks by HTTP/2, over TLS by ALPN, else with prior knowledge.",
 		Value: keytable.Field(func(c *lb.Check) *bool { return &httpOf(c).HTTP2 }, keytable.Bool, false)},
+	{Name: "weight_header", What: "`http`: the header field of responses that pass whose value is the backend's weight, " +
+		"in place of the configured one: [weights from answers](../guides/health.md#weights-from-answers).",
+		Value: keytable.Optional(func(c *lb.Check) *string { return &httpOf(c).WeightHeader }, weightHeader, "none")},
 	{Name: "tls", What: "`http`, `grpc`: asks over TLS. `tls`: how the handshake is made.",
 		Value: keytable.Where(writesTLS, keytable.Mapping(tlsOf, checkTLSKeys))},
 	{Name: "name", What: "`dns`: the name that is asked for. Required there.",

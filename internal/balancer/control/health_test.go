@@ -434,6 +434,45 @@ func TestAgent(t *testing.T) {
 	})
 }
 
+// TestReportedWeight: the weight that a backend reports replaces the configured one, but neither an operator's nor 0.
+func TestReportedWeight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c, asked, stop := runningChecked(t, checkedWeb)
+		five := healthy()
+		five.Reported = lb.ReportedWeight{Known: true, Value: 5}
+		asked.say(t, c, five, "web01")
+		time.Sleep(settleDelay)
+		w.expect("apply web: web01=1*5 web02=2")
+		w.expectLog("backend web01 (192.0.2.1) of web reports the weight 5")
+		if b := stateOf(t, c, "web", "web01"); b.Weight != 5 || b.ConfiguredWeight == nil || *b.ConfiguredWeight != 1 {
+			t.Errorf("status %+v", b)
+		}
+		operated := func(weight int64) {
+			t.Helper()
+			_, err := c.Operate(t.Context(), ops.Order{Verb: ops.Weight, Service: "web", Backend: "web01", Weight: weight,
+				By: "kim"})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		operated(3)
+		w.expect("apply web: web01=1*3 web02=2")
+		if b := stateOf(t, c, "web", "web01"); b.Weight != 3 {
+			t.Errorf("status %+v", b)
+		}
+		operated(1)
+		w.expect("apply web: web01=1*5 web02=2")
+		asked.say(t, c, healthy(), "web01") // a response without the header field
+		time.Sleep(settleDelay)
+		w.expect("apply web: web01=1 web02=2")
+		five.Reported.Value = 0
+		asked.say(t, c, five, "web01")
+		time.Sleep(settleDelay)
+		w.expect("apply web: web01=1*0 web02=2")
+		stop()
+	})
+}
+
 // TestChecksOverReload: verdicts outlive a reload, and the checks follow the configuration.
 func TestChecksOverReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

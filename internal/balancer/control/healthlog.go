@@ -112,6 +112,10 @@ func (h *healthLog) logVerdict(before *view.View, uses []view.Use) {
 	if previous.State != "" && previous.Share != now.Share {
 		h.log(h.opt.Log.Info, about, "%s asks for %d%% of its weight, by its agent", name, now.Share)
 	}
+	// Where the configuration follows what the backend reports, as with Kubernetes, that it agrees says nothing new.
+	if r := now.Reported; was.Reported != r && r.Known && r.Value != b.Weight {
+		h.log(h.opt.Log.Info, about, "%s reports the weight %d", name, r.Value)
+	}
 }
 
 // logAllServing logs, for each service, which backends take new flows, if that has changed since it was logged.

@@ -73,6 +73,9 @@ type Answer struct {
 	Weight uint16
 	Drains bool
 	Drain  bool
+	// Reported is the weight that the backend reports in place of its configured one, where Reports is set.
+	Reports  bool
+	Reported lb.ReportedWeight
 }
 
 // Pass returns the answer of a check that passed.

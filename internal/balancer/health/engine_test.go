@@ -344,6 +344,54 @@ func saveAndRestore(t *testing.T, set time.Duration) {
 	}
 }
 
+// TestReportedWeightIsKept: a backend's weight is the least that its checks have reported, also over a restart.
+func TestReportedWeightIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, now := newFake(), clocks()
+		e := New(Options{Checker: f, Log: slog.New(slog.DiscardHandler), Clock: now})
+		ctx, end := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- e.Run(ctx) }()
+		w := backendOf(80, 1, everySecond())
+		report := func(weight lb.ReportedWeight) {
+			answer := Pass("status 200")
+			answer.Reports, answer.Reported = true, weight
+			f.says(backend(1), answer)
+			time.Sleep(2 * time.Second)
+		}
+		seven := lb.ReportedWeight{Known: true, Value: 7}
+		e.SetTargets([]Wanted{w})
+		report(seven)
+		if v, _ := e.Verdict(w.Backend); v.Reported != seven {
+			t.Errorf("reported %+v", v.Reported)
+		}
+		e.Changed()
+		report(lb.ReportedWeight{})
+		if v := e.Changed()[w.Backend]; v.Reported.Known {
+			t.Errorf("without a report: %+v", v.Reported)
+		}
+		report(seven)
+		f.says(backend(1), refused)
+		time.Sleep(5 * time.Second)
+		text := e.Save()
+		end()
+		<-ended
+		later := New(Options{Checker: f, Log: slog.New(slog.DiscardHandler), Clock: now})
+		if err := later.Restore(text, 0); err != nil {
+			t.Fatal(err)
+		}
+		later.SetTargets([]Wanted{w})
+		if v, _ := later.Verdict(w.Backend); v.Reported != seven || v.State != Failing {
+			t.Errorf("after a restart: %+v", v)
+		}
+		both := &watch{targets: []*target{{selfReport: selfReport{reported: lb.ReportedWeight{Known: true, Value: 9}}},
+			{}, {selfReport: selfReport{reported: seven}}}}
+		if _, combined := both.combine(); combined.reported != seven {
+			t.Errorf("of 9, none and 7: %+v", combined.reported)
+		}
+	})
+}
+
 func TestCombine(t *testing.T) {
 	for _, c := range []struct {
 		states string
@@ -358,9 +406,10 @@ func TestCombine(t *testing.T) {
 		w := &watch{any: c.any}
 		for _, s := range c.states {
 			state := map[rune]State{'h': Healthy, 'f': Failing, 'u': Unknown}[s]
-			w.targets = append(w.targets, &target{machine: machine{state: state}, weight: fullWeight})
+			w.targets = append(w.targets, &target{machine: machine{state: state},
+				selfReport: selfReport{weight: fullWeight}})
 		}
-		if got, _, _ := w.combine(); got != c.want {
+		if got, _ := w.combine(); got != c.want {
 			t.Errorf("%q, any %t: %s, expected %s", c.states, c.any, got, c.want)
 		}
 	}

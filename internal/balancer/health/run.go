@@ -158,6 +158,9 @@ func (e *Engine) recordAnswer(t *target, answer Answer, began time.Duration) {
 	if answer.Weighs && t.weight != answer.Weight {
 		t.weight, other = answer.Weight, true
 	}
+	if answer.Reports && t.reported != answer.Reported {
+		t.reported, other = answer.Reported, true
+	}
 	if answer.Drains && t.drain != answer.Drain {
 		t.drain, other = answer.Drain, true
 	}

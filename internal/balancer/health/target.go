@@ -153,8 +153,17 @@ type target struct {
 	took   time.Duration
 	text   string
 	reason string
-	weight uint16
-	drain  bool
+	selfReport
+}
+
+// selfReport is a backend's report about itself, by its agent or in its answers.
+type selfReport struct {
+	// weight is the share of its weight that it asks for, in per cent, and reported the weight that it names instead of
+	// the configured one.
+	weight   uint16
+	reported lb.ReportedWeight
+	// drain: it asks for no new flow.
+	drain bool
 }
 
 // key returns the target's key for a check of a backend.
@@ -240,10 +249,9 @@ type watch struct {
 	seen, other uint64
 	gone        bool
 
-	state  State
-	since  time.Time
-	weight uint16
-	drain  bool
+	state State
+	since time.Time
+	selfReport
 	// unconfirmed: see Verdict.Unconfirmed.
 	unconfirmed bool
 	// previous is the reason for the state when Watch asked for other checks: it stands for as long
@@ -260,6 +268,8 @@ type targetState struct {
 	Reason string    `json:"reason,omitempty"`
 	Weight uint16    `json:"weight"`
 	Drain  bool      `json:"drain,omitempty"`
+	// Reported is the weight that it named; absent: none.
+	Reported lb.ReportedWeight `json:"reported_weight,omitzero"`
 	// Unasked is for how long it was not asked, where no conclusive answer has come since.
 	Unasked time.Duration `json:"unasked_ns,omitempty"`
 }

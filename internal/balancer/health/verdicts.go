@@ -64,12 +64,12 @@ func (e *Engine) Verdict(backend lb.BackendKey) (Verdict, bool) {
 // new, because the configuration has another check, overturn no verdict before they have answers enough for one: a dead
 // backend would get traffic by a reload. e.mu is held.
 func (e *Engine) updateVerdict(w *watch) {
-	state, weight, drain := w.combine()
+	state, report := w.combine()
 	unconfirmed := slices.ContainsFunc(w.targets, func(t *target) bool { return t.uncheckedFor > 0 })
 	if state == Unknown && (w.state == Healthy || w.state == Failing) {
 		return
 	}
-	if state == w.state && weight == w.weight && drain == w.drain && unconfirmed == w.unconfirmed {
+	if state == w.state && report == w.selfReport && unconfirmed == w.unconfirmed {
 		return
 	}
 	if state != w.state {
@@ -79,34 +79,38 @@ func (e *Engine) updateVerdict(w *watch) {
 			w.since = w.targets[0].since
 		}
 	}
-	w.state, w.weight, w.drain, w.unconfirmed = state, weight, drain, unconfirmed
+	w.state, w.selfReport, w.unconfirmed = state, report, unconfirmed
 	e.changed[w.backend] = struct{}{}
 	e.signal()
 }
 
-// combine returns the joint state of the targets: all must be healthy, or, with any, one.
-func (w *watch) combine() (state State, weight uint16, drain bool) {
+// combine returns the joint state of the targets: all must be healthy, or, with any, one. Of several weights that they
+// report, the least holds.
+func (w *watch) combine() (State, selfReport) {
 	count := map[State]int{}
-	weight = fullWeight
+	report := selfReport{weight: fullWeight}
 	for _, t := range w.targets {
 		count[t.state]++
-		if t.weight != fullWeight && (weight == fullWeight || t.weight < weight) {
-			weight = t.weight
+		if t.weight != fullWeight && (report.weight == fullWeight || t.weight < report.weight) {
+			report.weight = t.weight
 		}
-		drain = drain || t.drain
+		if t.reported.Known && (!report.reported.Known || t.reported.Value < report.reported.Value) {
+			report.reported = t.reported
+		}
+		report.drain = report.drain || t.drain
 	}
 	switch {
 	case count[Failing] > 0 && (!w.any || count[Failing] == len(w.targets)):
-		return Failing, weight, drain
+		return Failing, report
 	case count[Healthy] > 0 && (w.any || count[Healthy] == len(w.targets)):
-		return Healthy, weight, drain
+		return Healthy, report
 	}
-	return Unknown, weight, drain
+	return Unknown, report
 }
 
 func (e *Engine) verdict(w *watch) Verdict {
-	v := Verdict{State: w.state, Since: w.since, Weight: w.weight, Drain: w.drain, Unconfirmed: w.unconfirmed,
-		Checks: make([]Result, len(w.targets))}
+	v := Verdict{State: w.state, Since: w.since, Weight: w.weight, Reported: w.reported, Drain: w.drain,
+		Unconfirmed: w.unconfirmed, Checks: make([]Result, len(w.targets))}
 	for i, t := range w.targets {
 		v.Checks[i] = e.result(t)
 	}

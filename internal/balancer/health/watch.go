@@ -136,7 +136,7 @@ func (c *changes) compare(wanted []Wanted) {
 			continue
 		}
 		if w == nil {
-			w = &watch{backend: one.Backend, since: c.now, weight: fullWeight}
+			w = &watch{backend: one.Backend, since: c.now, selfReport: selfReport{weight: fullWeight}}
 		}
 		w.seen, w.other = e.call, e.call
 		c.others = append(c.others, other{w, slices.Clone(targets), one.Any})
@@ -150,7 +150,8 @@ func (c *changes) targetFor(key targetKey) *target {
 		t = c.fresh[key]
 	}
 	if t == nil {
-		t = &target{key: key, id: key.identify(), machine: machine{state: Unknown}, weight: fullWeight, queueIndex: -1}
+		t = &target{key: key, id: key.identify(), machine: machine{state: Unknown},
+			selfReport: selfReport{weight: fullWeight}, queueIndex: -1}
 		c.fresh[key] = t
 	}
 	t.seen = c.engine.call

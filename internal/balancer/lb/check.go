@@ -71,6 +71,10 @@ const (
 	DefaultPanic = 1
 )
 
+// EndpointWeightHeader is the header field of kube-proxy's answers at a Service's healthCheckNodePort with the number
+// of its ready endpoints on the node (Kubernetes, pkg/proxy/healthcheck).
+const EndpointWeightHeader = "X-Load-Balancing-Endpoint-Weight"
+
 // Checks are how a service finds which of its backends serve.
 type Checks struct {
 	// List has the checks of each backend; empty: there is none, and all are taken for healthy.
@@ -148,6 +152,10 @@ type HTTPCheck struct {
 	Body string `json:"body,omitempty"`
 	// HTTP2 asks by HTTP/2: over TLS by ALPN, else with prior knowledge (RFC 9113 section 3.3).
 	HTTP2 bool `json:"http2,omitempty"`
+	// WeightHeader is the header field of responses that pass whose value, a whole number up to 65535, is the backend's
+	// weight in place of the configured one; empty: none. kube-proxy reports the number of a node's ready endpoints so
+	// (EndpointWeightHeader).
+	WeightHeader string `json:"weight_header,omitempty"`
 }
 
 // Header is a header field of a request.

@@ -36,6 +36,8 @@ type Verdict struct {
 	Since time.Time
 	// Weight is the share of its weight that the backend asks for, in per cent (checks of type agent); 100 without one.
 	Weight uint16
+	// Reported is the weight that the backend reports in place of its configured one (HTTPCheck.WeightHeader).
+	Reported ReportedWeight
 	// Drain: the backend asks for no new flow (checks of type agent).
 	Drain bool
 	// Unconfirmed: it is the verdict of the previous process, whose checks ended longer ago than their interval, and no
@@ -43,6 +45,12 @@ type Verdict struct {
 	Unconfirmed bool
 	// Checks has the result of each check, in the order of Checking.Checks.
 	Checks []CheckResult
+}
+
+// ReportedWeight is the weight that a backend reports in place of its configured one. The zero value: it reports none.
+type ReportedWeight struct {
+	Known bool   `json:"known"`
+	Value uint16 `json:"value"`
 }
 
 // CheckResult is the result of one check of an endpoint.

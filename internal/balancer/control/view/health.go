@@ -20,13 +20,15 @@ type Verdict struct {
 	// is draining.
 	Share uint16
 	Drain bool
+	// Reported is the weight that the backend reports in place of its configured one.
+	Reported lb.ReportedWeight
 	// unconfirmed: see lb.Verdict.
 	unconfirmed bool
 }
 
 // VerdictOf returns the part of a verdict that a view needs.
 func VerdictOf(v lb.Verdict) Verdict {
-	return Verdict{v.State, v.Reason, v.Since, v.Weight, v.Drain, v.Unconfirmed}
+	return Verdict{v.State, v.Reason, v.Since, v.Weight, v.Drain, v.Reported, v.Unconfirmed}
 }
 
 // CheckTargets returns the targets of a configuration's health checks.
@@ -240,6 +242,15 @@ func (p Selection) admit(m *member) {
 	}
 }
 
+// effectiveWeight returns a backend's weight: the one that it reports, or, without a report, the set one. Operations
+// outrank what a backend reports, and so does 0, by which a file takes it out.
+func effectiveWeight(set uint16, o Overlay, v Verdict) uint16 {
+	if !v.Reported.Known || set == 0 || o.Weight != nil || o.Forced != nil {
+		return set
+	}
+	return v.Reported.Value
+}
+
 // shareScale is the factor by which weights are multiplied before shares of slow start or agents apply: a weight of 1
 // could not be divided.
 const shareScale = 100
@@ -288,6 +299,7 @@ func (v *View) member(at Use) member {
 		Verdict: v.Verdict(at), out: o.IsOut(), slow: 100,
 		ejection: v.Ejections[key].Reason}
 	m.reached = reached(s, m.path)
+	m.Weight = effectiveWeight(m.Weight, o, m.Verdict)
 	if o.Forced != nil {
 		m.Verdict, m.ejection = Verdict{}, ""
 	}

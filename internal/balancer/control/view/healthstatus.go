@@ -59,14 +59,15 @@ type AppliedBackend struct {
 }
 
 // Applied returns the backends of service i as the data plane has them, or, for those that are taken out, with their
-// operations applied. Weights are those of the configuration and of operations: shares that agents report are shown
-// separately.
+// operations applied. Weights are those of the configuration and of operations, or those that backends report in place
+// of the configured ones: shares that agents report are shown separately.
 func (v *View) Applied(i int) []AppliedBackend {
 	s := v.Config.Services[i]
 	all, left, k := make([]AppliedBackend, len(s.Backends)), &v.State.Services[i], 0
 	for j, b := range s.Backends {
 		o := v.OverlayOf(s, b)
 		all[j] = AppliedBackend{o.ApplyTo(b), lb.ObservedOf(b)}
+		all[j].Weight = effectiveWeight(all[j].Weight, o, v.Verdict(Use{i, j}))
 		if o.IsOut() {
 			continue
 		}

@@ -4,6 +4,7 @@ package checker
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -59,8 +61,29 @@ func (a *ask) http() health.Answer {
 	answer = a.judgeResponse(request, response, want.Status, pattern)
 	if answer.Outcome == health.Passed {
 		answer.Reason = warning
+		reportWeight(&answer, want.WeightHeader, response.Header)
 	}
 	return answer
+}
+
+// reportWeight adds the weight that a response reports. Without the header field the configured weight holds again, and
+// so does it, with a reason, where the value is no weight.
+func reportWeight(answer *health.Answer, name string, header http.Header) {
+	if name == "" {
+		return
+	}
+	answer.Reports = true
+	value := strings.TrimSpace(header.Get(name))
+	if value == "" {
+		return
+	}
+	weight, err := strconv.ParseUint(value, 10, 16)
+	if err != nil {
+		answer.Reason = cmp.Or(answer.Reason, fmt.Sprintf("reports the weight %s in %s, not a whole number up to 65535; "+
+			"its configured weight is used", excerpt([]byte(value)), name))
+		return
+	}
+	answer.Reported = lb.ReportedWeight{Known: true, Value: uint16(weight)}
 }
 
 // open connects, with TLS where the check has it. Without a connection, the answer says why; with one, warning names a

@@ -42,6 +42,10 @@ func website(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusEarlyHints)
 		}
 		w.WriteHeader(http.StatusNoContent)
+	case "/weight":
+		if r.URL.RawQuery != "none" {
+			w.Header().Set("X-Weight", r.URL.RawQuery)
+		}
 	case "/explode":
 		w.Write(bytes.Repeat([]byte("a"), 1<<15))
 	default:
@@ -112,6 +116,35 @@ func TestHTTP(t *testing.T) {
 					expect(t, check(t, plainly, httpCheck(c.check)), c.outcome, c.words)
 				})
 			}
+		}
+	}
+}
+
+// TestHTTPWeight: the weight that a response reports.
+func TestHTTPWeight(t *testing.T) {
+	server := web(t, "127.0.0.1:0", nil)
+	for _, c := range []struct {
+		query  string
+		want   lb.ReportedWeight
+		reason string
+	}{
+		{"7", lb.ReportedWeight{Known: true, Value: 7}, ""},
+		{"0", lb.ReportedWeight{Known: true}, ""},
+		{"65535", lb.ReportedWeight{Known: true, Value: 65535}, ""},
+		{"none", lb.ReportedWeight{}, ""},
+		{"65536", lb.ReportedWeight{}, `reports the weight "65536" in X-Weight, not a whole number`},
+		{"-1", lb.ReportedWeight{}, `reports the weight "-1"`},
+		{"much", lb.ReportedWeight{}, `reports the weight "much"`},
+	} {
+		asked := httpCheck(lb.HTTPCheck{Path: "/weight?" + c.query, WeightHeader: "X-Weight"})
+		got := check(t, server, asked)
+		if got.Outcome != health.Passed || !got.Reports || got.Reported != c.want ||
+			!strings.Contains(got.Reason, c.reason) || c.reason == "" && got.Reason != "" {
+			t.Errorf("%s: %+v, want %+v %s", c.query, got, c.want, c.reason)
+		}
+		asked.HTTP.WeightHeader = ""
+		if got := check(t, server, asked); got.Reports {
+			t.Errorf("%s: reports %+v, which no check asked for", c.query, got.Reported)
 		}
 	}
 }

@@ -33,6 +33,10 @@ func (p *portPlan) setChecks(s *lb.Service, port *corev1.ServicePort) {
 		check.Type, check.Port = lb.CheckHTTP, uint16(p.service.Spec.HealthCheckNodePort)
 		check.HTTP = &lb.HTTPCheck{Method: lb.DefaultCheckMethod, Path: "/healthz",
 			Status: []lb.StatusRange{{First: 200, Last: 200}}}
+		// kube-proxy knows first what it sends on, also where the API server is away. It heeds no zones here.
+		if !p.zoned {
+			check.HTTP.WeightHeader = lb.EndpointWeightHeader
+		}
 	case s.Protocol != lb.TCP, kind == annotations.CheckICMP:
 		check.Type = lb.CheckICMP // no datagram is known that every server would answer
 	case kind == annotations.CheckVIP && s.Mode.KeepsPort():

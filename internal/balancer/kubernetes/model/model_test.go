@@ -362,7 +362,8 @@ func TestBuildFields(t *testing.T) {
       timeout: 1m
     limits:
       refuse: reset
-    check: {type: http, via: address, port: 31000, interval: 1s, fall: 2, path: /healthz, status: "200"}
+    check: {type: http, via: address, port: 31000, interval: 1s, fall: 2, path: /healthz, status: "200", ` +
+		"weight_header: " + lb.EndpointWeightHeader + `}
     on_down: reset
     slow_start: 10s
     on_empty: withdraw
@@ -399,9 +400,9 @@ func TestChecks(t *testing.T) {
 		want   string
 	}{
 		{nil, "tcp address 30080"},
-		{[]func(*corev1.Service){local}, "http address 31000"},
+		{[]func(*corev1.Service){local}, "http address 31000 X-Load-Balancing-Endpoint-Weight"},
 		{[]func(*corev1.Service){udp}, "icmp address 0"},
-		{[]func(*corev1.Service){udp, local}, "http address 31000"},
+		{[]func(*corev1.Service){udp, local}, "http address 31000 X-Load-Balancing-Endpoint-Weight"},
 		{[]func(*corev1.Service){annotated("check", "tcp-vip")}, "tcp vip 0"},
 		{[]func(*corev1.Service){annotated("check", "icmp"), local}, "icmp address 0"},
 		{[]func(*corev1.Service){annotated("mode", "fullnat")}, "tcp address 0"},
@@ -416,10 +417,20 @@ func TestChecks(t *testing.T) {
 		text := ""
 		for _, check := range got.Services[0].Checks.List {
 			text += fmt.Sprintf("%s %s %d", check.Type, check.Via, check.Port)
+			if check.HTTP != nil {
+				text += " " + check.HTTP.WeightHeader
+			}
 		}
 		if text != c.want {
 			t.Errorf("got %q, want %q", text, c.want)
 		}
+	}
+	set := settings(t)
+	set.Zone = "b"
+	got := Build(Cluster{Services: []*corev1.Service{service("web", local)}, Nodes: testNodes(),
+		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")}}, set, nil)
+	if header := got.Services[0].Checks.List[0].HTTP.WeightHeader; header != "" {
+		t.Errorf("with a zone, which kube-proxy's count does not heed, weights are from %s", header)
 	}
 }
 

@@ -25,6 +25,8 @@ type portPlan struct {
 	target   annotations.Target
 	// local: a node gets only packets that a pod on it takes (externalTrafficPolicy: Local).
 	local bool
+	// zoned: only endpoints whose hints name the balancer's zone take new flows.
+	zoned bool
 	// clients are the networks of spec.loadBalancerSourceRanges; restricted says that there is such a list.
 	clients    []netip.Prefix
 	restricted bool
@@ -32,7 +34,7 @@ type portPlan struct {
 
 // addService makes the balancer's services of a Service: one for each port and address.
 func (b *builder) addService(s *corev1.Service) {
-	p := portPlan{service: s, settings: b.ServiceSettings[Key(s)],
+	p := portPlan{service: s, settings: b.ServiceSettings[Key(s)], zoned: b.settings.Zone != "",
 		local: s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal}
 	p.mode = cmp.Or(p.settings.Mode, b.settings.Mode, lb.L2DSR)
 	p.target = cmp.Or(p.settings.Backends, b.defaultTarget(s, p.mode))

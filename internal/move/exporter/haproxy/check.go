@@ -111,6 +111,9 @@ func (w *writer) http(field string, h lb.HTTPCheck) {
 	if h.HTTP2 {
 		w.Approximate(field+".http2", "http2: HAProxy asks by HTTP/1.1")
 	}
+	if h.WeightHeader != "" {
+		w.Left(field+".weight_header", "weight_header: HAProxy takes weights from an agent's answers only (agent-check)")
+	}
 	w.expect(field, h)
 }
 

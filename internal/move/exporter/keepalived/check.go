@@ -148,6 +148,9 @@ func (w *writer) http(field string, c lb.Check, b lb.Backend) error {
 	if h.HTTP2 {
 		w.Approximate(field+".http2", "http2: keepalived asks by HTTP/1")
 	}
+	if h.WeightHeader != "" {
+		w.Left(field+".weight_header", "weight_header: keepalived takes no weight from an answer to a check over HTTP")
+	}
 	return nil
 }
 
