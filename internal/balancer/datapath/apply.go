@@ -172,6 +172,7 @@ func (d *Datapath) activate(c *generation.Revision, ports []attach.Port, program
 	d.publishPicture()
 	d.published.WaitForReaders()
 	d.finishAdoption(oldShared)
+	d.awaitLoads()
 	oldShared.CloseUnless(next)
 	local.Release()
 	if oldPrograms != nil {
@@ -193,12 +194,17 @@ func (d *Datapath) load(kind loader.Kind, ports []attach.Port, memory *generatio
 	if err != nil {
 		return nil, err
 	}
+	return d.keep(programs, shared)
+}
+
+// keep pins a generation that was loaded, where it is to outlive the process. On an error it is closed.
+func (d *Datapath) keep(programs *loader.Programs, shared *sharedmaps.Maps) (*loader.Programs, error) {
 	if d.keeper != nil && d.options.Orphan > 0 {
-		programs.Watchdog, err = loader.StartWatchdog(memory.Map)
-	}
-	if err != nil {
-		programs.Close()
-		return nil, err
+		var err error
+		if programs.Watchdog, err = loader.StartWatchdog(programs.Memory.Map); err != nil {
+			programs.Close()
+			return nil, err
+		}
 	}
 	d.keeper.Pin(programs, shared, d.sockets.Maps())
 	return programs, nil

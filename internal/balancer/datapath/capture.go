@@ -125,6 +125,8 @@ func (d *Datapath) captureHeader(live *tracing.Capture) *capture.Started {
 
 // startCapture replaces the plain program by the traced one, unless that is attached already.
 func (d *Datapath) startCapture(request capture.Request, ring int) (*tracing.Capture, error) {
+	d.captures.Lock()
+	defer d.captures.Unlock()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.checkRunning(); err != nil {
@@ -154,9 +156,8 @@ func (d *Datapath) startCapture(request capture.Request, ring int) (*tracing.Cap
 		err = live.Resolve(d.register)
 	}
 	if err == nil && d.tracing == nil {
-		d.tracing = t
-		if err = d.reload(); err != nil {
-			d.tracing = nil
+		if err = d.reload(t); err == nil {
+			_ = live.Resolve(d.register) // services may have changed while it loaded: see Loaded.Resolve
 		}
 	}
 	if err == nil {
@@ -173,16 +174,19 @@ func (d *Datapath) startCapture(request capture.Request, ring int) (*tracing.Cap
 // stopCapture ends a capture, and after the last one attaches the plain program again. If that fails, the next Apply
 // does it.
 func (d *Datapath) stopCapture(live *tracing.Capture) error {
+	d.captures.Lock()
+	defer d.captures.Unlock()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	err := live.Stop()
 	if d.closed || d.tracing != live.Loaded || len(live.Loaded.Captures()) > 0 {
 		return err
 	}
-	d.tracing = nil
-	if reloadErr := d.reload(); reloadErr != nil {
+	reloadErr := d.reload(nil)
+	if reloadErr != nil && !errors.Is(reloadErr, ErrClosed) {
 		err = errors.Join(err, fmt.Errorf("putting the program without captures back: %w", reloadErr))
 	}
+	d.tracing = nil
 	return err
 }
 
@@ -225,7 +229,22 @@ func (d *Datapath) Explain(question trace.Question) (*trace.Packet, error) {
 	if err := d.checkRunning(); err != nil {
 		return nil, err
 	}
-	return tracing.Explain(d.explainInput(), question)
+	if err := d.explainInput().Check(question); err != nil {
+		return nil, err
+	}
+	var e *tracing.Explainer
+	err := d.loadUnlocked(func() func() error {
+		input := d.explainInput()
+		return func() (err error) {
+			e, err = tracing.NewExplainer(input)
+			return err
+		}
+	}, func() { e.Close() })
+	if err != nil {
+		return nil, err
+	}
+	defer e.Close()
+	return e.Explain(d.explainInput(), question)
 }
 
 // explainInput returns the programs, maps and configuration in use, for Explain.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/checkpath"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 )
 
 // OpenChecks sets up the path for health checks, which lasts as long as the datapath; nothing of it outlives the
@@ -34,7 +35,7 @@ func (d *Datapath) OpenChecks() (*checkpath.Checks, error) {
 	if d.current == nil || d.current.Adopted {
 		return c, nil
 	}
-	if err := d.reload(); err != nil {
+	if err := d.exchange(d.tracing, loader.Kind{}, nil); err != nil {
 		d.checks = nil
 		return nil, errors.Join(fmt.Errorf("loading the programs that know answers to health checks: %w", err),
 			c.Close())

@@ -93,6 +93,13 @@ type Datapath struct {
 	// secret seeds the hash of the tables of flows, so that no sender can aim its flows at one bucket.
 	secret uint64
 
+	// captures is held while a capture begins or ends: mu is free while programs are loaded for it. It is locked before
+	// mu.
+	captures sync.Mutex
+	// loading is held for reading while programs are loaded without mu, by maps that must stay open. It is locked after
+	// mu.
+	loading sync.RWMutex
+
 	mu       sync.Mutex
 	current  *loader.Programs
 	shared   *sharedmaps.Maps

@@ -27,11 +27,21 @@ func (d *Datapath) kindOf(w attach.Method) loader.Kind {
 	return kind
 }
 
+// presentKind returns the kind of the programs in use.
+func (d *Datapath) presentKind() loader.Kind {
+	if d.detached {
+		return d.programs(d.attachments[0].Hook)
+	}
+	kind := d.kindOf(d.method)
+	kind.NoAttachType = d.noAttachType
+	return kind
+}
+
 // install loads a generation and replaces the current one by it.
 func (d *Datapath) install(ports []attach.Port, requested lb.Hook, load loadFunc) (*loader.Programs, error) {
 	switch {
 	case d.detached:
-		return load(d.programs(d.attachments[0].Hook))
+		return load(d.presentKind())
 	case d.holds == nil:
 		return d.installFirst(ports, requested, load)
 	case requested != d.hook || !slices.EqualFunc(ports, d.current.Ports, attach.Port.SameInterface):
@@ -46,8 +56,7 @@ func (d *Datapath) install(ports []attach.Port, requested lb.Hook, load loadFunc
 func (d *Datapath) swapPrograms(ports []attach.Port, load loadFunc) (
 	programs *loader.Programs, reason string, err error,
 ) {
-	kind := d.kindOf(d.method)
-	kind.NoAttachType = d.noAttachType
+	kind := d.presentKind()
 	programs, reason, err = d.loadAndAttach(kind, ports, load)
 	if err == nil || !d.current.Adopted || !errors.Is(err, syscall.EINVAL) {
 		return programs, reason, err

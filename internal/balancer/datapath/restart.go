@@ -227,6 +227,7 @@ func (d *Datapath) end(release func() error) error {
 	err := errors.Join(release(), d.checks.Close())
 	d.publishPicture()
 	d.published.WaitForReaders()
+	d.awaitLoads()
 	d.ledger.Previous.Close()
 	d.ledger.Backends.Close()
 	d.previous.Close()

@@ -27,6 +27,11 @@ type Kind struct {
 	Dispatched bool
 }
 
+// Is reports whether programs of one kind are of the other as well.
+func (k Kind) Is(other Kind) bool {
+	return k.Name == other.Name && k.NoAttachType == other.NoAttachType && k.Dispatched == other.Dispatched
+}
+
 // The two programs, by their hook.
 var (
 	XDP = Kind{Name: objects.XDPProgJeoulXdp, Load: objects.XDP.Spec,

@@ -30,22 +30,28 @@ type ExplainInput struct {
 	State    lb.State
 }
 
-// Explain returns the outcome that a packet would have if it arrived now. It runs a copy of the program that is
-// attached nowhere, counts nothing and creates no flow. Errors: trace.ErrBadQuestion, trace.ErrNoService.
-func Explain(q ExplainInput, question trace.Question) (*trace.Packet, error) {
-	at, err := PortNamed(q.Programs.Ports, question.Interface)
+// Check returns an error for a question that has no answer. Error: trace.ErrBadQuestion.
+func (q ExplainInput) Check(question trace.Question) error {
+	_, _, err := q.frame(question)
+	return err
+}
+
+// frame returns the packet of a question, and the index of the port that it comes in at.
+func (q ExplainInput) frame(question trace.Question) (at int, frame []byte, err error) {
+	if at, err = PortNamed(q.Programs.Ports, question.Interface); err == nil {
+		frame, err = question.Frame(q.Programs.Ports[at].MAC)
+	}
+	return at, frame, err
+}
+
+// Explain returns the outcome that a packet would have if it came in now, by the names and the state of now, of the
+// generation that the copy was loaded for. Errors: trace.ErrBadQuestion, trace.ErrNoService.
+func (e *Explainer) Explain(q ExplainInput, question trace.Question) (*trace.Packet, error) {
+	at, frame, err := q.frame(question)
 	if err != nil {
 		return nil, err
 	}
-	frame, err := question.Frame(q.Programs.Ports[at].MAC)
-	if err != nil {
-		return nil, err
-	}
-	e, err := NewExplainer(q)
-	if err != nil {
-		return nil, err
-	}
-	defer e.Close()
+	e.names = q.Names
 	packet, err := e.explain(at, frame)
 	if err != nil {
 		return nil, err
