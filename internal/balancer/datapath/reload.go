@@ -12,11 +12,11 @@ import (
 // maxUnlockedLoads is how often programs are loaded without the lock before changes have to wait for them.
 const maxUnlockedLoads = 3
 
-// loadUnlocked loads programs for the current generation while changes go on: the kernel verifies a traced program for a
-// second or more, and a backend that dies meanwhile must be taken out. Begin is called under the lock, and returns what
-// loads by the maps of the generation that is current then. Those stay open until it has returned: awaitLoads. If the
-// generation was replaced meanwhile, discard frees what was loaded, and it is loaded for the next one. The caller holds
-// d.mu. Error: ErrClosed.
+// loadUnlocked loads programs for the current generation while changes go on: the kernel verifies a traced program for
+// a second or more, and a backend that dies meanwhile must be taken out. Begin is called under the lock, and returns
+// the function that loads by the maps of the generation that is current then. Those stay open until it has returned:
+// awaitLoads. If the generation was replaced meanwhile, discard frees what was loaded, and it is loaded for the next
+// one. The caller holds d.mu. Error: ErrClosed.
 func (d *Datapath) loadUnlocked(begin func() (load func() error), discard func()) error {
 	for range maxUnlockedLoads {
 		of, load := d.current, begin()

@@ -88,6 +88,7 @@ func TestLoadBalancer(t *testing.T) {
 	t.Run("Local", func(t *testing.T) { localIsEvenOverBothFamilies(t, c, k) })
 	t.Run("Cluster", func(t *testing.T) { clusterIsServed(t, c) })
 	t.Run("Refused", func(t *testing.T) { refusalIsSaid(t, c) })
+	t.Run("Reported", func(t *testing.T) { weightsFollowNodes(t, c, k) })
 	// The namespaces of the tests above are deleted, and their services with them.
 	k.eventually("the balancer has no service", func(status *ops.Status) bool { return len(status.Services) == 0 })
 }
@@ -150,6 +151,22 @@ func refusalIsSaid(t *testing.T, c *cluster.Cluster) {
 			return e.Regarding.Name == "web" && strings.Contains(e.Note, "203.0.113.9")
 		})
 	})
+}
+
+// weightsFollowNodes: without jeoul-kubernetes a node's weight follows the pods that kube-proxy reports.
+func weightsFollowNodes(t *testing.T, c *cluster.Cluster, k *controller) {
+	s := newScope(t, c)
+	s.spread("web", 2, 1)
+	s.create(s.service("web", "web", corev1.ServiceExternalTrafficPolicyLocal))
+	for _, vip := range s.awaitAddresses("web", 2) {
+		s.awaitNodes(netip.AddrPortFrom(vip, 80))
+	}
+	s.eventually("the nodes are up, with the weights of their pods", func() bool { return k.upWithWeights(3) })
+	k.process.Stop(t.Context())
+	defer k.run()
+	s.deploy(s.deployment("web-more", "web", 3, s.Nodes[1].Name))
+	s.awaitReady("web", 6)
+	s.eventually("the second node weighs what kube-proxy reports", func() bool { return k.upWithWeights(6) })
 }
 
 // upWithWeights reports whether the balancer has services, and the backends of each are up, with weights of this sum.
