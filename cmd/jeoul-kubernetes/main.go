@@ -33,6 +33,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/api"
 	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/annotations"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/apiclock"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/controller"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/gateway"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
@@ -110,6 +111,8 @@ func (c *command) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	clock := &apiclock.Clock{}
+	reach.Wrap(clock.Wrap)
 	client, err := kubernetes.NewForConfig(useProtobuf(reach))
 	if err != nil {
 		return err
@@ -137,6 +140,7 @@ func (c *command) run(ctx context.Context) error {
 	recorder := broadcaster.NewRecorder(known, model.FieldManager)
 	options.Writer = &status.Writer{Client: client, Gateways: gateways, Recorder: recorder}
 	options.Recorder, options.Lease.Recorder = recorder, recorder
+	options.Skew = clock.Skew
 	options.Follows = "the Kubernetes cluster at " + reach.Host
 	control := controller.New(options)
 	if err := c.serve(ctx, control, log); err != nil {

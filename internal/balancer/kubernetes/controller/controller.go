@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/apiclock"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/gateway"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/pools"
@@ -54,6 +55,8 @@ type Options struct {
 	Unreached func(ctx context.Context) ([]ops.ServiceBackend, error)
 	// Rights returns the rights that the account lacks; nil: they are not checked.
 	Rights func(ctx context.Context) ([]rights.Right, error)
+	// Skew returns by how much the API server's clock differs from this host's.
+	Skew func() apiclock.Skew
 	// Report sends the balancer the age of the source, and its problems; nil: no reports. Follows names the cluster.
 	Report  func(ctx context.Context, source string, report ops.FeedReport) error
 	Follows string

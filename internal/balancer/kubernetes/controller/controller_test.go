@@ -22,6 +22,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/jeoul/jeoul/internal/balancer/api"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/apiclock"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/pools"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/push"
@@ -80,6 +81,7 @@ func startedWith(t *testing.T, client *fake.Clientset, b *fakeBalancer, change f
 			return b.generation, nil
 		},
 		Unreached: func(context.Context) ([]ops.ServiceBackend, error) { return nil, nil },
+		Skew:      func() apiclock.Skew { return apiclock.Skew{} },
 		Pusher:    &push.Pusher{Balancer: b, Source: "kubernetes"}, Log: slog.New(slog.DiscardHandler)})
 	change(c)
 	var running sync.WaitGroup

@@ -48,6 +48,8 @@ type Health struct {
 	Pools    Problem `json:"pools,omitzero"`
 	Balancer Problem `json:"balancer,omitzero"`
 	Status   Problem `json:"status,omitzero"`
+	// Clock is the difference of the API server's clock.
+	Clock Problem `json:"clock,omitzero"`
 	// Leader is the holder of the Lease, which writes the status; Leading: it is this one.
 	Leader  string `json:"leader"`
 	Leading bool   `json:"leading"`
@@ -114,7 +116,27 @@ func (c *Controller) reportWatches() {
 	kept, _ := c.opt.Watcher.Kept()
 	kept = append(kept, c.opt.Watcher.KeptGateways()...)
 	c.updateHealth(func(h *Health) { h.Watches, h.Synced, h.Missing, h.Kept = now, synced, missing, kept })
+	c.reportSkew()
 }
+
+// reportSkew logs that the API server's clock begins to differ from this host's, and that it ceases to.
+func (c *Controller) reportSkew() {
+	before, problem := c.Health().Clock.Problem, c.opt.Skew().Problem()
+	switch {
+	case problem != "" && before == "":
+		c.opt.Log.Warn(problem + ": " + skewRemedy)
+	case problem == "" && before != "":
+		c.opt.Log.Info("the API server's clock agrees with this host's again")
+	}
+	c.updateHealth(func(h *Health) {
+		if h.Clock = continueProblem(h.Clock, problem); problem == "" {
+			h.Clock = Problem{}
+		}
+	})
+}
+
+// skewRemedy is the remedy for clocks that differ.
+const skewRemedy = "set both by NTP; by them certificates are judged, and the times of Leases and Events written"
 
 // reportRollback logs each rollback of the cluster once.
 func (c *Controller) reportRollback() {

@@ -106,6 +106,7 @@ func (c *Controller) problems(now time.Time) (list []ops.FeedProblem) {
 	}
 	other("pools", h.Pools, "those before stay")
 	other("status", h.Status, "what is balanced goes on")
+	other("clock", h.Clock, skewRemedy)
 	if h.Leader == "" && now.Sub(c.started) > claimTimeout {
 		other("Lease "+c.opt.Lease.Namespace+"/"+c.opt.Lease.Name,
 			Problem{c.started, "no balancer holds it, so the status of Services is not written"},

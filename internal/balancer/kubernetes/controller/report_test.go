@@ -13,12 +13,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/apiclock"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/rights"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -106,6 +108,35 @@ func TestAPIServerAway(t *testing.T) {
 	if !h.report.AsOf.IsZero() {
 		t.Errorf("the source is old: %+v", h.report)
 	}
+}
+
+// TestClocksDiffer: a clock of the API server that is wrong is named, with an Event, until it is right.
+func TestClocksDiffer(t *testing.T) {
+	t.Parallel()
+	h := &reportRecorder{}
+	var ahead atomic.Int64
+	ahead.Store(int64(time.Minute))
+	client := fake.NewClientset(web())
+	startedWith(t, client, &fakeBalancer{}, func(c *Controller) {
+		c.opt.Report, c.opt.Recorder = h.record, h
+		c.opt.Skew = func() apiclock.Skew {
+			skew := time.Duration(ahead.Load())
+			return apiclock.Skew{Least: skew, Most: skew}
+		}
+	})
+	const problem = "the API server's clock is 1m0s ahead of this host's"
+	eventually(t, "it is named", func() bool {
+		return h.has(ops.ProblemOther, "clock: "+problem) && h.hasEvent("Warning Trouble: : clock: "+problem)
+	})
+	ahead.Store(0)
+	other := web()
+	other.Name = "other"
+	if _, err := client.CoreV1().Services("shop").Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is over", func() bool {
+		return !h.has(ops.ProblemOther, "") && h.hasEvent("Normal TroubleEnded")
+	})
 }
 
 // TestUnclaimed: a Service of another class without an address is named after a while, and not before; one that has an
