@@ -226,8 +226,8 @@ func TestLocalSpeaker(t *testing.T) {
 // routeTime is since when BIRD has had a route.
 var routeTime = regexp.MustCompile(`\d\d:\d\d:\d\d\.\d\d\d`)
 
-// sameRoutes reports whether BIRD has the same routes since the same times. BIRD reckons a time anew for each answer, as
-// an age before now, so that it may be a millisecond off.
+// sameRoutes reports whether BIRD has the same routes since the same times. BIRD computes a time anew for each answer,
+// as an age before now, so that it may be a millisecond off.
 func sameRoutes(t *testing.T, a, b string) bool {
 	t.Helper()
 	as, bs := routeTime.FindAllString(a, -1), routeTime.FindAllString(b, -1)
