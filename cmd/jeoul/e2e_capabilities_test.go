@@ -118,7 +118,7 @@ func TestCapabilities(t *testing.T) {
 	s.socket = filepath.Join(s.host.Dir, "sockets", "jeoul.sock")
 	s.configure(t, "tc", entry{"services": []entry{s.service("hash", hashPort, s.Servers)}})
 	// The kernel adds it in the background, and the link's flags with it.
-	testenv.Eventually(t, time.Minute, "the interface has a link-local address", func() (there bool) {
+	testenv.Eventually(t, testenv.WaitLimit, "the interface has a link-local address", func() (there bool) {
 		err := s.Balancer.Do(func() (err error) {
 			there, err = testenv.HasLinkLocal(s.Balancer.Interface)
 			return err

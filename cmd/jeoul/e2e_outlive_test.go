@@ -150,7 +150,7 @@ func TestBackendDiesWithoutAProcess(t *testing.T) {
 				"check": entry{"type": "tcp", "via": "address", "port": checkPort, "interval": interval.String(),
 					"timeout": "1s", "rise": 1, "fall": 20}}}})
 		s.start(t)
-		testenv.Eventually(t, 2*time.Minute, "all verdicts are saved", func() bool {
+		testenv.Eventually(t, testenv.WaitLimit, "all verdicts are saved", func() bool {
 			files, _ := filepath.Glob(filepath.Join(s.host.Dir, "state", "*.health"))
 			if len(files) != 1 {
 				return false
@@ -254,7 +254,7 @@ func TestPinsAreGone(t *testing.T) {
 	s.start(t)
 	pinned := s.pinned(t)
 	remount()
-	testenv.Eventually(t, 2*time.Minute, "it says that all is pinned anew", func() bool {
+	testenv.Eventually(t, testenv.WaitLimit, "it says that all is pinned anew", func() bool {
 		return strings.Contains(s.log.String(), "they are in ")
 	})
 	kill(t, s.daemon)

@@ -85,7 +85,7 @@ func (w *replyPath) watch(since time.Time) {
 // answered waits for the first answer after the time that is watched from.
 func (w *replyPath) answered(t *testing.T, when string) (first time.Time) {
 	t.Helper()
-	testenv.Eventually(t, 2*time.Minute, when+", an answer comes by "+w.name, func() bool {
+	testenv.Eventually(t, testenv.WaitLimit, when+", an answer comes by "+w.name, func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		first = w.first

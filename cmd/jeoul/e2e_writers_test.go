@@ -358,7 +358,7 @@ func (w *writers) round(t *testing.T, by [2]randomChoices, changes int, number i
 	var watching sync.WaitGroup
 	watching.Go(func() { w.checkStored(t, over) })
 	if number > 0 {
-		testenv.Eventually(t, 2*time.Minute, "the change has begun", func() bool {
+		testenv.Eventually(t, testenv.WaitLimit, "the change has begun", func() bool {
 			return w.began.Load() >= number || closed(over)
 		})
 		select {

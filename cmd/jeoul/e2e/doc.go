@@ -8,14 +8,12 @@ package e2e
 
 import (
 	"testing"
-	"time"
 
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// WaitLimit bounds waits that have no other bound. It is no measure of anything: a busy machine may keep the programs
-// of a test from running for many seconds.
-var WaitLimit = testenv.Slowed(time.Minute)
+// WaitLimit is testenv.WaitLimit.
+var WaitLimit = testenv.WaitLimit
 
 // Inside is a place to run code in: a host of a laboratory, or a namespace.
 type Inside interface{ Do(f func() error) error }

@@ -190,13 +190,13 @@ func TestKeeper(t *testing.T) {
 			"192.0.2.1 (AS 64513) down: the connection broke"},
 	} {
 		speaker.peer(step.peer)
-		testenv.Eventually(t, time.Minute, "the log says "+step.says, func() bool { return log.has(step.says) })
+		testenv.Eventually(t, testenv.WaitLimit, "the log says "+step.says, func() bool { return log.has(step.says) })
 	}
 	speaker.mu.Lock()
 	speaker.refuse = errors.New("no such AS")
 	speaker.mu.Unlock()
 	k.SetDesired(desiredState("198.51.100.81"))
-	testenv.Eventually(t, time.Minute, "what the speaker refuses is a problem", func() bool {
+	testenv.Eventually(t, testenv.WaitLimit, "what the speaker refuses is a problem", func() bool {
 		_, problem := k.State()
 		return problem != nil && strings.Contains(problem.Error(), "no such AS")
 	})
@@ -204,7 +204,7 @@ func TestKeeper(t *testing.T) {
 	speaker.refuse = nil
 	speaker.mu.Unlock()
 	k.AwaitDelivery(bound)
-	testenv.Eventually(t, time.Minute, "the problem is over", func() bool {
+	testenv.Eventually(t, testenv.WaitLimit, "the problem is over", func() bool {
 		state, problem := k.State()
 		return problem == nil && state.PID == os.Getpid()
 	})
@@ -238,7 +238,7 @@ func TestOrphan(t *testing.T) {
 	if err := client.Apply(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, time.Minute, "routes without a balancer are withdrawn", func() bool {
+	testenv.Eventually(t, testenv.WaitLimit, "routes without a balancer are withdrawn", func() bool {
 		return len(speaker.State().VIPs) == 0
 	})
 	state, err := client.State(t.Context(), 0)

@@ -162,7 +162,7 @@ func TestProgramIsMissing(t *testing.T) {
 			start(t, socket)
 			k := NewKeeper(options(socket))
 			runs(t, k)
-			testenv.Eventually(t, time.Minute, "the missing program is the problem", func() bool {
+			testenv.Eventually(t, testenv.WaitLimit, "the missing program is the problem", func() bool {
 				_, problem := k.State()
 				return errors.Is(problem, missing)
 			})

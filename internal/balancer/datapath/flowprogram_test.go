@@ -229,7 +229,7 @@ func TestHouseIsKept(t *testing.T) {
 	})
 	defer d.Close()
 	start := d.janitor.Now()
-	testenv.Eventually(t, time.Minute, "the clock goes on", func() bool { return d.janitor.Now() > start })
+	testenv.Eventually(t, testenv.WaitLimit, "the clock goes on", func() bool { return d.janitor.Now() > start })
 	testenv.In(t, balancer, func() error {
 		nic, err := net.InterfaceByName("in")
 		if err != nil {
@@ -248,8 +248,8 @@ func TestHouseIsKept(t *testing.T) {
 				uint64(counters.Services[lb.ServiceKey{VIP: vip4, Port: 80, Protocol: lb.TCP}].Active) == want
 		}
 	}
-	testenv.Eventually(t, time.Minute, "the flow is counted", counted(1))
-	testenv.Eventually(t, time.Minute, "the flow is forgotten", counted(0))
+	testenv.Eventually(t, testenv.WaitLimit, "the flow is counted", counted(1))
+	testenv.Eventually(t, testenv.WaitLimit, "the flow is forgotten", counted(0))
 }
 
 // TestProgramAmongTheJanitor is TestJanitorAmongPackets with the real program: threads

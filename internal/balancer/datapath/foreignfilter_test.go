@@ -5,7 +5,6 @@ package datapath
 import (
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -60,7 +59,7 @@ func TestNeighboursInTC(t *testing.T) {
 					// The last packet comes when all others have been seen.
 					wire.Send(&layers.Ethernet{SrcMAC: routerMAC, DstMAC: mac, EthernetType: markedType},
 						gopacket.Payload(make([]byte, 64)))
-					testenv.Eventually(t, 30*time.Second, when+": the one after ours sees what is not for a VIP",
+					testenv.Eventually(t, testenv.WaitLimit, when+": the one after ours sees what is not for a VIP",
 						func() bool { return after.seen(t, seenMarked) == 1 })
 					if n := before.seen(t, seenMarked); n != 1 {
 						t.Errorf("%s: the one before ours has seen %d such packets, want 1", when, n)

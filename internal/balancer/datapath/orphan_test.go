@@ -94,7 +94,7 @@ func TestOrphanFailsOpen(t *testing.T) {
 			return err
 		}
 		failOpen := func() bool { return m.Head().Orphaned != 0 }
-		testenv.Eventually(t, 30*time.Second, "it fails open", failOpen)
+		testenv.Eventually(t, testenv.WaitLimit, "it fails open", failOpen)
 		store, err := k.store()
 		if err != nil {
 			return err
@@ -106,11 +106,11 @@ func TestOrphanFailsOpen(t *testing.T) {
 			t.Errorf("the kept data plane failed open (%t) at %v: %v", kept.IsFailOpen, kept.FailOpen, err)
 		}
 		// As a process that was only held up does.
-		testenv.Eventually(t, 30*time.Second, "it balances again", func() bool {
+		testenv.Eventually(t, testenv.WaitLimit, "it balances again", func() bool {
 			atomic.AddUint32(&m.Head().Clock, 50)
 			return !failOpen()
 		})
-		testenv.Eventually(t, 30*time.Second, "it fails open again", failOpen)
+		testenv.Eventually(t, testenv.WaitLimit, "it fails open again", failOpen)
 		m.Storage.Unmap()
 		m.Map.Close()
 
@@ -147,7 +147,7 @@ func TestWatchEnds(t *testing.T) {
 		if err := d.Close(); err != nil {
 			return err
 		}
-		testenv.Eventually(t, 30*time.Second, "the kernel has freed the map of the timer", func() bool {
+		testenv.Eventually(t, testenv.WaitLimit, "the kernel has freed the map of the timer", func() bool {
 			m, err := ebpf.NewMapFromID(id)
 			if err == nil {
 				m.Close()

@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -142,7 +141,7 @@ func TestKeptWithoutFileSystem(t *testing.T) {
 				if w == attach.TCFilter {
 					err = expectRunning("veth0", program)
 				} else {
-					testenv.Eventually(t, 30*time.Second, "the program has gone with its pins", func() bool {
+					testenv.Eventually(t, testenv.WaitLimit, "the program has gone with its pins", func() bool {
 						return expectAttached([]string{"veth0"}, false) == nil
 					})
 				}

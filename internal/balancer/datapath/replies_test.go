@@ -284,14 +284,14 @@ func TestBackendsAreReachedThemselves(t *testing.T) {
 			t.Cleanup(func() { d.Close() })
 			return d.Apply(lb.State{Services: []lb.RoutedService{web, ntp}})
 		})
-		testenv.Eventually(t, time.Minute, "a client reaches the backend itself", func() (reached bool) {
+		testenv.Eventually(t, testenv.WaitLimit, "a client reaches the backend itself", func() (reached bool) {
 			testenv.In(t, client, func() error {
 				reached = dialQuickly(backend) == nil
 				return nil
 			})
 			return reached
 		})
-		testenv.Eventually(t, time.Minute, "the backend's program reaches a server under its own address", func() bool {
+		testenv.Eventually(t, testenv.WaitLimit, "the backend's program reaches a server under its own address", func() bool {
 			seen, err := peerAsks(peer, server)
 			return err == nil && seen == backend.String()
 		})

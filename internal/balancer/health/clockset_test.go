@@ -43,18 +43,18 @@ func TestClockIsSet(t *testing.T) {
 	open := func() { web.open(t) }
 	open()
 	e := web.watched(t)
-	testenv.Eventually(t, time.Minute, "every backend is healthy", func() bool { return web.all(e, lb.Healthy) })
+	testenv.Eventually(t, testenv.WaitLimit, "every backend is healthy", func() bool { return web.all(e, lb.Healthy) })
 	e.Changed()
 	for _, by := range []time.Duration{time.Hour, -2 * time.Hour, time.Hour} {
 		t.Run(by.String(), func(t *testing.T) {
 			setClock(t, by)
 			asked := web.asked.Load()
-			testenv.Eventually(t, time.Minute, "checks go on", func() bool { return web.asked.Load() >= asked+10 })
+			testenv.Eventually(t, testenv.WaitLimit, "checks go on", func() bool { return web.asked.Load() >= asked+10 })
 			if changed := e.Changed(); len(changed) > 0 || !web.all(e, lb.Healthy) {
 				t.Errorf("verdicts have changed: %v", changed)
 			}
 			web.server.Close()
-			testenv.Eventually(t, time.Minute, "every backend fails", func() bool { return web.all(e, lb.Failing) })
+			testenv.Eventually(t, testenv.WaitLimit, "every backend fails", func() bool { return web.all(e, lb.Failing) })
 			saved := e.Save()
 			setClock(t, by)
 			next := web.watching(t)
@@ -67,7 +67,7 @@ func TestClockIsSet(t *testing.T) {
 			}
 			setClock(t, -by)
 			open()
-			testenv.Eventually(t, time.Minute, "every backend is healthy", func() bool {
+			testenv.Eventually(t, testenv.WaitLimit, "every backend is healthy", func() bool {
 				return web.all(e, lb.Healthy)
 			})
 			e.Changed()

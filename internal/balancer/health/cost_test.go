@@ -343,7 +343,7 @@ func (s *stand) costs(t *testing.T, name string, endpoints, seconds int, command
 		command.Wait()
 	}()
 	before, _ := s.begun(t)
-	testenv.Eventually(t, 2*time.Minute, name+" has begun", func() bool {
+	testenv.Eventually(t, testenv.WaitLimit, name+" has begun", func() bool {
 		now, _ := s.begun(t)
 		return now-before > float64(endpoints)/10
 	})

@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -22,7 +21,7 @@ import (
 )
 
 // waitTimeout bounds the waits of a test on a busy machine.
-var waitTimeout = testenv.Slowed(30 * time.Second)
+var waitTimeout = testenv.WaitLimit
 
 // testBalancer is a balancer in a network namespace, whose backends are servers of the test.
 type testBalancer struct {

@@ -304,7 +304,7 @@ func TestKnownRoutes(t *testing.T) {
 	}
 	await := func() {
 		t.Helper()
-		testenv.Eventually(t, 10*time.Second, "the routes are known", known)
+		testenv.Eventually(t, testenv.WaitLimit, "the routes are known", known)
 	}
 	await()
 	if _, known := b.paths.KnownRoutes([]netip.Addr{addr("198.18.0.4")}); known {

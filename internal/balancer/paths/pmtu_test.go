@@ -225,7 +225,7 @@ func TestLearned(t *testing.T) {
 		}
 		// A late event of the neighbours has all ways looked up besides, and finds the change: another round is without
 		// such an event.
-		testenv.Eventually(t, time.Minute, "a round of "+to, func() bool {
+		testenv.Eventually(t, testenv.WaitLimit, "a round of "+to, func() bool {
 			until(1300, time.Now().Add(time.Hour))
 			narrow, once := p.routesLearned(), p.followOnce() == recheckInterval
 			twice := p.routesLearned()

@@ -5,7 +5,6 @@ package proxy
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -24,13 +23,13 @@ func TestReloadsCountAll(t *testing.T) {
 		s.Proxy = &p
 		asked := all.requests.Load()
 		r.apply(s)
-		testenv.Eventually(t, time.Minute, "requests go on", func() bool { return all.requests.Load() > asked+20 })
+		testenv.Eventually(t, testenv.WaitLimit, "requests go on", func() bool { return all.requests.Load() > asked+20 })
 	}
 	if failed := all.stop(); len(failed) > 0 {
 		t.Fatalf("%d requests failed, the first: %s", len(failed), failed[0])
 	}
 	r.awaitCounts(s, uint64(all.requests.Load()))
-	testenv.Eventually(t, time.Minute, "the workers that were replaced end", func() bool {
+	testenv.Eventually(t, testenv.WaitLimit, "the workers that were replaced end", func() bool {
 		return len(children(t, r.State().PID)) == 1
 	})
 	after, err := r.Stats(t.Context())

@@ -253,12 +253,12 @@ func TestKilledComesBack(t *testing.T) {
 		if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		testenv.Eventually(t, time.Minute, "another HAProxy serves after the "+who+" was killed", func() bool {
+		testenv.Eventually(t, testenv.WaitLimit, "another HAProxy serves after the "+who+" was killed", func() bool {
 			_, text, err := get(c, "http://a.test/")
 			return err == nil && strings.HasPrefix(text, "w1") && r.State().PID != state.PID && r.State().PID != 0
 		})
 		t.Logf("back %v after the %s was killed", time.Since(killed).Round(time.Millisecond), who)
-		testenv.Eventually(t, time.Minute, "the killed HAProxy's workers are gone", func() bool {
+		testenv.Eventually(t, testenv.WaitLimit, "the killed HAProxy's workers are gone", func() bool {
 			return !slices.ContainsFunc(workers, process.ID.IsRunning)
 		})
 	}
@@ -305,7 +305,7 @@ func TestKilledWithoutRoom(t *testing.T) {
 	if err := syscall.Kill(state.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, time.Minute, "another HAProxy serves", func() bool {
+	testenv.Eventually(t, testenv.WaitLimit, "another HAProxy serves", func() bool {
 		_, _, err := get(c, "http://a.test/")
 		return err == nil && r.State().PID != state.PID && r.State().PID != 0
 	})
@@ -487,7 +487,7 @@ func TestAdoption(t *testing.T) {
 		t.Errorf("files after Stop: %v", err)
 	}
 	// It has ended, but there is a process until its parent has reaped it, which is the engine that started it.
-	testenv.Eventually(t, time.Minute, "HAProxy is gone after Stop", func() bool {
+	testenv.Eventually(t, testenv.WaitLimit, "HAProxy is gone after Stop", func() bool {
 		return syscall.Kill(before.PID, 0) != nil
 	})
 }

@@ -69,7 +69,7 @@ func TestDiesUnwatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := process.ID{PID: before.PID}
-	testenv.Eventually(t, time.Minute, "HAProxy has ended", func() bool {
+	testenv.Eventually(t, testenv.WaitLimit, "HAProxy has ended", func() bool {
 		return !id.IsRunning() && syscall.Kill(before.PID, 0) != nil
 	})
 	r.open()
@@ -81,7 +81,7 @@ func TestDiesUnwatched(t *testing.T) {
 	if _, text := mustGet(t, c, "http://a.test/"); !strings.HasPrefix(text, "w1") {
 		t.Errorf("served %q", text)
 	}
-	testenv.Eventually(t, time.Minute, "the workers that were left have ended", func() bool {
+	testenv.Eventually(t, testenv.WaitLimit, "the workers that were left have ended", func() bool {
 		return !slices.ContainsFunc(workers, process.ID.IsRunning)
 	})
 	r.awaitCounts(s, 2)

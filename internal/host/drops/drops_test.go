@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/jeoul/jeoul/internal/host/namespace"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -48,7 +47,7 @@ func TestReversePathIsNamed(t *testing.T) {
 		}
 	}
 	var got *Drop
-	testenv.Eventually(t, time.Minute, "all datagrams were seen to be dropped", func() bool {
+	testenv.Eventually(t, testenv.WaitLimit, "all datagrams were seen to be dropped", func() bool {
 		got = find(t, tracer, to, "IP_RPFILTER")
 		return got != nil && got.Packets >= datagrams
 	})

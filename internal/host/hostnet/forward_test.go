@@ -177,7 +177,7 @@ func TestForwardKeepsRouters(t *testing.T) {
 	r := newRouter(t)
 	mac, ip := linkLocal(t, r.client)
 	wire := testenv.OpenWire(t, r.client, "eth0")
-	testenv.Eventually(t, time.Minute, "the announced router is the default", func() bool {
+	testenv.Eventually(t, testenv.WaitLimit, "the announced router is the default", func() bool {
 		advertise(t, wire, mac, ip) // again, as routers do: one may be dropped on its way
 		return r.hasDefault6()
 	})

@@ -92,7 +92,7 @@ func TestAddressesEndWithTheirProcess(t *testing.T) {
 		held, err := c.InstalledAddresses("lo")
 		return err == nil && len(held) == 0
 	}
-	testenv.Eventually(t, time.Minute, "the kernel has taken away what was not renewed", gone)
+	testenv.Eventually(t, testenv.WaitLimit, "the kernel has taken away what was not renewed", gone)
 	if _, there := lifetimes(t, ns)[theirs]; !there {
 		t.Error("another program's address is gone")
 	}
@@ -107,5 +107,5 @@ func TestAddressesEndWithTheirProcess(t *testing.T) {
 	if err := c.AddAddresses("lo", all, long); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, time.Minute, "the kernel has taken away what was put there for a second", gone)
+	testenv.Eventually(t, testenv.WaitLimit, "the kernel has taken away what was put there for a second", gone)
 }

@@ -273,7 +273,7 @@ func TestLyingPeer(t *testing.T) {
 		l.watch(absent4)
 		l.awaitEntry(absent4, nil, Failed)
 		wire.Next("request", func(p gopacket.Packet) bool { return p.Layer(layers.LayerTypeARP) != nil })
-		testenv.Eventually(t, time.Minute, "the lie "+lie.String()+" is the reason", func() bool {
+		testenv.Eventually(t, testenv.WaitLimit, "the lie "+lie.String()+" is the reason", func() bool {
 			// Again and again: a reply may be dropped on its way.
 			wire.Send(
 				&layers.Ethernet{SrcMAC: l.peerMAC, DstMAC: l.mac(), EthernetType: layers.EthernetTypeARP},

@@ -111,7 +111,7 @@ func TestPlacesAreShared(t *testing.T) {
 	}
 	for at, device := range map[string]Device{"198.18.0.2:9": first, "198.18.1.2:9": second} {
 		connection := dial(t, from, at)
-		testenv.Eventually(t, time.Minute, at+"'s device was charged", func() bool {
+		testenv.Eventually(t, testenv.WaitLimit, at+"'s device was charged", func() bool {
 			write(t, from, connection, 100)
 			return read(t, meter).Devices[device] > 0
 		})
@@ -123,7 +123,7 @@ func TestPlacesAreShared(t *testing.T) {
 // were billed.
 func checkBilled(t *testing.T, meter *Meter) {
 	t.Helper()
-	testenv.Eventually(t, time.Minute, "all work was billed to a device", func() bool {
+	testenv.Eventually(t, testenv.WaitLimit, "all work was billed to a device", func() bool {
 		reading := read(t, meter)
 		return total(reading.Devices) == total(reading.PerNamespace)
 	})
@@ -195,7 +195,7 @@ func send(t *testing.T, from *namespace.Namespace, datagrams int) {
 func sendUntil(t *testing.T, from *namespace.Namespace, datagrams int, what string, ok func() bool) {
 	t.Helper()
 	connection := dial(t, from, "198.18.0.2:9")
-	testenv.Eventually(t, time.Minute, what, func() bool {
+	testenv.Eventually(t, testenv.WaitLimit, what, func() bool {
 		write(t, from, connection, datagrams)
 		return ok()
 	})

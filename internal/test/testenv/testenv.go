@@ -25,6 +25,11 @@ func Slowed(d time.Duration) time.Duration {
 	return d
 }
 
+// WaitLimit bounds waits that have no other bound. It is no measure of anything: a busy machine may keep the programs
+// of a test from running for many seconds, and a balancer itself takes its time for some things, such as the minute for
+// which it goes on balancing after another one has taken its VIPs.
+var WaitLimit = Slowed(3 * time.Minute)
+
 // RunVariable names the directory of a run of scripts/test.sh.
 const RunVariable = "JEOUL_TEST_RUN"
 

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -135,7 +134,7 @@ func TestKilledWithProgram(t *testing.T) {
 		before := look(t, s.backend)
 		kill(t, s.backend, dir, hook)
 		// The kernel ends a link when the last of its process is gone.
-		testenv.Eventually(t, time.Minute, "what is left of a killed agent by "+string(hook),
+		testenv.Eventually(t, testenv.WaitLimit, "what is left of a killed agent by "+string(hook),
 			func() bool { return slices.Equal(hooked(t, s.backend), want) })
 		a := s.startWith(agent.Options{VIPs: []netip.Addr{vip4}, Dir: dir})
 		same(t, "with the next agent", []string(nil), hooked(t, s.backend))
@@ -299,7 +298,7 @@ func TestAddressesAreFollowed(t *testing.T) {
 	ends := func(outcome string) {
 		t.Helper()
 		before := count(outcome)
-		testenv.Eventually(t, time.Minute, "tunnelled packets end as "+outcome, func() bool {
+		testenv.Eventually(t, testenv.WaitLimit, "tunnelled packets end as "+outcome, func() bool {
 			s.sendDatagram(s.wire, w, 1)
 			return count(outcome) > before
 		})

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
@@ -178,7 +177,7 @@ func TestWithoutAgent(t *testing.T) {
 		}
 		return netlink.AddrAdd(lo, &netlink.Addr{IPNet: netlink.NewIPNet(vip4.AsSlice())})
 	})
-	testenv.Eventually(t, time.Minute, "the kernel answers an ARP request for an address of lo", func() bool {
+	testenv.Eventually(t, testenv.WaitLimit, "the kernel answers an ARP request for an address of lo", func() bool {
 		return s.answersARP(vip4)
 	})
 	if got := s.asksAs(vip4, s.vacant4); got != vip4 {

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
@@ -93,7 +92,7 @@ func TestQuestions(t *testing.T) {
 		return macs
 	}
 	for _, address := range []netip.Addr{there4, there6, vip4} {
-		testenv.Eventually(t, time.Minute, address.String()+" answers", func() bool {
+		testenv.Eventually(t, testenv.WaitLimit, address.String()+" answers", func() bool {
 			ask(address)
 			return slices.Equal(claims(address), []string{p.thereMAC.String()})
 		})
@@ -128,7 +127,7 @@ func TestPingsByMAC(t *testing.T) {
 		}
 		for i, ping := range pings {
 			if ping.want {
-				testenv.Eventually(t, time.Minute, ping.to.String()+" answers", func() bool { return answered(i) })
+				testenv.Eventually(t, testenv.WaitLimit, ping.to.String()+" answers", func() bool { return answered(i) })
 			}
 		}
 		for i, ping := range pings {
@@ -159,7 +158,7 @@ func TestSurvey(t *testing.T) {
 		s, err = newSurvey(r, []netip.Addr{vip4}, false)
 		return err
 	})
-	testenv.Eventually(t, time.Minute, "all is answered", func() bool {
+	testenv.Eventually(t, testenv.WaitLimit, "all is answered", func() bool {
 		if err := s.askAll(); err != nil {
 			t.Fatal(err)
 		}
@@ -207,7 +206,7 @@ func TestSurveyOfNodes(t *testing.T) {
 			s, err = newSurvey(&evidence.Reading{Links: links, Balancer: status}, nil, false)
 			return err
 		})
-		testenv.Eventually(t, time.Minute, "all is answered", func() bool {
+		testenv.Eventually(t, testenv.WaitLimit, "all is answered", func() bool {
 			if err := s.askAll(); err != nil {
 				t.Fatal(err)
 			}

@@ -339,7 +339,7 @@ func TestPortSwitches(t *testing.T) {
 		if drop {
 			want.Forwarded = 0
 		}
-		testenv.Eventually(t, time.Minute, "all frames are counted", func() bool {
+		testenv.Eventually(t, testenv.WaitLimit, "all frames are counted", func() bool {
 			counts, err := f.Counts()
 			return err == nil && counts == want
 		})
@@ -369,7 +369,7 @@ func TestContextEndsAFlood(t *testing.T) {
 	began := time.Now()
 	ended := make(chan error, 1)
 	go func() { ended <- r.sender.Do(func() error { return f.Run(ctx, 0) }) }()
-	testenv.Eventually(t, time.Minute, "frames are sent", func() bool {
+	testenv.Eventually(t, testenv.WaitLimit, "frames are sent", func() bool {
 		sent, err := f.Sent()
 		return err == nil && sent > 10
 	})

@@ -46,7 +46,7 @@ func newLab(t *testing.T) *Lab {
 }
 
 // waitTimeout is how long a busy machine may take for what takes a moment.
-const waitTimeout = 30 * time.Second
+var waitTimeout = testenv.WaitLimit
 
 // eventually polls until f is true, for [waitTimeout] at most.
 func eventually(t *testing.T, what string, f func() bool) {

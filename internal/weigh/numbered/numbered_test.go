@@ -137,7 +137,7 @@ func TestUncut(t *testing.T) {
 	r := newRig(t)
 	r.cuts(t, false)
 	s, stop := start(t, r)
-	testenv.Eventually(t, time.Minute, "datagrams are sent", func() bool { return s.Sent() > 0 })
+	testenv.Eventually(t, testenv.WaitLimit, "datagrams are sent", func() bool { return s.Sent() > 0 })
 	stop()
 	if _, err := s.Missing(t.Context(), 0, s.Sent()); !errors.Is(err, ErrUncut) {
 		t.Errorf("got %v, want ErrUncut", err)
@@ -179,7 +179,7 @@ func TestStreamIsCountedByNumber(t *testing.T) {
 	sends := func(n uint64) uint64 {
 		t.Helper()
 		from := s.Sent()
-		testenv.Eventually(t, time.Minute, "the stream goes on", func() bool { return s.Sent() >= from+n })
+		testenv.Eventually(t, testenv.WaitLimit, "the stream goes on", func() bool { return s.Sent() >= from+n })
 		return s.Sent()
 	}
 	whole := sends(2000)

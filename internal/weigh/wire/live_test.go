@@ -107,7 +107,7 @@ func startNginx(t *testing.T, k *kernel, size int) {
 			t.Logf("nginx: %s", output.String())
 		}
 	})
-	testenv.Eventually(t, time.Minute, "nginx listens", func() bool {
+	testenv.Eventually(t, testenv.WaitLimit, "nginx listens", func() bool {
 		return k.ns.Do(func() error {
 			c, err := net.DialTimeout("tcp", vip.String(), time.Second)
 			if err == nil {

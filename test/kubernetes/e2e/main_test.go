@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"k8s.io/klog/v2"
 
@@ -22,7 +21,7 @@ import (
 const target = "test-kubernetes"
 
 // waitTimeout bounds every wait for a change that takes seconds.
-const waitTimeout = time.Minute
+var waitTimeout = testenv.WaitLimit
 
 func TestMain(m *testing.M) {
 	components.Run()

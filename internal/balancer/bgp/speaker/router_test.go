@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 }
 
 // testTimeout is how long a busy machine may take.
-const testTimeout = 2 * time.Minute
+var testTimeout = testenv.WaitLimit
 
 // The AS numbers of the tests.
 const routerAS, speakerAS = 64513, 64512

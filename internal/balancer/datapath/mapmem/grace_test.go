@@ -5,7 +5,6 @@ package mapmem
 import (
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -32,7 +31,7 @@ func TestGraceInTheBackground(t *testing.T) {
 	}
 	mu.Unlock()
 	pass <- struct{}{}
-	testenv.Eventually(t, time.Minute, "the second is freed and no goroutine waits any more", func() bool {
+	testenv.Eventually(t, testenv.WaitLimit, "the second is freed and no goroutine waits any more", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(freed) == 2 && !g.running
@@ -69,7 +68,7 @@ func TestGraceWaitedFor(t *testing.T) {
 	g.Close()
 	mu.Unlock()
 	pass <- struct{}{}
-	testenv.Eventually(t, time.Minute, "no goroutine waits any more", func() bool {
+	testenv.Eventually(t, testenv.WaitLimit, "no goroutine waits any more", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return !g.running

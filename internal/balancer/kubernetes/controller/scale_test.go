@@ -182,7 +182,7 @@ func newRealBalancer(b *testing.B) *realBalancer {
 		_ = cmd.Wait()
 		log.Close()
 	})
-	testenv.Eventually(b, time.Minute, "the balancer answers", func() bool {
+	testenv.Eventually(b, testenv.WaitLimit, "the balancer answers", func() bool {
 		_, err := s.Status(b.Context())
 		return err == nil
 	})
@@ -260,7 +260,7 @@ func (s *realBalancer) awaitIdle(b *testing.B) {
 	b.Helper()
 	before, _ := s.usage(b)
 	since := time.Now()
-	testenv.Eventually(b, time.Minute, "the balancer is at rest", func() bool {
+	testenv.Eventually(b, testenv.WaitLimit, "the balancer is at rest", func() bool {
 		if time.Since(since) < time.Second {
 			return false
 		}

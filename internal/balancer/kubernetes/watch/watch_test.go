@@ -53,7 +53,7 @@ func names(w *Watcher) (list []string) {
 
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	testenv.Eventually(t, time.Minute, what, holds)
+	testenv.Eventually(t, testenv.WaitLimit, what, holds)
 }
 
 // TestClusterGoesBack: a Service that vanishes because the cluster went back in time stays in the picture, with its

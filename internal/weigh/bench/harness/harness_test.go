@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -29,7 +28,7 @@ func seen(t *testing.T, h *Harness, entry string, f Frame, n uint32) []byte {
 	options := ebpf.RunOptions{Data: f.Bytes, DataOut: out, Repeat: n}
 	// A signal, such as Go's own to a thread that runs for long, interrupts a run, which is then made again, all of it:
 	// the harness has counted more packets.
-	testenv.Eventually(t, time.Minute, "a run that no signal interrupts", func() bool {
+	testenv.Eventually(t, testenv.WaitLimit, "a run that no signal interrupts", func() bool {
 		if err := harness.Set(before); err != nil {
 			t.Fatal(err)
 		}

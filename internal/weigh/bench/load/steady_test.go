@@ -122,7 +122,7 @@ func TestSteadyIsTold(t *testing.T) {
 	}
 	for i := range s.Phases {
 		before := requests.Load()
-		testenv.Eventually(t, time.Minute, "ten requests are made", func() bool { return requests.Load() >= before+10 })
+		testenv.Eventually(t, testenv.WaitLimit, "ten requests are made", func() bool { return requests.Load() >= before+10 })
 		next <- os.Interrupt
 		select {
 		case line := <-written:

@@ -120,7 +120,7 @@ func expect(t *testing.T, s subject.Subject, what string, running subject.Runnin
 	ask func(*lab.Host, netip.AddrPort) (string, error)) {
 	t.Helper()
 	answered := map[string]int{}
-	testenv.Eventually(t, time.Minute, what+" reaches both servers through "+s.Name(), func() bool {
+	testenv.Eventually(t, testenv.WaitLimit, what+" reaches both servers through "+s.Name(), func() bool {
 		for i, client := range l.Clients {
 			from, err := ask(client, running.Target(i))
 			if err != nil {
@@ -137,7 +137,7 @@ func expect(t *testing.T, s subject.Subject, what string, running subject.Runnin
 // go on, without a service, to servers of the next trial.
 func forgets(t *testing.T, balancer *lab.Host) {
 	t.Helper()
-	testenv.Eventually(t, time.Minute, "IPVS forgets its connections", func() bool {
+	testenv.Eventually(t, testenv.WaitLimit, "IPVS forgets its connections", func() bool {
 		var table []byte
 		err := balancer.Do(func() (err error) {
 			table, err = os.ReadFile("/proc/thread-self/net/ip_vs_conn")
