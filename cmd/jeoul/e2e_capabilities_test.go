@@ -117,17 +117,6 @@ func TestCapabilities(t *testing.T) {
 	// In a directory that the user may write to.
 	s.socket = filepath.Join(s.host.Dir, "sockets", "jeoul.sock")
 	s.configure(t, "tc", entry{"services": []entry{s.service("hash", hashPort, s.Servers)}})
-	// The kernel adds it in the background, and the link's flags with it.
-	testenv.Eventually(t, testenv.WaitLimit, "the interface has a link-local address", func() (there bool) {
-		err := s.Balancer.Do(func() (err error) {
-			there, err = testenv.HasLinkLocal(s.Balancer.Interface)
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return there
-	})
 	before := e2e.ReadSettings(t, s.Balancer)
 	all := unitCapabilities(t, "jeoul.service")
 	wantRefusals(t, s.host, all, s.arguments()...)

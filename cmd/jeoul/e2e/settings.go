@@ -25,11 +25,14 @@ import (
 // forgets those.
 type Settings map[string]bool
 
-// ReadSettings reads the settings of a network namespace.
+// ReadSettings reads the settings of a network namespace, once its interfaces carry packets.
 func ReadSettings(tb testing.TB, where Inside) Settings {
 	tb.Helper()
 	s := Settings{}
 	in(tb, where, func() error {
+		if err := awaitSettled(tb); err != nil {
+			return err
+		}
 		links, err := netdump.Links()
 		if err != nil {
 			return err
