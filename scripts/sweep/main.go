@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,6 +26,9 @@ import (
 )
 
 func main() {
+	// Who interrupts a run twice, as make does for its commands, must not end the sweep: Go heeds SIGTERM although the
+	// script that starts this ignores it.
+	signal.Ignore(unix.SIGINT, unix.SIGTERM)
 	if err := sweep(os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

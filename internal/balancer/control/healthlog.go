@@ -113,7 +113,7 @@ func (h *healthLog) logVerdict(before *view.View, uses []view.Use) {
 		h.log(h.opt.Log.Info, about, "%s asks for %d%% of its weight, by its agent", name, now.Share)
 	}
 	// Where the configuration follows what the backend reports, as with Kubernetes, that it agrees says nothing new.
-	if r := now.Reported; was.Reported != r && r.Known && r.Value != b.Weight {
+	if r := now.Reported; previous.Reported != r && r.Known && r.Value != b.Weight {
 		h.log(h.opt.Log.Info, about, "%s reports the weight %d", name, r.Value)
 	}
 }
