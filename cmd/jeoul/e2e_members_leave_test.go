@@ -77,7 +77,7 @@ func testDeparture(t *testing.T, how departure) {
 	by := func(m *memberBalancer) {
 		t.Helper()
 		if how.moves {
-			// Both are active for a moment where one takes the VIP back: the other yields when it receives the advertisement.
+			// Both are active for a moment where one takes the VIP back: the other yields at its advertisement.
 			for _, each := range []*memberBalancer{one, other} {
 				state := map[bool]string{true: "active", false: "backup"}[each == m]
 				if each == drained {

@@ -110,9 +110,9 @@ func (p *vrrpPair) awaitNeighbour(t *testing.T, client *lab.Host, which int, whe
 	testenv.Eventually(t, e2e.WaitLimit, what, func() bool { return p.hasNeighbour(t, client, which) })
 }
 
-// TestNeighboursAfterPartition: when two balancers were active and receive each other again, the neighbours that have the
-// MAC address of the one that yields learn that of the other, for the VIPs of both families. The client sends nothing,
-// so nothing but the balancers can correct it. An advertisement of another group with the same id changes nothing, and
+// TestNeighboursAfterPartition: when two balancers were active and receive each other again, the neighbours that have
+// the MAC address of the one that yields learn that of the other, for the VIPs of both families. The client sends
+// nothing, so nothing but the balancers can correct it. An advertisement of another group with the same id changes nothing, and
 // is named.
 func TestNeighboursAfterPartition(t *testing.T) {
 	t.Parallel()

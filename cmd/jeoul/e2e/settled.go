@@ -17,8 +17,8 @@ import (
 const settleLimit = 10 * time.Second
 
 // awaitSettled waits until cables that were just plugged in carry packets: the kernel notes that in the background, and
-// with it come the flag and the routes of their link-local addresses, which no program has set. The caller is in the network
-// namespace.
+// with it come the flag and the routes of their link-local addresses, which no program has set. The caller is in the
+// network namespace.
 func awaitSettled(tb testing.TB) error {
 	tb.Helper()
 	for until := time.Now().Add(settleLimit); ; {
@@ -42,7 +42,8 @@ func isSettled() (bool, error) {
 		return false, err
 	}
 	routes, err := netdump.Consistent(func() ([]netlink.Route, error) {
-		return netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Table: unix.RT_TABLE_LOCAL}, netlink.RT_FILTER_TABLE)
+		return netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Table: unix.RT_TABLE_LOCAL},
+			netlink.RT_FILTER_TABLE)
 	})
 	if err != nil {
 		return false, err
@@ -59,7 +60,9 @@ func isSettled() (bool, error) {
 		} else if a.RawFlags&unix.IFF_RUNNING == 0 {
 			return false, nil
 		}
-		addresses, err := netdump.Consistent(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_V6) })
+		addresses, err := netdump.Consistent(func() ([]netlink.Addr, error) {
+			return netlink.AddrList(l, netlink.FAMILY_V6)
+		})
 		if err != nil {
 			return false, err
 		}

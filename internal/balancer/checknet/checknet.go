@@ -36,7 +36,7 @@ const (
 	noLinkLocal = 1
 )
 
-// ErrNoRights: the process may not make a network namespace, which takes CAP_SYS_ADMIN.
+// ErrNoRights means that the process may not make a network namespace, which takes CAP_SYS_ADMIN.
 var ErrNoRights = errors.New("no right to make a network namespace for health checks")
 
 // Net is such a namespace.

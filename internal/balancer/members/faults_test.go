@@ -309,8 +309,8 @@ func testEqualNames(t *testing.T, n *network) {
 	})
 }
 
-// TestFloodOfUntrusted: datagrams and connections of very many unknown hosts neither part members nor fill memory or the
-// log.
+// TestFloodOfUntrusted: datagrams and connections of very many unknown hosts neither part members nor fill memory or
+// the log.
 func TestFloodOfUntrusted(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)

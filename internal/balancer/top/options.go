@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// ErrNoTerminal: there is nothing to draw on.
+// ErrNoTerminal means that there is nothing to draw on.
 var ErrNoTerminal = errors.New("standard output is not a terminal; `jeoul top --once` prints the figures once")
 
 // Balancer is a running balancer.

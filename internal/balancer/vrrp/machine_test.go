@@ -225,9 +225,9 @@ func TestAnnounceInterval(t *testing.T) {
 	}
 }
 
-// TestTwoMachines: of two that receive each other's advertisements, one is active, whatever is lost before; who is active changes once
-// where it must. Whichever of them receives the other first, the one that stays active announces the VIPs after the other
-// has yielded.
+// TestTwoMachines: of two that receive each other's advertisements, one is active, whatever is lost before; who is
+// active changes once where it must. Whichever of them receives the other first, the one that stays active announces
+// the VIPs after the other has yielded.
 func TestTwoMachines(t *testing.T) {
 	for _, priorities := range [][2]uint8{{100, 200}, {200, 100}, {100, 100}} {
 		machines, addresses := [2]Machine{}, [2]netip.Addr{own4, peer4}

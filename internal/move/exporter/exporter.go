@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// ErrNothing: the other program can express no service; the remarks give the reasons.
+// ErrNothing means that the other program can express no service; the remarks give the reasons.
 var ErrNothing = errors.New("no service can be expressed")
 
 // Result is the result of an export.

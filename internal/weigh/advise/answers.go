@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// ErrAnswer: an answer is impossible, or contradicts another one. The text names the field and the allowed
+// ErrAnswer means that an answer is impossible, or contradicts another one. The text names the field and the allowed
 // values.
 var ErrAnswer = errors.New("the answers cannot be")
 

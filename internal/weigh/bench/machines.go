@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// ErrMachines: a suite cannot run on machines; the error says why.
+// ErrMachines means that a suite cannot run on machines; the error says why.
 var ErrMachines = errors.New("this suite cannot run on machines")
 
 // machineNotes are facts about a laboratory of machines that every figure depends on.

@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// ErrResume: a run cannot be gone on with; the error lists why.
+// ErrResume means that a run cannot be gone on with; the error lists why.
 var ErrResume = errors.New("cannot go on with this run")
 
 // resume takes over the results that an earlier run of the same suite has in the directory. It refuses whatever would

@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// ErrInterrupted: a run was ended before its last trial; its results until then are in its results file.
+// ErrInterrupted means that a run was ended before its last trial; its results until then are in its results file.
 var ErrInterrupted = errors.New("interrupted")
 
 // Run runs a suite and returns its results, which after every trial are saved

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// ErrLost: the connection to a machine is gone, and all that ran there with
+// ErrLost means that the connection to a machine is gone, and all that ran there with
 // it.
 var ErrLost = errors.New("the connection to the machine is lost")
 

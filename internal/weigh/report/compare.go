@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// ErrNothingShared: two runs have no point in common.
+// ErrNothingShared means that two runs have no point in common.
 var ErrNothingShared = errors.New("no subject was measured under the same load with the same parameters in both")
 
 // repeatable is by how much the ratios of two runs of a suite on one machine may

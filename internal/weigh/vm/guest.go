@@ -27,7 +27,7 @@ const portName = "org.jeoul.bench"
 // by it, nginx for one.
 const openFiles = 65536
 
-// ErrNotInit: Init was called by a process that is not the machine's first.
+// ErrNotInit means that Init was called by a process that is not the machine's first.
 var ErrNotInit = errors.New("only the first process of a virtual machine does this")
 
 // Init is a machine's first process: it makes the machine ready and does its job. A fault that it could not report by

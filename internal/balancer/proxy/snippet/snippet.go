@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Err: lines of HAProxy's own language would reach beyond the section that they are for.
+// Err means that lines of HAProxy's own language would reach beyond the section that they are for.
 var Err = errors.New("not allowed in these lines")
 
 // Sections begin a section of HAProxy's configuration, in 2.6 and in later versions.

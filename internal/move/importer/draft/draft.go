@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// ErrNothing: no service of the input can be carried over; the remarks say why.
+// ErrNothing means that no service of the input can be carried over; the remarks say why.
 var ErrNothing = errors.New("no service could be carried over")
 
 // Options are the settings that the input cannot have.

@@ -47,7 +47,7 @@ type Access struct {
 	Cmdline []string
 }
 
-// ErrAbsent: this kernel, namespace or driver has no such setting.
+// ErrAbsent means that this kernel, namespace or driver has no such setting.
 var ErrAbsent = errors.New("it is not there")
 
 // Read returns a setting's value. Errors: ErrAbsent, fs.ErrPermission.

@@ -30,7 +30,7 @@ const (
 	chainOut = "out"
 )
 
-// ErrUnsupported: this kernel has no nftables.
+// ErrUnsupported means that this kernel has no nftables.
 var ErrUnsupported = errors.New("this kernel has no nftables")
 
 // ParseService reads "tcp/192.0.2.1:80" or "udp/[2001:db8::1]:53".

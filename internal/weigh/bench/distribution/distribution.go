@@ -42,7 +42,7 @@ const (
 	subject = "jeoul-l2dsr-tc"
 )
 
-// ErrFlows: Options.Flows is out of range.
+// ErrFlows means that Options.Flows is out of range.
 var ErrFlows = errors.New("the number of flows must be a power of two from 1024 to 4194304")
 
 // The bounds of Options.Flows: some for each backend, and the clients that the stream

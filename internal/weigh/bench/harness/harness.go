@@ -168,7 +168,7 @@ func (h *Harness) Next() (uint32, error) {
 	return settings.Next, nil
 }
 
-// ErrInterrupted: a signal came, and the kernel ran more packets than requested.
+// ErrInterrupted means that a signal came, and the kernel ran more packets than requested.
 var ErrInterrupted = errors.New("interrupted by a signal")
 
 // The programs of the harness, by their use of the flows.

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// ErrOutput: a generator wrote something other than its report.
+// ErrOutput means that a generator wrote something other than its report.
 var ErrOutput = errors.New("not the report of the load generator")
 
 // abReport is ab's report at its end.

@@ -71,7 +71,7 @@ type Result struct {
 	Problems, Notes []string
 }
 
-// ErrGate: a generator could not be brought to the start.
+// ErrGate means that a generator could not be brought to the start.
 var ErrGate = errors.New("a load generator did not come up")
 
 // gateBound is how long all generators may take to stand ready.

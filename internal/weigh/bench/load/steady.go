@@ -61,7 +61,7 @@ const (
 	SteadyMaxRequests = 999
 )
 
-// ErrSteady: a steady client could not begin.
+// ErrSteady means that a steady client could not begin.
 var ErrSteady = errors.New("the connections could not all be opened")
 
 // Check returns the first impossible setting of s as an error.

@@ -37,7 +37,7 @@ const (
 	subject = "jeoul-l2dsr-tc"
 )
 
-// ErrFlows: one of Options.Flows is out of range.
+// ErrFlows means that one of Options.Flows is out of range.
 var ErrFlows = errors.New("the number of flows must be from 1 to 100 million")
 
 // mostFlows is a number of flows for which a machine has room that is not large.

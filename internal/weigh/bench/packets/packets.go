@@ -82,7 +82,7 @@ func measureAll(ctx context.Context, options Options) ([]results.Trial, error) {
 	return trials, nil
 }
 
-// ErrNothing: Options.Only leaves nothing to measure.
+// ErrNothing means that Options.Only leaves nothing to measure.
 var ErrNothing = errors.New("no figure is left to be measured")
 
 // Cases lists the cases that Options.Only chooses from, a line each.

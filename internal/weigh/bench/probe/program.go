@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// ErrNotInstalled: a program is not on this machine.
+// ErrNotInstalled means that a program is not on this machine.
 var ErrNotInstalled = errors.New("not installed")
 
 // versionLine matches the version of programs such as dnsperf that print other numbers, too.

@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// ErrCannot: a subject does not support the requested change; the error gives the reason.
+// ErrCannot means that a subject does not support the requested change; the error gives the reason.
 var ErrCannot = errors.New("not possible with this subject")
 
 // Changing is a running subject whose servers can be changed while it carries

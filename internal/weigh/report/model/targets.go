@@ -116,9 +116,9 @@ func floorVerdict(s *Section, floors []Floor) []string {
 				}
 			}
 			if over.N > 0 {
-				all = append(all, TargetResult{What: wording.Clean(subject), Bound: wording.Times(f.Least) + " " + f.Against,
-					Figures: over,
-					Format:  wording.Times, Holds: over.Low >= f.Least, Least: true})
+				all = append(all, TargetResult{What: wording.Clean(subject),
+					Bound: wording.Times(f.Least) + " " + f.Against, Figures: over,
+					Format: wording.Times, Holds: over.Low >= f.Least, Least: true})
 			}
 		}
 	}

@@ -210,7 +210,7 @@ func Error(fd int) error {
 	return err
 }
 
-// ErrEarly: the other side closed the connection before it answered.
+// ErrEarly means that the other side closed the connection before it answered.
 var ErrEarly = errors.New("the connection was closed before the answer")
 
 // Opened says of events of a socket that connects whether it is connected now, or why it will

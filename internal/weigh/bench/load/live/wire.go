@@ -19,7 +19,7 @@ const (
 	answerBytes = requestBytes + 8 + nameBytes
 )
 
-// ErrName: a server's name does not fit into an answer.
+// ErrName means that a server's name does not fit into an answer.
 var ErrName = errors.New("a server's name has 1 to 24 bytes")
 
 // request is a client's request: its flow, and the number of the request.

@@ -23,7 +23,7 @@ type Object struct {
 	program    *ebpf.Program
 }
 
-// ErrUnlike: the object lacks a thing that the setup names, or has it otherwise.
+// ErrUnlike means that the object lacks a thing that the setup names, or has it otherwise.
 var ErrUnlike = errors.New("the object is not as the setup says")
 
 // Load loads the object in a file, its maps as small or large as the setup says, and fills them. The maps that the
@@ -217,7 +217,7 @@ func (o *Object) count(c Counter) (sum uint64, err error) {
 	return sum, nil
 }
 
-// ErrOtherwise: packets ended otherwise than the setup says.
+// ErrOtherwise means that packets ended otherwise than the setup says.
 var ErrOtherwise = errors.New("the figure would not be what the setup says")
 
 // Check returns an error that wraps ErrOtherwise unless so many packets have moved the counters as the setup says.

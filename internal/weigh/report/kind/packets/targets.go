@@ -57,7 +57,8 @@ func costTargets(s *model.Section, g *model.Group) []model.TargetResult {
 	var all []model.TargetResult
 	for _, target := range targets {
 		for _, replies := range []bool{false, true} {
-			j := model.TargetResult{What: target.Mode, Bound: wording.Decimal(target.Nanoseconds, 0) + " ns", Format: nanoseconds}
+			j := model.TargetResult{What: target.Mode, Bound: wording.Decimal(target.Nanoseconds, 0) + " ns",
+				Format: nanoseconds}
 			if replies {
 				j.What += " replies"
 			}
