@@ -112,8 +112,8 @@ func (p *vrrpPair) awaitNeighbour(t *testing.T, client *lab.Host, which int, whe
 
 // TestNeighboursAfterPartition: when two balancers were active and receive each other again, the neighbours that have
 // the MAC address of the one that yields learn that of the other, for the VIPs of both families. The client sends
-// nothing, so nothing but the balancers can correct it. An advertisement of another group with the same id changes nothing, and
-// is named.
+// nothing, so nothing but the balancers can correct it. An advertisement of another group with the same id changes
+// nothing, and is named.
 func TestNeighboursAfterPartition(t *testing.T) {
 	t.Parallel()
 	testenv.Program(t, "bridge")
