@@ -149,10 +149,21 @@ func (r *Resolver) apply(u netlink.NeighUpdate) bool {
 	if u.Type == unix.RTM_DELNEIGH {
 		now = netlink.Neigh{}
 	}
+	r.restoreConfigured(p, now)
 	if p.update(now, time.Now(), r.timing) {
 		r.markChanged(p)
 	}
 	return true
+}
+
+// restoreConfigured writes an entry again that an administrator configured just before a probe that did not know it:
+// the probe made an ordinary entry of it, which the peer's answer overwrites. The kernel reports changes in their
+// order: while the probe's own report is outstanding, the probe was the later change.
+func (r *Resolver) restoreConfigured(p *peer, now netlink.Neigh) {
+	if p.verifying && now.State&statesConfigured != 0 {
+		_ = r.recordRefusal(p, r.writeEntry(p, netlink.Neigh{State: now.State, HardwareAddr: now.HardwareAddr}))
+	}
+	p.verifying = false
 }
 
 // probeDue probes all peers that are due, and returns the time until the next probe.
@@ -181,7 +192,7 @@ func (r *Resolver) probe(p *peer, now time.Time) error {
 		// Up to three unicast requests to the known MAC address, which stays in use.
 		err := r.writeEntry(p, netlink.Neigh{State: netlink.NUD_PROBE})
 		if !errors.Is(err, unix.EINVAL) {
-			p.nextProbe = now.Add(r.timing.verify)
+			p.nextProbe, p.verifying = now.Add(r.timing.verify), err == nil
 			return r.recordRefusal(p, err)
 		}
 		// The kernel has lost the entry in the meantime.

@@ -85,7 +85,7 @@ func (l *testLink) watch(addrs ...netip.Addr) {
 // looks only when signalled: a change without a signal fails the test.
 func (l *testLink) awaitEntry(addr netip.Addr, mac net.HardwareAddr, state string) {
 	l.tb.Helper()
-	bound := time.After(10 * time.Second)
+	bound := time.After(testenv.WaitLimit)
 	for {
 		e := l.resolver.Entries()[addr]
 		if e.State == state && cmp.Equal(e.MAC, mac) {
@@ -262,6 +262,30 @@ func TestConfiguredEntry(t *testing.T) {
 		// Once the configuration is gone the peer itself is asked.
 		testenv.In(t, l.balancer, func() error { return netlink.NeighDel(&entry) })
 		l.awaitEntry(peer, l.peerMAC, Reachable)
+	})
+}
+
+// TestConfiguredBeforeProbe: an entry that an administrator configures just before a probe that does not know it stays.
+func TestConfiguredBeforeProbe(t *testing.T) {
+	families(t, func(t *testing.T, peer, _ netip.Addr) {
+		l := newTestLink(t, slowTiming)
+		l.watch(peer)
+		l.awaitEntry(peer, l.peerMAC, Reachable)
+		entry := netlink.Neigh{LinkIndex: l.resolver.index, IP: peer.AsSlice(), HardwareAddr: otherMAC,
+			State: netlink.NUD_PERMANENT}
+		l.resolver.mu.Lock() // its events wait
+		testenv.In(t, l.balancer, func() error { return netlink.NeighSet(&entry) })
+		err := l.resolver.probe(l.resolver.peers[peer], time.Now())
+		l.resolver.mu.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		testenv.Eventually(t, testenv.WaitLimit, "the entry is the configured one", func() bool {
+			table, err := l.resolver.readTable()
+			return err == nil && table[peer].State == netlink.NUD_PERMANENT &&
+				cmp.Equal(table[peer].HardwareAddr, otherMAC)
+		})
+		l.awaitEntry(peer, otherMAC, Reachable)
 	})
 }
 

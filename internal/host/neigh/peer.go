@@ -30,6 +30,8 @@ type peer struct {
 	kernelState int           // the last state in the kernel, one of NUD_*
 	nextProbe   time.Time     // the time of the next probe
 	wait        time.Duration // the interval to the probe after that, if it does not answer
+	// verifying: the kernel was made to verify the entry, and has not reported that yet.
+	verifying bool
 }
 
 func newPeer(addr netip.Addr) *peer {
