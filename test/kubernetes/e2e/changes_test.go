@@ -163,7 +163,7 @@ func (s *scope) loseRight(k *controller) {
 	s.writePools("198.18.0.180-198.18.0.181") // so that there is a condition to write
 	s.restart(k, kubeconfig)
 	k.eventually("the balancer's status names the right", func(now *ops.Status) bool {
-		return hasTrouble(now, ops.ProblemRight, "may not patch services/status")
+		return hasProblem(now, ops.ProblemRight, "may not patch services/status")
 	})
 	s.eventually("the log says that status cannot be written, and why", func() bool {
 		return strings.Contains(k.out.String(), "status cannot be written") && strings.Contains(k.out.String(),

@@ -43,7 +43,7 @@ func TestEtcdIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.eventually("the status names the Service that vanished", func(now *ops.Status) bool {
-		return hasTrouble(now, ops.ProblemKept, "Service "+s.name+"/new")
+		return hasProblem(now, ops.ProblemKept, "Service "+s.name+"/new")
 	})
 	k.eventually("the balancer has both still", func(now *ops.Status) bool { return len(now.Services) == 4 })
 	s.isServed(vip, "after the restoration")
@@ -56,7 +56,7 @@ func TestEtcdIsRestored(t *testing.T) {
 	s.create(s.single("new"))
 	s.create(s.single("newer"))
 	k.eventually("the cluster is followed again", func(now *ops.Status) bool {
-		return len(now.Services) == 6 && !hasTrouble(now, ops.ProblemKept, "")
+		return len(now.Services) == 6 && !hasProblem(now, ops.ProblemKept, "")
 	})
 }
 
@@ -67,11 +67,11 @@ func (s *scope) single(name string) *corev1.Service {
 	return service
 }
 
-// hasTrouble reports whether a balancer's status has a trouble of a source, of a kind and with a text in it.
-func hasTrouble(status *ops.Status, kind ops.ProblemKind, text string) bool {
+// hasProblem reports whether a balancer's status has a problem of a source, of a kind and with a text in it.
+func hasProblem(status *ops.Status, kind ops.ProblemKind, text string) bool {
 	for _, f := range status.Feeds {
-		for _, trouble := range f.Troubles {
-			if trouble.Kind == kind && strings.Contains(trouble.Text(), text) {
+		for _, problem := range f.Problems {
+			if problem.Kind == kind && strings.Contains(problem.Text(), text) {
 				return true
 			}
 		}

@@ -156,17 +156,17 @@ func refusalIsSaid(t *testing.T, c *cluster.Cluster) {
 // weightsFollowNodes: without jeoul-kubernetes a node's weight follows the pods that kube-proxy reports.
 func weightsFollowNodes(t *testing.T, c *cluster.Cluster, k *controller) {
 	s := newScope(t, c)
-	s.spread("web", 2, 1)
+	s.spread("web", 2, 1, 1)
 	s.create(s.service("web", "web", corev1.ServiceExternalTrafficPolicyLocal))
 	for _, vip := range s.awaitAddresses("web", 2) {
 		s.awaitNodes(netip.AddrPortFrom(vip, 80))
 	}
-	s.eventually("the nodes are up, with the weights of their pods", func() bool { return k.upWithWeights(3) })
+	s.eventually("the nodes are up, with the weights of their pods", func() bool { return k.upWithWeights(4) })
 	k.process.Stop(t.Context())
 	defer k.run()
 	s.deploy(s.deployment("web-more", "web", 3, s.Nodes[1].Name))
-	s.awaitReady("web", 6)
-	s.eventually("the second node weighs what kube-proxy reports", func() bool { return k.upWithWeights(6) })
+	s.awaitReady("web", 7)
+	s.eventually("the second node weighs what kube-proxy reports", func() bool { return k.upWithWeights(7) })
 }
 
 // upWithWeights reports whether the balancer has services, and the backends of each are up, with weights of this sum.
@@ -256,13 +256,13 @@ func TestCloudIsLost(t *testing.T) {
 		}
 	}
 	k.eventually("the status says that the source is old", func(status *ops.Status) bool {
-		return hasTrouble(status, ops.ProblemUnreached, "the API server") && !status.Feeds[0].AsOf.IsZero()
+		return hasProblem(status, ops.ProblemUnreached, "the API server") && !status.Feeds[0].AsOf.IsZero()
 	})
 	if err := c.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	k.eventually("the status says that it is not any more", func(status *ops.Status) bool {
-		return len(status.Feeds) == 1 && !hasTrouble(status, ops.ProblemUnreached, "") && status.Feeds[0].AsOf.IsZero()
+		return len(status.Feeds) == 1 && !hasProblem(status, ops.ProblemUnreached, "") && status.Feeds[0].AsOf.IsZero()
 	})
 	s.scale("web-2", 3)
 	s.awaitReady("web", 4)
