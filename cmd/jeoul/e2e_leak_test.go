@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -315,10 +316,18 @@ func (s *stage) connectTo(t *testing.T, p path, port, localPort uint16) net.Conn
 		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.own(s.Clients[0]), localPort))
 	}
 	var connection net.Conn
-	err := s.Clients[0].Do(func() (err error) {
+	dial := func() (err error) {
 		connection, err = dialer.Dial("tcp", netip.AddrPortFrom(p.vip, port).String())
 		return err
-	})
+	}
+	err := s.Clients[0].Do(dial)
+	if errors.Is(err, unix.EADDRNOTAVAIL) { // an earlier connection still holds the ends, in TIME_WAIT for a minute
+		t.Logf("%v; the client's sockets:\n%s", err, s.sockets(localPort))
+		testenv.Eventually(t, e2e.WaitLimit, "the port can be used again", func() bool {
+			err = s.Clients[0].Do(dial)
+			return !errors.Is(err, unix.EADDRNOTAVAIL)
+		})
+	}
 	if err == nil {
 		t.Cleanup(func() { connection.Close() })
 		err = connection.SetDeadline(time.Now().Add(e2e.WaitLimit))
@@ -327,6 +336,25 @@ func (s *stage) connectTo(t *testing.T, p path, port, localPort uint16) net.Conn
 		t.Fatal(err)
 	}
 	return connection
+}
+
+// sockets returns the kernel's lines about the first client's TCP sockets of a local port (proc_net_tcp.txt of Linux).
+func (s *stage) sockets(port uint16) (lines string) {
+	_ = s.Clients[0].Do(func() error {
+		for _, table := range []string{"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"} {
+			text, err := os.ReadFile(table)
+			if err != nil {
+				return err
+			}
+			for line := range strings.Lines(string(text)) {
+				if strings.Contains(line, fmt.Sprintf(":%04X ", port)) {
+					lines += line
+				}
+			}
+		}
+		return nil
+	})
+	return lines
 }
 
 // whoOn asks a web server on a connection, which stays open, and returns its name.
