@@ -192,19 +192,24 @@ var httpHeader = keytable.Scalar[lb.Header]{
 	Schema: map[string]any{"type": "string", "pattern": "^[^:]+:", "maxLength": maxHeader},
 }
 
-// weightHeader is the name of a header field of responses (RFC 9110 section 5.1).
-var weightHeader = keytable.Scalar[string]{
-	Parse: func(text string) (string, string) {
-		if !fieldName.MatchString(text) || len(text) > maxName {
-			return "", fmt.Sprintf("%s cannot be the name of a header field; write up to %d characters such as %s",
-				yamlfile.Quote(text), maxName, lb.EndpointWeightHeader)
-		}
-		return textproto.CanonicalMIMEHeaderKey(text), ""
-	},
-	Show:   asIs,
-	Kind:   fmt.Sprintf("the name of a header field, of up to %d characters", maxName),
-	Schema: map[string]any{"type": "string", "minLength": 1, "maxLength": maxName},
+// tokenOf is a scalar with a token (RFC 9110 section 5.6.2), which is a kind of name; example is one.
+func tokenOf(kind, example string) keytable.Scalar[string] {
+	return keytable.Scalar[string]{
+		Parse: func(text string) (string, string) {
+			if !fieldName.MatchString(text) || len(text) > maxName {
+				return "", fmt.Sprintf("%s cannot be %s; write up to %d letters, digits and - _ such as %s",
+					yamlfile.Quote(text), kind, maxName, example)
+			}
+			return text, ""
+		},
+		Show:   asIs,
+		Kind:   fmt.Sprintf("%s, of up to %d characters", kind, maxName),
+		Schema: map[string]any{"type": "string", "minLength": 1, "maxLength": maxName},
+	}
 }
+
+// weightHeader is the name of a header field of responses.
+var weightHeader = tokenOf("the name of a header field", lb.EndpointWeightHeader)
 
 // httpStatus is a status code, or a range of them.
 var httpStatus = keytable.Scalar[lb.StatusRange]{

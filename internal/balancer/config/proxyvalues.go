@@ -32,19 +32,7 @@ const (
 )
 
 // cookieName is a scalar with the name of a cookie (RFC 6265 section 4.1.1).
-var cookieName = keytable.Scalar[string]{
-	Parse: func(text string) (string, string) {
-		if !fieldName.MatchString(text) || len(text) > maxName {
-			return "", fmt.Sprintf(
-				"%s cannot be the name of a cookie; write up to %d letters, digits and - _ such as SERVER",
-				yamlfile.Quote(text), maxName)
-		}
-		return text, ""
-	},
-	Show:   asIs,
-	Kind:   fmt.Sprintf("the name of a cookie, of up to %d characters", maxName),
-	Schema: map[string]any{"type": "string", "minLength": 1, "maxLength": maxName},
-}
+var cookieName = tokenOf("the name of a cookie", "SERVER")
 
 // proxyHeader is a header field that a proxy sets, or removes where it has no value.
 var proxyHeader = keytable.Scalar[lb.Header]{

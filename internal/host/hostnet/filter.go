@@ -61,7 +61,7 @@ func (c *Changes) AddFilter(name string, f Filter) error {
 	return nil
 }
 
-// HasFilter reports whether a link has a filter of that name at ingress or egress, whoever added it.
+// HasFilter reports whether a link has a filter of that name at ingress or egress. Other programs' filters count.
 func (c *Changes) HasFilter(index int, name string, egress bool) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -198,7 +198,7 @@ func TestWatchPutsBack(t *testing.T) {
 	}
 }
 
-// TestWatchReportsProblems: problems that it cannot put right are reported, until somebody does.
+// TestWatchReportsProblems: the agent reports problems that it cannot correct, until an administrator corrects them.
 func TestWatchReportsProblems(t *testing.T) {
 	w := watch(t, agent.Options{VIPs: []netip.Addr{vip4, vip6}, Dir: t.TempDir()})
 	elsewhere := func(change func(netlink.Link, *netlink.Addr) error) {

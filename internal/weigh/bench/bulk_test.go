@@ -73,7 +73,7 @@ func checkBulk(t *testing.T, trial results.Trial) {
 	}
 	// Nothing passes it without a balancer, and all that passes costs something.
 	if cost, measured := m[results.BalancerCPUMsPerGigabyte]; !measured || trial.Subject != "direct" && cost <= 0 {
-		t.Errorf("%s: the balancer's CPU is told: %v, %v ms a gigabyte", at, measured, cost)
+		t.Errorf("%s: the balancer's CPU time is reported: %t, %v ms per gigabyte", at, measured, cost)
 	}
 	// With two clients, each server has its own: a connection of control and its
 	// streams. (Trial transfers come before the count. The kernel counts one twice

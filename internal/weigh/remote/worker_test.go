@@ -87,7 +87,7 @@ func TestWorkerTakesEverythingBack(t *testing.T) {
 	// A process that says something, and whose end is not waited for.
 	var output strings.Builder
 	printed := make(chan struct{})
-	stop := sync.OnceFunc(func() { close(printed) }) // what a process prints may come in pieces, some of them empty
+	stop := sync.OnceFunc(func() { close(printed) }) // output may arrive in pieces, some of them empty
 	p, err := s.Start(t.Context(), lab.Command{Path: "/bin/sh", Args: []string{"-c", "echo here I am; exec sleep 600"},
 		Session: true,
 		Stdout: writer(func(text []byte) {

@@ -22,8 +22,11 @@ type Problem struct {
 	Problem string    `json:"problem,omitempty"`
 }
 
-// continueProblem returns a problem that goes on, or begins now.
+// continueProblem returns a problem that goes on, or begins now; the zero Problem for "".
 func continueProblem(before Problem, problem string) Problem {
+	if problem == "" {
+		return Problem{}
+	}
 	if before.Problem == "" {
 		before.Since = time.Now()
 	}
@@ -128,11 +131,7 @@ func (c *Controller) reportSkew() {
 	case problem == "" && before != "":
 		c.opt.Log.Info("the API server's clock agrees with this host's again")
 	}
-	c.updateHealth(func(h *Health) {
-		if h.Clock = continueProblem(h.Clock, problem); problem == "" {
-			h.Clock = Problem{}
-		}
-	})
+	c.updateHealth(func(h *Health) { h.Clock = continueProblem(h.Clock, problem) })
 }
 
 // skewRemedy is the remedy for clocks that differ.

@@ -118,7 +118,8 @@ func Tied(a, b *Point, metric string) bool {
 // by how much another repeat would differ.
 func (d Comparison) Sure() bool { return d.Bounded() && d.Repeats > 1 }
 
-// Significant reports whether the two are told apart. A ratio that rounds to 1.00 is no difference, however sure.
+// Significant reports whether the two subjects differ by more than the spread. A ratio that rounds to 1.00 is no
+// difference, however sure.
 func (d Comparison) Significant() bool {
 	return d.Sure() && d.Differs() && wording.RatioText(d.Ratio) != wording.RatioText(1)
 }
