@@ -126,8 +126,9 @@ func killMarked(ctx context.Context, mark string) (killed int, err error) {
 const endTimeout = 10 * time.Second
 
 // killIfMarked kills a process that has mark in its environment, and waits until it has ended: until then it holds the
-// lock of its laboratory, which would count as alive. The pidfd holds the process between the look and the kill, so
-// that a PID that is used again is never hit.
+// lock of its laboratory, which would count as alive. It waits for one that is ending by itself as well, which shows no
+// environment any more: SIGTERM ends gotestsum and the tests at once, and nobody waits for the tests. The pidfd holds
+// the process between the look and the kill, so that a PID that is used again is never hit.
 func killIfMarked(pid int, mark string) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil || pid == os.Getpid() {
@@ -140,16 +141,28 @@ func killIfMarked(pid int, mark string) bool {
 	}
 	environment, err := p.Environ()
 	if err != nil || !slices.Contains(environment, mark) {
+		if stat, err := p.Stat(); err == nil && stat.Flags&exiting != 0 {
+			awaitEnd(fd)
+		}
 		return false
 	}
 	if unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) != nil {
 		return false
 	}
-	// An error, or an end that does not come: what the process holds then stays, and is reported.
+	awaitEnd(fd)
+	return true
+}
+
+// exiting is the flag PF_EXITING of a task, which no package exports (include/linux/sched.h).
+const exiting = 0x4
+
+// awaitEnd waits until the process of a pidfd has ended. An error, or an end that does not come within endTimeout: what
+// the process holds then stays, and is reported.
+func awaitEnd(fd int) {
 	for {
 		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(endTimeout.Milliseconds()))
 		if !errors.Is(err, unix.EINTR) {
-			return true
+			return
 		}
 	}
 }

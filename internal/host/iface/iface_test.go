@@ -82,7 +82,7 @@ func first(i *Interfaces) (State, error) {
 // await follows the signals until the first state is as wanted.
 func await(t *testing.T, i *Interfaces, want string, ok func(State, error) bool) {
 	t.Helper()
-	late := time.After(10 * time.Second)
+	late := time.After(testenv.WaitLimit)
 	for {
 		state, err := first(i)
 		if ok(state, err) {
@@ -161,7 +161,7 @@ func TestSeveral(t *testing.T) {
 	l.ip("link set ctl3 up")
 	i := l.watch("ctl0", "ctl2")
 	l.ip("link set ctl2 up")
-	late := time.After(10 * time.Second)
+	late := time.After(testenv.WaitLimit)
 	for {
 		states, err := i.States()
 		if err != nil {
@@ -216,6 +216,39 @@ func TestFollow(t *testing.T) {
 	if err := i.SetInterfaces([]string{"ctl2"}); err != nil || i.watchedInterfaces()[0].lost != 7 {
 		t.Errorf("followed further, %d losses are taken for older ones (%v), want 7",
 			i.watchedInterfaces()[0].lost, err)
+	}
+}
+
+// TestSignal: a change is signalled before anybody reads the states.
+func TestSignal(t *testing.T) {
+	l := newTestNetwork(t)
+	i := l.watch("ctl0")
+	l.ip("link set ctl0 up")
+	select {
+	case <-i.Changes():
+	case <-time.After(testenv.WaitLimit):
+		t.Fatal("nobody signals that ctl0 was set up")
+	}
+	if s, err := first(i); err != nil || s.Index == 0 {
+		t.Errorf("after the signal: %+v, %v", s, err)
+	}
+}
+
+// TestDeletedMeanwhile: an interface that is deleted after its name was found is gone, which a caller tells from an
+// error of the kernel.
+func TestDeletedMeanwhile(t *testing.T) {
+	l := newTestNetwork(t)
+	i := l.watch("ctl0")
+	if _, err := i.Lookup([]string{"ctl9"}); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "ctl9") {
+		t.Errorf("error %v, want ErrNotFound that names ctl9", err)
+	}
+	found := i.watchedInterfaces()
+	l.ip("link del ctl0")
+	if _, err := i.states(found); !errors.Is(err, ErrGone) || !strings.Contains(err.Error(), "ctl0") {
+		t.Errorf("error %v, want ErrGone that names ctl0", err)
+	}
+	if lost := i.XDPLost(); len(lost) != 1 || lost[0] != 0 {
+		t.Errorf("losses %v of an interface that is gone, want none", lost)
 	}
 }
 
