@@ -4,238 +4,92 @@ package yamlfile
 
 import (
 	"bytes"
-	"slices"
-	"strings"
+	"fmt"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// indent is how much further in a collection stands than the one that it is in.
+// indent is the number of spaces by which a block collection is indented within its parent.
 const indent = 2
 
-// Encode returns the text of a value as the YAML library writes it. The library keeps an event of several hundred bytes
-// for each value until the end, so that values of the usual kind (mappings and lists of numbers, and of words that need
-// no escapes) are written here; any other value has the library write all of the text.
-func Encode(node *yaml.Node) ([]byte, error) {
-	w := writer{}
-	if w.block(node, 0) {
-		return w.text, nil
+// partNodes is how many nodes an encoder of the library writes, unless a single element of a list has more.
+const partNodes = 8192
+
+// Encode returns the text of a value as the YAML library writes it. An encoder keeps an event of several hundred bytes
+// for each node until its end, so that each writes only a part of a long list, and the memory for a part is reused for the next.
+func Encode(node *yaml.Node) ([]byte, error) { return encodeParts(node, partNodes) }
+
+func encodeParts(node *yaml.Node, size int) ([]byte, error) {
+	if node.Kind != yaml.MappingNode || node.Style != 0 || len(node.Content) == 0 {
+		return encodeWhole(node)
 	}
+	var text []byte
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		var err error
+		if text, err = appendEntry(text, node.Content[i], node.Content[i+1], size); err != nil {
+			return nil, err
+		}
+	}
+	return text, nil
+}
+
+// appendEntry appends the text of an entry of the outermost mapping, in parts of some size nodes if its value is a list.
+func appendEntry(text []byte, key, value *yaml.Node, size int) ([]byte, error) {
+	head := []byte(nil)
+	for _, part := range partsOf(value, size) {
+		written, err := encodeWhole(&yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{key, part}})
+		if err != nil {
+			return nil, err
+		}
+		// Each part repeats the line of the key.
+		if head == nil {
+			head = written[:bytes.IndexByte(written, '\n')+1]
+			text = append(text, head...)
+		}
+		items, ok := bytes.CutPrefix(written, head)
+		if !ok {
+			return nil, fmt.Errorf("write a part of the list %s: it begins with %q, not with %q", key.Value,
+				written[:min(len(written), len(head))], head)
+		}
+		text = append(text, items...)
+	}
+	return text, nil
+}
+
+// partsOf splits a list with one element to a line into lists of some size nodes; any other value is one part.
+func partsOf(value *yaml.Node, size int) []*yaml.Node {
+	if value.Kind != yaml.SequenceNode || value.Style != 0 {
+		return []*yaml.Node{value}
+	}
+	var parts []*yaml.Node
+	begin, nodes := 0, 0
+	for i, item := range value.Content {
+		if nodes += countNodes(item); nodes >= size || i == len(value.Content)-1 {
+			part := *value
+			part.Content = value.Content[begin : i+1]
+			parts = append(parts, &part)
+			begin, nodes = i+1, 0
+		}
+	}
+	if len(parts) == 0 {
+		return []*yaml.Node{value} // an empty list
+	}
+	return parts
+}
+
+func countNodes(node *yaml.Node) int {
+	n := 1
+	for _, child := range node.Content {
+		n += countNodes(child)
+	}
+	return n
+}
+
+// encodeWhole writes a value by one encoder.
+func encodeWhole(node *yaml.Node) ([]byte, error) {
 	var text bytes.Buffer
 	encoder := yaml.NewEncoder(&text)
 	encoder.SetIndent(indent)
 	err := encoder.Encode(node)
 	return text.Bytes(), err
-}
-
-// writer writes the text of usual values. Its methods return false where a value is not usual.
-type writer struct{ text []byte }
-
-func (w *writer) put(text string) { w.text = append(w.text, text...) }
-
-// block writes a collection so far in, each of its elements in lines of its own. The first line is already so far in.
-func (w *writer) block(node *yaml.Node, in int) bool {
-	if !isBare(node) || node.Style != 0 || len(node.Content) == 0 {
-		return false
-	}
-	switch node.Kind {
-	case yaml.MappingNode:
-		for i := 0; i+1 < len(node.Content); i += 2 {
-			if i > 0 {
-				w.indent(in)
-			}
-			if !w.key(node.Content[i]) || !w.value(node.Content[i+1], in) {
-				return false
-			}
-		}
-		return true
-	case yaml.SequenceNode:
-		for i, item := range node.Content {
-			if i > 0 {
-				w.indent(in)
-			}
-			w.put("-")
-			if item.Kind == yaml.MappingNode && item.Style == 0 { // begins in the line of its dash
-				w.put(" ")
-				if !w.block(item, in+indent) {
-					return false
-				}
-				continue
-			}
-			if item.Kind == yaml.SequenceNode && item.Style == 0 || !w.value(item, in) {
-				return false
-			}
-		}
-		return true
-	}
-	return false
-}
-
-func (w *writer) indent(in int) {
-	for range in {
-		w.text = append(w.text, ' ')
-	}
-}
-
-// value writes the value of a key or an element that stands so far in, and ends the line.
-func (w *writer) value(node *yaml.Node, in int) bool {
-	if node.Kind != yaml.ScalarNode && node.Style == 0 {
-		w.put("\n")
-		w.indent(in + indent)
-		return w.block(node, in+indent)
-	}
-	w.put(" ")
-	if node.Kind == yaml.ScalarNode && !w.scalar(node, false) || node.Kind != yaml.ScalarNode && !w.flow(node) {
-		return false
-	}
-	w.put("\n")
-	return true
-}
-
-// flow writes a collection within a line.
-func (w *writer) flow(node *yaml.Node) bool {
-	if !isBare(node) || node.Style&^yaml.FlowStyle != 0 {
-		return false
-	}
-	begin, end := "{", "}"
-	switch node.Kind {
-	case yaml.SequenceNode:
-		begin, end = "[", "]"
-	case yaml.MappingNode:
-	default:
-		return false
-	}
-	w.put(begin)
-	for i, item := range node.Content {
-		isValue := node.Kind == yaml.MappingNode && i%2 == 1
-		switch {
-		case isValue:
-			w.put(" ")
-		case i > 0:
-			w.put(", ")
-		}
-		ok := false
-		switch {
-		case node.Kind == yaml.MappingNode && !isValue:
-			ok = w.key(item)
-		case item.Kind == yaml.ScalarNode:
-			ok = w.scalar(item, true)
-		default:
-			ok = w.flow(item)
-		}
-		if !ok {
-			return false
-		}
-	}
-	w.put(end)
-	return true
-}
-
-// key writes a key and its colon.
-func (w *writer) key(node *yaml.Node) bool {
-	const longest = 64 // of a longer one, the library begins the line with a question mark
-	if node.Kind != yaml.ScalarNode || !isBare(node) || node.Style != 0 || node.Tag != "" || len(node.Value) > longest ||
-		!isWord(node.Value) || strings.Contains(node.Value, ":") {
-		return false
-	}
-	w.put(node.Value)
-	w.put(":")
-	return true
-}
-
-// scalar writes a single value; inFlow: within a line.
-func (w *writer) scalar(node *yaml.Node, inFlow bool) bool {
-	if !isBare(node) || node.Style != 0 {
-		return false
-	}
-	switch text := node.Value; node.Tag {
-	case "!!int":
-		if !isDecimal(text) {
-			return false
-		}
-	case "!!bool":
-		if text != "true" && text != "false" {
-			return false
-		}
-	case "!!str":
-		if !isWord(text) {
-			return false
-		}
-		if inFlow && strings.Contains(text, ":") {
-			w.put("'" + text + "'")
-			return true
-		}
-	default:
-		return false
-	}
-	w.put(node.Value)
-	return true
-}
-
-// isBare says whether a node has nothing that is written beside its value.
-func isBare(node *yaml.Node) bool {
-	return node.Anchor == "" && node.Alias == nil && node.HeadComment == "" && node.LineComment == "" &&
-		node.FootComment == "" && (node.Kind == yaml.ScalarNode || node.Tag == "")
-}
-
-// isDecimal says whether a text is a number as YAML reads it, and no octal one.
-func isDecimal(text string) bool {
-	const longest = 18 // digits that fit into 64 bits
-	if len(text) == 0 || len(text) > longest || text[0] == '0' && len(text) > 1 {
-		return false
-	}
-	for i := range len(text) {
-		if !isDigit(text[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }
-
-func isLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
-
-// noWords are words that YAML reads as something else than text.
-var noWords = []string{"true", "True", "TRUE", "false", "False", "FALSE", "null", "Null", "NULL"}
-
-// isWord says whether YAML reads a text as text for certain, though it has no quotes. Such a text begins with a letter,
-// a slash or a digit, and has no character that means something, but for colons amid it.
-func isWord(text string) bool {
-	if text == "" || text[len(text)-1] == ':' {
-		return false
-	}
-	for i := range len(text) {
-		if c := text[i]; !isLetter(c) && !isDigit(c) && strings.IndexByte("_-./:", c) < 0 {
-			return false
-		}
-	}
-	switch first := text[0]; {
-	case isLetter(first):
-		return !slices.Contains(noWords, text)
-	case isDigit(first):
-		return !mayBeNumber(text) && !mayBeDate(text)
-	default:
-		return first == '/'
-	}
-}
-
-// mayBeNumber says whether YAML may read a text that begins with a digit as a number: those have no colon, no slash and
-// at most one dot, and of the letters only those of hexadecimal, octal and binary digits.
-func mayBeNumber(text string) bool {
-	dots := 0
-	for i := range len(text) {
-		switch c := text[i]; {
-		case c == '.':
-			dots++
-		case c == ':' || c == '/', isLetter(c) && strings.IndexByte("abcdefABCDEFoOxX", c) < 0:
-			return false
-		}
-	}
-	return dots < 2
-}
-
-// mayBeDate says whether YAML may read a text as a date: those begin with four digits and a dash.
-func mayBeDate(text string) bool {
-	return len(text) > 4 && text[4] == '-' && isDecimal(strings.TrimLeft(text[:4], "0")+"0")
 }
