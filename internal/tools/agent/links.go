@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -58,6 +59,12 @@ func byIndex(links []netlink.Link, index int) netlink.Link {
 		}
 	}
 	return nil
+}
+
+// isDeleted reports whether the interface with that index is deleted for certain.
+func isDeleted(index int) bool {
+	_, err := netlink.LinkByIndex(index)
+	return errors.As(err, &netlink.LinkNotFoundError{})
 }
 
 // hasTCX asks the kernel without attaching anything.

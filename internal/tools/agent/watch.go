@@ -209,6 +209,9 @@ func (a *Agent) keepPrograms(links []netlink.Link, log *slog.Logger) (problems [
 			if works, err = on.works(a.changes); err != nil {
 				problems, works = append(problems, err), true
 			}
+			if !works && isDeleted(on.index) {
+				nic = nil // since links were listed; its programs went with it
+			}
 		}
 		if works {
 			continue
@@ -232,7 +235,9 @@ func (a *Agent) keepPrograms(links []netlink.Link, log *slog.Logger) (problems [
 			continue
 		}
 		if err := a.attach(nic, asked); err != nil {
-			problems = append(problems, err)
+			if !isDeleted(nic.Attrs().Index) {
+				problems = append(problems, err)
+			}
 			continue
 		}
 		log.Info(fmt.Sprintf("at work on %s", nic.Attrs().Name))

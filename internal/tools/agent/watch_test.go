@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -109,7 +108,7 @@ func (w *watched) eventually(what string, is func() bool) {
 			w.t.Logf("problems %q, log:\n%s", w.problems, w.log.String())
 		}
 	}()
-	testenv.Eventually(w.t, 20*time.Second, what, is)
+	testenv.Eventually(w.t, testenv.WaitLimit, what, is)
 }
 
 // said waits for a line of the log, which begins again after it.
@@ -238,6 +237,40 @@ func vipsOnLo(t *testing.T, ns *namespace.Namespace) (n int) {
 		return err
 	})
 	return n
+}
+
+// TestInterfaceDeletedDuringPass: an interface that is deleted after a pass has listed the interfaces is gone, and
+// nothing else has taken its program off.
+func TestInterfaceDeletedDuringPass(t *testing.T) {
+	for _, hook := range hooks() {
+		t.Run(string(hook), func(t *testing.T) {
+			w := &watched{t: t, ns: testenv.Namespace(t), outer: testenv.Namespace(t), dir: t.TempDir()}
+			w.nic("eth0")
+			var links []netlink.Link
+			testenv.In(t, w.ns, func() (err error) {
+				if w.agent, err = agent.Start(everything(w.dir, hook)); err != nil {
+					return err
+				}
+				links, err = netdump.Links()
+				return err
+			})
+			defer func() {
+				if err := w.agent.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			w.on("eth0", netlink.LinkDel)
+			if problems := w.agent.KeepPrograms(links, slog.New(slog.NewTextHandler(w, nil))); len(problems) > 0 {
+				t.Errorf("problems %v", problems)
+			}
+			if log := w.log.String(); !strings.Contains(log, "interface eth0 is gone") || strings.Contains(log, "put back") {
+				t.Errorf("log:\n%s\nwant that eth0 is gone, and nothing else", log)
+			}
+			if on := w.agent.Attachments(); len(on) > 0 {
+				t.Errorf("attached to %v, want nothing", on)
+			}
+		})
+	}
 }
 
 // TestWatchFollowsInterfaces: they come, go, come again, are renamed, and become ports of a bridge; and something else
