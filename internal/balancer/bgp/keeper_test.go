@@ -163,7 +163,7 @@ func TestKeeper(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { k.Run(ctx); close(ended) }()
-	bound, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	bound, stop := context.WithTimeout(t.Context(), testenv.WaitLimit)
 	defer stop()
 	k.SetDesired(desiredState("198.51.100.80"))
 	k.AwaitDelivery(bound)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net/netip"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -36,7 +35,7 @@ func TestPortsRunOut(t *testing.T) {
 			}
 			seen[key.port] = true
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
 		defer cancel()
 		if _, err := n.Dial(ctx, "tcp", target); !errors.Is(err, health.ErrNoWay) {
 			t.Errorf("without a port a connection says %v", err)

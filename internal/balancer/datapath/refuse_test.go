@@ -299,13 +299,13 @@ func TestRefusalReachesItsClient(t *testing.T) {
 
 // exchange connects, sends, and waits for an answer.
 func exchange(network string, to netip.AddrPort) error {
-	dialer := net.Dialer{Timeout: 5 * time.Second}
+	dialer := net.Dialer{Timeout: testenv.WaitLimit}
 	connection, err := dialer.Dial(network, to.String())
 	if err != nil {
 		return err
 	}
 	defer connection.Close()
-	if err := connection.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := connection.SetDeadline(time.Now().Add(testenv.WaitLimit)); err != nil {
 		return err
 	}
 	if _, err := connection.Write(make([]byte, 100)); err != nil {

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
 // fakeEngine speaks as much of Docker's API as the tests need.
@@ -305,7 +306,7 @@ func TestDockerMany(t *testing.T) {
 		e.put(list...)
 	}
 	counts := func(want int) (answered int) {
-		for bound := time.After(30 * time.Second); ; {
+		for bound := time.After(testenv.WaitLimit); ; {
 			select {
 			case a := <-answers:
 				if answered++; len(a.Found) == want {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
 // follow sends a provider's answers into a channel until the test ends.
@@ -35,7 +36,7 @@ func follow(t *testing.T, p Provider) <-chan Answer {
 func expect(t *testing.T, answers <-chan Answer, want string) {
 	t.Helper()
 	var got []string
-	bound := time.After(30 * time.Second)
+	bound := time.After(testenv.WaitLimit)
 	for {
 		select {
 		case a := <-answers:

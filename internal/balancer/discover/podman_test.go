@@ -160,7 +160,7 @@ func TestPodman(t *testing.T) {
 	if err := p.command(t, "w2/start"); err != nil {
 		t.Fatal(err)
 	}
-	bound := time.After(30 * time.Second)
+	bound := time.After(testenv.WaitLimit)
 	for found := false; !found; {
 		select {
 		case a := <-answers:

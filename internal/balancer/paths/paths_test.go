@@ -98,7 +98,7 @@ func (b *testNetwork) follow() map[netip.Addr]Entry {
 // looks only when signalled: a change without a signal fails the test.
 func (b *testNetwork) awaitEntry(to, what string, ok func(Entry) bool) Entry {
 	b.t.Helper()
-	bound := time.After(10 * time.Second)
+	bound := time.After(testenv.WaitLimit)
 	for {
 		e := b.follow()[addr(to)]
 		if ok(e) {

@@ -175,7 +175,7 @@ func TestPortUnreachableIsFiltered(t *testing.T) {
 			return err
 		}
 		// The refusal is there once the socket knows.
-		log.SetReadDeadline(time.Now().Add(10 * time.Second))
+		log.SetReadDeadline(time.Now().Add(testenv.WaitLimit))
 		if _, err := log.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNREFUSED) {
 			return fmt.Errorf("the datagram was not refused: %v", err)
 		}

@@ -111,7 +111,7 @@ func TestProxyHeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer there.Close()
-	there.SetReadDeadline(time.Now().Add(20 * time.Second))
+	there.SetReadDeadline(time.Now().Add(testenv.WaitLimit))
 	head := make([]byte, 28)
 	in := bufio.NewReader(there)
 	if _, err := in.Read(head); err != nil ||
@@ -124,7 +124,7 @@ func TestProxyHeader(t *testing.T) {
 	refused, err := net.Dial("tcp", strings.TrimPrefix(url(denied, "", ""), "://"))
 	if err == nil {
 		defer refused.Close()
-		refused.SetReadDeadline(time.Now().Add(20 * time.Second))
+		refused.SetReadDeadline(time.Now().Add(testenv.WaitLimit))
 		if _, err = refused.Read(head); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("a denied client: %v", err)
 		}

@@ -444,7 +444,7 @@ func TestContextEndsIt(t *testing.T) {
 	cancel()
 	select {
 	case <-r.ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(testenv.WaitLimit):
 		t.Error("it goes on after the end of its context")
 	}
 }

@@ -144,7 +144,7 @@ func (s *segment) segmentSize(at netip.Addr) (mss int) {
 	})
 	defer listener.Close()
 	testenv.In(s.tb, s.peer, func() error {
-		conn, err := net.DialTimeout("tcp", listener.Addr().String(), 20*time.Second)
+		conn, err := net.DialTimeout("tcp", listener.Addr().String(), testenv.WaitLimit)
 		if err != nil {
 			return err
 		}
@@ -259,12 +259,12 @@ func (s *segment) exchange(vip netip.Addr, size int64, prepare func() (io.Closer
 			return err
 		}
 		defer prepared.Close()
-		conn, err := net.DialTimeout("tcp", listener.Addr().String(), 20*time.Second)
+		conn, err := net.DialTimeout("tcp", listener.Addr().String(), testenv.WaitLimit)
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
-		conn.SetDeadline(time.Now().Add(20 * time.Second))
+		conn.SetDeadline(time.Now().Add(testenv.WaitLimit))
 		return echo(conn.(*net.TCPConn), size)
 	})
 }

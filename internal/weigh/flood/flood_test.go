@@ -110,7 +110,7 @@ func (r *rig) load(t *testing.T, o Options, tap func(Taps) *ebpf.Program) *Flood
 
 func run(t *testing.T, r *rig, f *Flood) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
 	defer cancel()
 	testenv.In(t, r.sender, func() error { return f.Run(ctx, 0) })
 	if ctx.Err() != nil {

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/safchain/ethtool"
 
@@ -60,7 +59,7 @@ func TestWireSwitchCarriesEveryFrame(t *testing.T) {
 	if err := server.TapDevice(taps.Exit); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
 	defer cancel()
 	if err := client.Do(func() error { return f.Run(ctx, 0) }); err != nil || ctx.Err() != nil {
 		t.Fatalf("the frames were not sent: %v %v", err, ctx.Err())

@@ -100,7 +100,7 @@ func TestWorkerTakesEverythingBack(t *testing.T) {
 	}
 	select {
 	case <-printed:
-	case <-time.After(20 * time.Second):
+	case <-time.After(testenv.WaitLimit):
 		t.Fatal("nothing was printed of the process")
 	}
 	if err := unixKill(p.PID()); err != nil {
@@ -122,7 +122,7 @@ func TestWorkerTakesEverythingBack(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(testenv.WaitLimit):
 		t.Fatal("the worker did not end")
 	}
 	if err := unixKill(p.PID()); !errors.Is(err, syscall.ESRCH) {

@@ -208,12 +208,12 @@ func TestKernelAgainst(t *testing.T) {
 func ask(t *testing.T, k *kernel) (answer []byte) {
 	t.Helper()
 	testenv.In(t, k.ns, func() error {
-		c, err := net.DialTimeout("tcp", vip.String(), 10*time.Second)
+		c, err := net.DialTimeout("tcp", vip.String(), testenv.WaitLimit)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		if err := c.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		if err := c.SetDeadline(time.Now().Add(testenv.WaitLimit)); err != nil {
 			return err
 		}
 		if _, err := c.Write([]byte("GET / HTTP/1.0\r\n\r\n")); err != nil {

@@ -127,7 +127,7 @@ func TestSteadyIsTold(t *testing.T) {
 		select {
 		case line := <-written:
 			printed += line
-		case <-time.After(20 * time.Second):
+		case <-time.After(testenv.WaitLimit):
 		}
 		if SteadyEnded([]byte(printed)) != i+1 {
 			t.Fatalf("after %d phases it has written %q", i+1, printed)

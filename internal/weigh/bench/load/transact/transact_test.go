@@ -107,7 +107,7 @@ func TestServerCloses(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		if err := conn.SetDeadline(time.Now().Add(testenv.WaitLimit)); err != nil {
 			t.Fatal(err)
 		}
 		for _, asked := range []string{"a", "b"} {
