@@ -342,8 +342,8 @@ func TestDashboardOverTCP(t *testing.T) {
 	}
 	s := newDashboardLab(t, entry{"api": entry{"listen": "127.0.0.1:9540", "certificate": path("crt"), "key": path("key"),
 		"tokens": path("tokens")}})
-	way := s.relay(t, "127.0.0.1:9540")
-	tab := testbrowser.Open(t, "https://"+way.address+"/")
+	link := s.relay(t, "127.0.0.1:9540")
+	tab := testbrowser.Open(t, "https://"+link.address+"/")
 	tab.Type("#token", "wrong")
 	tab.Click(`form button[type="submit"]`)
 	tab.Until("a wrong token is refused",
@@ -362,7 +362,7 @@ func TestDashboardOverTCP(t *testing.T) {
 		t.Errorf("web01 is %s", state)
 	}
 	tab.Click(`dialog [data-act="dismiss"]`)
-	t.Run("the page survives sleep", func(t *testing.T) { s.expectCatchUp(t, tab, way) })
+	t.Run("the page survives sleep", func(t *testing.T) { s.expectCatchUp(t, tab, link) })
 	if faults := tab.Faults(); len(faults) > 0 {
 		t.Errorf("the page has done wrong: %q", faults)
 	}
@@ -370,7 +370,7 @@ func TestDashboardOverTCP(t *testing.T) {
 }
 
 // expectCatchUp has the page miss things in each way in which browsers and their machines rest, and catch up with them.
-func (s *dashboardLab) expectCatchUp(t *testing.T, tab *testbrowser.Tab, way *relay) {
+func (s *dashboardLab) expectCatchUp(t *testing.T, tab *testbrowser.Tab, link *relay) {
 	// As of an hour that passes while the test does not.
 	tab.Eval(`window.passed = { wall: 0, running: 0 };
 		((wall, running) => { Date.now = () => wall() + passed.wall; performance.now = () => running() + passed.running; })(Date.now, performance.now.bind(performance)); 0`)
@@ -401,7 +401,7 @@ func (s *dashboardLab) expectCatchUp(t *testing.T, tab *testbrowser.Tab, way *re
 	missed("a hidden tab", "web03")
 
 	// The machine sleeps: its connections die without a word, and performance.now() has stood still when it wakes.
-	way.cut()
+	link.cut()
 	drain("web04")
 	tab.Eval(`passed.wall += 3.6e6`)
 	tab.Until("the page notices it", `!`+linkLive)

@@ -183,17 +183,17 @@ func TestFirstTableBesideOthers(t *testing.T) {
 		running[host] = d.run(t, host, func(file *config.Config) { jeoulsubject.Announce(file, l, host) })
 	}
 	sendsTo := func(n int) bool {
-		ways, err := l.Ways(l.VIP4)
+		hops, err := l.NextHops(l.VIP4)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, host := range ways {
+		for _, host := range hops {
 			if !deadFailed(running[host].status(t)) {
 				d.skipIfStalled(t)
 				t.Fatalf("the router sends to %s, which takes the dead backend for one that serves", host.Name)
 			}
 		}
-		return len(ways) == n
+		return len(hops) == n
 	}
 	begin(l.Balancers[0])
 	testenv.Eventually(t, e2e.WaitLimit, "the router sends to the first balancer", func() bool { return sendsTo(1) })

@@ -87,9 +87,6 @@ var nextRuns = []nextRun{continues,
 	{"jeoul detach after a reboot", func(m *killedBalancer, t *testing.T) { m.reboot(t); m.detach(t) }},
 }
 
-// startTimeout is how long a start may take.
-const startTimeout = time.Minute
-
 // killedBalancer is a balancer that is killed again and again.
 type killedBalancer struct {
 	killedRun
@@ -182,7 +179,7 @@ func (m *killedBalancer) changeConfiguration(t *testing.T, command *exec.Cmd, en
 	}
 	// services waits until it has so many, all of whose backends are up.
 	services := func(n int) bool {
-		for late := time.After(startTimeout); ; {
+		for late := time.After(testenv.WaitLimit); ; {
 			status, err := api.NewClient(m.socket).Status(t.Context())
 			if err == nil && len(status.Services) == n && allUp(status) {
 				return true
@@ -211,7 +208,7 @@ func (m *killedBalancer) changeConfiguration(t *testing.T, command *exec.Cmd, en
 func (m *killedBalancer) up(t *testing.T) {
 	t.Helper()
 	m.daemon = jeoul(t, m.host, &m.log, "run", "-c", m.config, "--state-dir", m.state)
-	m.within(t, startTimeout, "every backend is up", allUp)
+	m.within(t, testenv.WaitLimit, "every backend is up", allUp)
 }
 
 func (m *killedBalancer) startAndStop(t *testing.T) {

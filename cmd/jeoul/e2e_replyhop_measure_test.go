@@ -134,7 +134,7 @@ func remember(t *testing.T, host *lab.Host, others ...*lab.Host) {
 
 // newReplyPaths has a client ask a server by each mode that sends replies, and another one by a kernel that forwards,
 // for both families.
-func newReplyPaths(t *testing.T) (client *lab.Host, ways []*replyPath, know func()) {
+func newReplyPaths(t *testing.T) (client *lab.Host, all []*replyPath, know func()) {
 	t.Helper()
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 2})
 	client, forwarder, served, routed := l.Clients[0], l.Clients[1], l.Servers[0], l.Servers[1]
@@ -152,7 +152,7 @@ func newReplyPaths(t *testing.T) (client *lab.Host, ways []*replyPath, know func
 				"protocol": "udp",
 				"mode":     mode,
 				"backends": []entry{{"name": served.Name, "address": address.String(), "port": 8001 + i}}})
-			ways = append(ways, &replyPath{name: name, to: at})
+			all = append(all, &replyPath{name: name, to: at})
 		}
 		echoBoth(t, served, uint16(8001+i))
 	}
@@ -177,7 +177,7 @@ func newReplyPaths(t *testing.T) (client *lab.Host, ways []*replyPath, know func
 		if err := client.RouteThrough(forwarder, netip.PrefixFrom(address, address.BitLen()), true); err != nil {
 			t.Fatal(err)
 		}
-		ways = append(ways, &replyPath{name: fmt.Sprintf("the kernel, IPv%d", 4+2*i),
+		all = append(all, &replyPath{name: fmt.Sprintf("the kernel, IPv%d", 4+2*i),
 			to: netip.AddrPortFrom(address, 8003)})
 	}
 	for _, host := range []*lab.Host{client, routed} {
@@ -185,7 +185,7 @@ func newReplyPaths(t *testing.T) (client *lab.Host, ways []*replyPath, know func
 			within(t, host, func() error { return testenv.WriteSysctl("net/ipv6/conf/"+name+"/accept_redirects", "0") })
 		}
 	}
-	return client, ways, func() {
+	return client, all, func() {
 		t.Helper()
 		remember(t, client, l.Balancer, forwarder)
 		within(t, client, func() error {
@@ -208,22 +208,22 @@ func TestMeasureReplyHops(t *testing.T) {
 	if err != nil {
 		t.Skip("JEOUL_TEST_REPLYHOPS does not say how often")
 	}
-	client, ways, know := newReplyPaths(t)
+	client, all, know := newReplyPaths(t)
 	know()
-	for _, w := range ways {
+	for _, w := range all {
 		w.ask(t, client)
 	}
 	pause := func(on bool) {
-		for _, w := range ways {
+		for _, w := range all {
 			w.paused.Store(on)
 		}
 	}
-	took := make([][]time.Duration, len(ways))
+	took := make([][]time.Duration, len(all))
 	for round := range times {
-		for _, w := range ways {
+		for _, w := range all {
 			w.watch(time.Now())
 		}
-		for _, w := range ways {
+		for _, w := range all {
 			w.answered(t, "before a round")
 		}
 		// The kernel forgets the neighbours of an interface whose address changes: it would ask for them, and so tell.
@@ -240,15 +240,15 @@ func TestMeasureReplyHops(t *testing.T) {
 		know()
 		began := time.Now()
 		pause(false)
-		for _, w := range ways {
+		for _, w := range all {
 			// Replies in flight to the address of before come sooner.
 			w.watch(began.Add(100 * time.Millisecond))
 		}
-		for i, w := range ways {
+		for i, w := range all {
 			took[i] = append(took[i], w.answered(t, "with another MAC address").Sub(began))
 		}
 	}
-	for i, w := range ways {
+	for i, w := range all {
 		slices.Sort(took[i])
 		t.Logf("%s: no answer for: median %v, most %v; all: %v", w.name, took[i][len(took[i])/2],
 			took[i][len(took[i])-1], took[i])

@@ -20,9 +20,9 @@ import (
 // evidence asks all balancers at once for their flow of a connection that has just broken, and how the hand-over is.
 func (s *soakRun) evidence(c soak.Connection) soak.Evidence {
 	s.watch.mu.Lock()
-	ways := slices.Clone(s.watch.routes)
+	hops := slices.Clone(s.watch.routes)
 	s.watch.mu.Unlock()
-	e := soak.Evidence{At: time.Now(), Ways: ways, Balancers: make([]soak.FlowReport, len(s.balancers))}
+	e := soak.Evidence{At: time.Now(), NextHops: hops, Balancers: make([]soak.FlowReport, len(s.balancers))}
 	var group sync.WaitGroup
 	for n, b := range s.balancers {
 		group.Go(func() {

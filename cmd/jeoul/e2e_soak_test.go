@@ -499,7 +499,7 @@ func (s *soakRun) end(t *testing.T) {
 func (s *soakRun) finish(t *testing.T) {
 	t.Helper()
 	sum := &s.summary
-	sum.WayChanges, sum.Opened, sum.Answered = len(s.watch.timeline.Ways), s.crowd.opened.Load(),
+	sum.NextHopChanges, sum.Opened, sum.Answered = len(s.watch.timeline.NextHops), s.crowd.opened.Load(),
 		s.crowd.answered.Load()
 	for _, line := range append(slices.Clone(sum.Unexplained), sum.Failures...) {
 		t.Error(line)

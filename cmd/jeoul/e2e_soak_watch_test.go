@@ -62,21 +62,21 @@ func (w *watch) begin(ctx context.Context, group *sync.WaitGroup, services []soa
 // readRoutes reads the router's routes to the VIP, which were last read at before, and returns when they were now.
 func (w *watch) readRoutes(before time.Time) time.Time {
 	now := time.Now()
-	hosts, err := w.lab.Ways(w.lab.VIP4)
+	hosts, err := w.lab.NextHops(w.lab.VIP4)
 	if err != nil {
 		return before // read while they change; the next look has them
 	}
-	var ways []int
+	var hops []int
 	for n, b := range w.balancers {
 		if slices.Contains(hosts, b.host) {
-			ways = append(ways, n)
+			hops = append(hops, n)
 		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !slices.Equal(ways, w.routes) {
-		w.routes = ways
-		w.timeline.Ways = append(w.timeline.Ways, soak.RouteChange{Before: before, Seen: time.Now()})
+	if !slices.Equal(hops, w.routes) {
+		w.routes = hops
+		w.timeline.NextHops = append(w.timeline.NextHops, soak.RouteChange{Before: before, Seen: time.Now()})
 	}
 	return now
 }

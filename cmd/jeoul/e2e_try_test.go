@@ -22,9 +22,6 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// tryTimeout is how long a sandbox may take to come or to go.
-const tryTimeout = 2 * time.Minute
-
 // asJeoul is a command that runs this program.
 func asJeoul(t *testing.T, arguments ...string) *exec.Cmd {
 	t.Helper()
@@ -164,7 +161,7 @@ func TestTryEnds(t *testing.T) {
 				}
 			}
 			// Another laboratory that begins at the same time may be the one that removes them.
-			testenv.Eventually(t, tryTimeout, "nothing of the sandbox is left", func() bool {
+			testenv.Eventually(t, testenv.WaitLimit, "nothing of the sandbox is left", func() bool {
 				return len(laboratoryTraces(id)) == 0
 			})
 		})
@@ -262,14 +259,14 @@ func newTerminalReader(t *testing.T, from *os.File) *terminalReader {
 // until waits for a text, behind the one waited for before.
 func (r *terminalReader) until(says string) {
 	r.t.Helper()
-	testenv.Eventually(r.t, tryTimeout, fmt.Sprintf("%q is shown", says), func() bool { return r.sees(says) })
+	testenv.Eventually(r.t, testenv.WaitLimit, fmt.Sprintf("%q is shown", says), func() bool { return r.sees(says) })
 }
 
 // untilInForeground waits until the process that the terminal's signals go to runs a program. The text that the
 // terminal has shown until then counts as seen.
 func (r *terminalReader) untilInForeground(program string) {
 	r.t.Helper()
-	testenv.Eventually(r.t, tryTimeout, program+" is in the terminal's foreground", func() bool {
+	testenv.Eventually(r.t, testenv.WaitLimit, program+" is in the terminal's foreground", func() bool {
 		_ = r.sees(program)
 		r.seen = r.text.Len()
 		group, err := unix.IoctlGetInt(int(r.from.Fd()), unix.TIOCGPGRP)

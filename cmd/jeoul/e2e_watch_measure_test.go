@@ -58,20 +58,20 @@ func TestWatchingMeasured(t *testing.T) {
 			"# daemon: part of a core, user and system. packet: median and quartiles of bursts of %d packets by BPF_PROG_TEST_RUN through the\n"+
 			"# program that the daemon has attached, which others on the machine disturb. Load before: %s",
 		measuredServices, measuredBackends, watchPairs, watchPart, burst, load)
-	for _, way := range []struct{ name, query string }{
+	for _, stream := range []struct{ name, query string }{
 		{"metrics each second, top, 3 dashboards as they open", ""},
 		{"metrics each second, top, 3 dashboards with all backends open", "?all=true"},
 	} {
 		var quiet, watched watchFigures
 		for range watchPairs {
 			quiet.add(w.part(t))
-			end := w.watch(t, way.query)
+			end := w.watch(t, stream.query)
 			watched.add(w.part(t))
 			end()
 		}
-		fmt.Fprintf(file, "%s\n  unwatched  %s\n  watched    %s\n  read       %s\n", way.name, quiet, watched, w.read())
+		fmt.Fprintf(file, "%s\n  unwatched  %s\n  watched    %s\n  read       %s\n", stream.name, quiet, watched, w.read())
 		if cost := watched.cost() - quiet.cost(); cost > maxWatchCost {
-			t.Errorf("%s: watching takes %.1f %% of a core, more than %.0f %%", way.name, 100*cost, 100*maxWatchCost)
+			t.Errorf("%s: watching takes %.1f %% of a core, more than %.0f %%", stream.name, 100*cost, 100*maxWatchCost)
 		}
 	}
 }

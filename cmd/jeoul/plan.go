@@ -186,9 +186,9 @@ func (c *planCmd) usual(params map[string]any, packets string) bool {
 		}
 	}
 	scheduler := params["scheduler"] == string(c.Scheduler) || c.Mode.Remembers()
-	way := params["direction"] == nil || params["direction"] == "request"
+	request := params["direction"] == nil || params["direction"] == "request"
 	outer := params["outer"] == nil || params["outer"] == "ipv4"
-	return scheduler && way && outer && params["packets"] == packets && params["family"] == "ipv4" &&
+	return scheduler && request && outer && params["packets"] == packets && params["family"] == "ipv4" &&
 		params["protocol"] == "tcp"
 }
 

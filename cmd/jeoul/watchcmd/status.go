@@ -123,8 +123,8 @@ func localText(l *ops.Local) string {
 
 // furtherMemory lists the memory that is taken only where it is used.
 func furtherMemory(m *ops.Memory) (text string) {
-	if m.Ways > 0 {
-		text += ", ways of replies " + kibibytes(m.Ways)
+	if m.RouteCache > 0 {
+		text += ", routes of replies " + kibibytes(m.RouteCache)
 	}
 	if m.Checks > 0 {
 		text += ", health checks " + kibibytes(m.Checks)

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -99,7 +98,7 @@ func TestUpgrade(t *testing.T) {
 			done := make(chan struct{})
 			k.SetDesired(desiredState("198.51.100.80"))
 			go func() { k.Run(ctx); close(done) }()
-			bound, stop := context.WithTimeout(t.Context(), time.Minute)
+			bound, stop := context.WithTimeout(t.Context(), testenv.WaitLimit)
 			defer stop()
 			k.AwaitDelivery(bound)
 			cancel()
@@ -139,7 +138,7 @@ func TestProgramIsMissing(t *testing.T) {
 		serve(t, socket, before)
 		k := NewKeeper(options(socket))
 		runs(t, k)
-		bound, stop := context.WithTimeout(t.Context(), time.Minute)
+		bound, stop := context.WithTimeout(t.Context(), testenv.WaitLimit)
 		defer stop()
 		k.AwaitDelivery(bound)
 		if state := before.State(); len(state.VIPs) != 1 {

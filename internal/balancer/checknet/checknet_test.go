@@ -37,7 +37,7 @@ func TestPortsRunOut(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
 		defer cancel()
-		if _, err := n.Dial(ctx, "tcp", target); !errors.Is(err, health.ErrNoWay) {
+		if _, err := n.Dial(ctx, "tcp", target); !errors.Is(err, health.ErrNoPath) {
 			t.Errorf("without a port a connection says %v", err)
 		}
 		if key, ok := n.ports.allocate(translated, unix.IPPROTO_TCP); !ok || key.port < firstTranslated {

@@ -31,13 +31,13 @@ type Target struct {
 const attempts = 32
 
 // errNoPort: as many checks ask one address and port as there are source ports.
-var errNoPort = fmt.Errorf("%w: no source port for a check is free", health.ErrNoWay)
+var errNoPort = fmt.Errorf("%w: no source port for a check is free", health.ErrNoPath)
 
 // localError is an error of this host's, which is no evidence against a backend.
-func localError(err error) error { return fmt.Errorf("%w: %w", health.ErrNoWay, err) }
+func localError(err error) error { return fmt.Errorf("%w: %w", health.ErrNoPath, err) }
 
 // Dial connects to a target: network is "tcp" or "udp". Errors are those of net.Dialer, and
-// health.ErrNoWay where no packet could be sent. Call it on a thread of the namespace that Open was called in.
+// health.ErrNoPath where no packet could be sent. Call it on a thread of the namespace that Open was called in.
 func (n *Net) Dial(ctx context.Context, network string, t Target) (net.Conn, error) {
 	protocol, known := map[string]int{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP}[network]
 	if !known {

@@ -271,29 +271,29 @@ func (w *world) hold(ports map[lb.BackendKey]uint32) {
 
 // ways and the others below split the world into the parts that a controller
 // knows, whose methods have the same names.
-type ways struct{ *world }
+type fakePaths struct{ *world }
 
-func (n ways) SetAddresses(addrs []netip.Addr) error {
+func (n fakePaths) SetAddresses(addrs []netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.note("watch %s", list(addrs))
 	return n.watchErr
 }
 
-func (n ways) SetInterfaces(names []string) error {
+func (n fakePaths) SetInterfaces(names []string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.note("use %s", strings.Join(names, " "))
 	return nil
 }
 
-func (n ways) KnownRoutes([]netip.Addr) (map[netip.Addr]paths.Route, bool) {
+func (n fakePaths) KnownRoutes([]netip.Addr) (map[netip.Addr]paths.Route, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return maps.Clone(n.known), n.known != nil
 }
 
-func (n ways) Lookup(addrs []netip.Addr) (map[netip.Addr]paths.Route, error) {
+func (n fakePaths) Lookup(addrs []netip.Addr) (map[netip.Addr]paths.Route, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.asked++
@@ -304,13 +304,13 @@ func (n ways) Lookup(addrs []netip.Addr) (map[netip.Addr]paths.Route, error) {
 	return routes, nil
 }
 
-func (n ways) Entries() map[netip.Addr]paths.Entry {
+func (n fakePaths) Entries() map[netip.Addr]paths.Entry {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return maps.Clone(n.entries)
 }
 
-func (n ways) Changed() (map[netip.Addr]paths.Entry, bool) {
+func (n fakePaths) Changed() (map[netip.Addr]paths.Entry, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	changed := n.changed
@@ -318,7 +318,7 @@ func (n ways) Changed() (map[netip.Addr]paths.Entry, bool) {
 	return changed, false
 }
 
-func (n ways) Changes() <-chan struct{} { return n.pathChanges }
+func (n fakePaths) Changes() <-chan struct{} { return n.pathChanges }
 
 type host struct{ *world }
 

@@ -163,7 +163,7 @@ type Checks interface {
 	// that put does not have are no longer checked.
 	UpdateTargets(put []lb.CheckTarget, removed []lb.BackendKey)
 	// SetOffline suspends failing verdicts while the host has no link, for the given reason: a check that fails then
-	// says nothing about its backend. "" resumes them.
+	// says nothing about its backend. "" resumes them, of endpoints that do not answer some seconds later.
 	SetOffline(why string)
 	// Changes is signalled when Changed has entries to return.
 	Changes() <-chan struct{}

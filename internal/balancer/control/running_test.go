@@ -21,7 +21,7 @@ import (
 // controller returns a controller that acts on the world.
 func (w *world) controller(file string) *Controller {
 	return New(Options{
-		DataPlane: w, Paths: ways{w}, Host: host{w}, Links: links{w},
+		DataPlane: w, Paths: fakePaths{w}, Host: host{w}, Links: links{w},
 		Announce: func(link string, vips ...netip.Addr) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -153,7 +153,7 @@ func TestKnownRoutesSuffice(t *testing.T) {
 		w := newWorld(t)
 		c := w.controller(web)
 		stop := w.run(c)
-		fresh, err := ways{w}.Lookup(c.view.Watched)
+		fresh, err := fakePaths{w}.Lookup(c.view.Watched)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -61,7 +61,7 @@ func (w *checksVIP) opened() (*checkpath.Checks, error) {
 		w.opening, w.err = true, nil
 		go w.prepare()
 	case w.err != nil:
-		return nil, fmt.Errorf("%w: %v", health.ErrNoWay, w.err)
+		return nil, fmt.Errorf("%w: %v", health.ErrNoPath, w.err)
 	}
 	return nil, fmt.Errorf("%w: the programs are being loaded that know answers to checks", health.ErrForNow)
 }

@@ -362,13 +362,13 @@ func attachForeign(name string) (link.Link, error) {
 func lacksTCX(err error) bool { return errors.Is(err, unix.EINVAL) }
 
 // ofThisKernel drops TCX from the ways to attach where the kernel has none.
-func ofThisKernel(ways ...attach.Method) []attach.Method {
+func ofThisKernel(methods ...attach.Method) []attach.Method {
 	const loopback = 1 // of every network namespace
 	if _, err := link.QueryPrograms(link.QueryOptions{Target: loopback, Attach: ebpf.AttachTCXIngress}); lacksTCX(err) {
-		ways = slices.DeleteFunc(slices.Clone(ways), func(w attach.Method) bool { return w == attach.TCX })
+		methods = slices.DeleteFunc(slices.Clone(methods), func(w attach.Method) bool { return w == attach.TCX })
 	}
 	if os.Getenv(libxdpObjects) == "" {
-		ways = slices.DeleteFunc(slices.Clone(ways), func(w attach.Method) bool { return w.Dispatched })
+		methods = slices.DeleteFunc(slices.Clone(methods), func(w attach.Method) bool { return w.Dispatched })
 	}
-	return ways
+	return methods
 }

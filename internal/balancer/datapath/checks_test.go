@@ -321,7 +321,7 @@ func TestChecksReachBackends(t *testing.T) {
 			s.each(t, func(t *testing.T, service *lb.RoutedService) {
 				s.expectReachable(t, service)
 				err := s.ping(t, service, 20*time.Second)
-				if service.Mode == lb.DSCP && errors.Is(err, health.ErrNoWay) {
+				if service.Mode == lb.DSCP && errors.Is(err, health.ErrNoPath) {
 					return
 				}
 				if err != nil {
@@ -440,7 +440,7 @@ func TestChecksOutliveChanges(t *testing.T) {
 	gone := &all.Services[0]
 	fewer.Hook = lb.HookXDP
 	apply(fewer)
-	if _, err := s.ask(t, gone, 20*time.Second); !errors.Is(err, health.ErrNoWay) {
+	if _, err := s.ask(t, gone, 20*time.Second); !errors.Is(err, health.ErrNoPath) {
 		t.Errorf("a service that is gone is asked: %v", err)
 	}
 	testenv.In(t, s.balancer, s.datapath.Close)

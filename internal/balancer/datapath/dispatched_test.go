@@ -317,7 +317,7 @@ func expectInTC(k *restartRig, refused error) error {
 		return err
 	}
 	// A veth is for TC anyway.
-	k.ways = func(requested lb.Hook, ports []attach.Port) []attach.Attempt {
+	k.attempts = func(requested lb.Hook, ports []attach.Port) []attach.Attempt {
 		return append(attach.Attempts(lb.HookXDP, ports), attach.Attempts(lb.HookTC, nil)...)
 	}
 	k.hook = lb.HookAuto
@@ -355,7 +355,7 @@ func TestLoaderAfterOurs(t *testing.T) {
 func TestAutoBesideOthers(t *testing.T) {
 	testenv.Root(t)
 	for name, test := range map[string]struct {
-		way    attach.Method
+		method attach.Method
 		occupy bool
 		says   string
 	}{
@@ -392,9 +392,9 @@ func TestAutoBesideOthers(t *testing.T) {
 				}
 				d.attempts = func(requested lb.Hook, _ []attach.Port) []attach.Attempt {
 					if requested == lb.HookXDP {
-						return []attach.Attempt{{Method: test.way}}
+						return []attach.Attempt{{Method: test.method}}
 					}
-					return append([]attach.Attempt{{Method: test.way}}, attach.Attempts(lb.HookTC, nil)...)
+					return append([]attach.Attempt{{Method: test.method}}, attach.Attempts(lb.HookTC, nil)...)
 				}
 				refused := testState()
 				refused.Hook = lb.HookXDP

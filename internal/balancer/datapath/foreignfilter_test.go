@@ -32,7 +32,7 @@ func TestNeighboursInTC(t *testing.T) {
 			wire, served := testenv.OpenWire(t, outside, "peer0"), newPackets(t, outside, "peer0", mac)
 			testenv.In(t, ns, func() error {
 				k := newRestartRig(t)
-				k.hook, k.ways = w.Hook, onlyBy(w)
+				k.hook, k.attempts = w.Hook, onlyBy(w)
 				after, err := newForeignFilter(t)
 				if err == nil {
 					err = after.attach(t, w, false)

@@ -75,7 +75,7 @@ func until(tb testing.TB, is func() bool) {
 	tb.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.After(time.Minute); !is(); {
+	for end := time.After(testenv.WaitLimit); !is(); {
 		select {
 		case <-end:
 			tb.Fatal("it has not come in a minute")

@@ -44,10 +44,10 @@ func TestReach(t *testing.T) {
 	testenv.Root(t)
 	all := []string{"veth0", "veth1", "bridge0"}
 	for _, test := range []struct {
-		name  string
-		ways  func(lb.Hook, []attach.Port) []attach.Attempt
-		steps []lb.State
-		want  []string
+		name     string
+		attempts func(lb.Hook, []attach.Port) []attach.Attempt
+		steps    []lb.State
+		want     []string
 	}{
 		{"native XDP", attach.Attempts, []lb.State{stateOn(lb.HookXDP, "veth0", "veth1"), stateOn("", "veth1", "veth0"),
 			stateOn("", "veth1"), stateOn("", "veth0")},
@@ -71,7 +71,7 @@ func TestReach(t *testing.T) {
 			[]string{"xdp (native)", "tc", "xdp (native)"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			onNICs(t, firstHook(test.steps[0].Hook), test.ways, []string{"veth0"}, func(d *Datapath) error {
+			onNICs(t, firstHook(test.steps[0].Hook), test.attempts, []string{"veth0"}, func(d *Datapath) error {
 				shared := d.shared
 				for i, state := range test.steps {
 					if err := d.Apply(state); err != nil {
@@ -118,13 +118,13 @@ func TestReachRefused(t *testing.T) {
 	all := []string{"veth0", "veth1", "bridge0"}
 	before := []string{"veth0", "bridge0"}
 	for name, test := range map[string]struct {
-		hook  lb.Hook
-		ways  func(lb.Hook, []attach.Port) []attach.Attempt
-		from  []string
-		to    []string
-		spoil failureSetup
-		says  []string
-		is    error
+		hook     lb.Hook
+		attempts func(lb.Hook, []attach.Port) []attach.Attempt
+		from     []string
+		to       []string
+		spoil    failureSetup
+		says     []string
+		is       error
 	}{
 		"another XDP program": {lb.HookXDP, attach.Attempts, []string{"veth0"}, []string{"veth1", "veth0"},
 			anotherXDP, []string{"veth1", "occupant", "stop its owner"}, attach.ErrBusy},
@@ -168,7 +168,7 @@ func TestReachRefused(t *testing.T) {
 			}, []string{"refused"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onNICs(t, test.hook, test.ways, test.from, func(d *Datapath) error {
+			onNICs(t, test.hook, test.attempts, test.from, func(d *Datapath) error {
 				program, attached, features := d.Program(), d.Attachments(), len(strippingFeatures(t, "veth1"))
 				others, mend, err := test.spoil(t, d)
 				if err != nil {
@@ -293,7 +293,7 @@ func TestKeptReaches(t *testing.T) {
 				t.Run(name+", "+w.Name+", "+what, func(t *testing.T) {
 					testenv.In(t, newNICs(t), func() error {
 						k := newRestartRig(t)
-						k.ways = onlyBy(w)
+						k.attempts = onlyBy(w)
 						open := func() (*Datapath, error) {
 							d, err := k.open()
 							if err == nil {

@@ -31,9 +31,9 @@ import (
 
 // restartRig opens datapaths that outlive each other, on one interface.
 type restartRig struct {
-	dir  string
-	hook lb.Hook
-	ways func(lb.Hook, []attach.Port) []attach.Attempt
+	dir      string
+	hook     lb.Hook
+	attempts func(lb.Hook, []attach.Port) []attach.Attempt
 	// programs returns the kind of programs to load instead of the embedded ones; nil for those.
 	programs func(lb.Hook) loader.Kind
 	limit    uint32
@@ -78,8 +78,8 @@ func (k *restartRig) open() (*Datapath, error) {
 		store.Close()
 		return nil, err
 	}
-	if k.ways != nil {
-		d.attempts = k.ways
+	if k.attempts != nil {
+		d.attempts = k.attempts
 	}
 	if k.programs != nil {
 		d.programs = k.programs
@@ -142,7 +142,7 @@ func TestKept(t *testing.T) {
 		t.Run(w.Name, func(t *testing.T) {
 			testenv.In(t, newNICs(t), func() error {
 				k := newRestartRig(t)
-				k.hook, k.ways = w.Hook, onlyBy(w)
+				k.hook, k.attempts = w.Hook, onlyBy(w)
 				first, err := k.open()
 				if err != nil {
 					return err

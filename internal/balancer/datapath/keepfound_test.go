@@ -140,7 +140,7 @@ func TestSweep(t *testing.T) {
 		t.Run(w.Name, func(t *testing.T) {
 			testenv.In(t, newNICs(t), func() error {
 				k := newRestartRigPass(t)
-				k.hook, k.ways = w.Hook, onlyBy(w)
+				k.hook, k.attempts = w.Hook, onlyBy(w)
 				d, err := k.openWith(testState())
 				if err != nil {
 					return err

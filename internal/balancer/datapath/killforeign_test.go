@@ -145,7 +145,7 @@ func (c *foreignPrograms) begin(t *testing.T, served *packets) {
 
 // send sends a packet, and waits until it was counted.
 func (c *foreignPrograms) send(before uint64) error {
-	deadline := time.Now().Add(roundTripTimeout)
+	deadline := time.Now().Add(testenv.WaitLimit)
 	again, err := writeFrame(c.fd, c.frame)
 	if c.again += again; err != nil {
 		return fmt.Errorf("sending it: %w", err)

@@ -160,9 +160,6 @@ func (p *packets) halt() {
 	}
 }
 
-// roundTripTimeout bounds how long a packet may be under way.
-const roundTripTimeout = time.Minute
-
 // send sends a packet of a flow, and waits for it.
 func (p *packets) send(flow int) {
 	p.sent++
@@ -176,7 +173,7 @@ func (p *packets) send(flow int) {
 		return
 	}
 	got := make([]byte, 256)
-	for deadline := time.Now().Add(roundTripTimeout); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(testenv.WaitLimit); time.Now().Before(deadline); {
 		poll := []unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}
 		if n, err := unix.Poll(poll, 1000); err != nil || n == 0 {
 			continue
@@ -207,7 +204,7 @@ func (p *packets) send(flow int) {
 // frame of a veth (ENOBUFS) while processes attach and detach at its other end, and tells the sender, unlike with a
 // loss on the way. The cause is unknown; no other kernel was seen to do so.
 func writeFrame(fd int, frame []byte) (again int, err error) {
-	for deadline := time.Now().Add(roundTripTimeout); ; again++ {
+	for deadline := time.Now().Add(testenv.WaitLimit); ; again++ {
 		_, err = unix.Write(fd, frame)
 		if !errors.Is(err, unix.ENOBUFS) || time.Now().After(deadline) {
 			return again, err

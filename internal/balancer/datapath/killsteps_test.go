@@ -54,11 +54,11 @@ func TestKilledAtEachStep(t *testing.T) {
 func TestConnectionsGoOnAfterAKill(t *testing.T) {
 	testenv.Root(t)
 	random := seeded(t)
-	ways := ofThisKernel(attach.NativeXDP, attach.TCX)
+	methods := ofThisKernel(attach.NativeXDP, attach.TCX)
 	if !testkill.EveryStep() {
-		ways = ways[random.IntN(len(ways)):][:1]
+		methods = methods[random.IntN(len(methods)):][:1]
 	}
-	for _, w := range ways {
+	for _, w := range methods {
 		balancing := slices.DeleteFunc(killStories(w), func(s killStory) bool { return !s.balances })
 		for _, s := range randomStories(random, balancing, 1) {
 			t.Run(w.Name+", "+s.name, func(t *testing.T) { newWalk(t, w, s, true).killEachStep(t, random) })
@@ -225,7 +225,7 @@ func servedBy(s lb.State) string {
 // killWalk kills processes of a story.
 type killWalk struct {
 	killStory
-	way attach.Method
+	method attach.Method
 	// balances: with the programs that balance.
 	balances bool
 	dir      string
@@ -240,7 +240,7 @@ func newWalk(t *testing.T, w attach.Method, s killStory, balances bool) *killWal
 	t.Helper()
 	k := newRestartRig(t)
 	ns, peer := testenv.Namespace(t), testenv.Namespace(t)
-	walk := &killWalk{killStory: s, way: w, balances: balances, dir: k.dir, ns: ns}
+	walk := &killWalk{killStory: s, method: w, balances: balances, dir: k.dir, ns: ns}
 	var mac []byte
 	for i, name := range []string{"veth0", "veth1"} {
 		at, _ := testenv.Veth(t, testenv.End{Namespace: ns, Name: name},
@@ -266,7 +266,7 @@ func (w *killWalk) limit() uint32 {
 
 // open opens the data plane as a process of its own does.
 func (w *killWalk) open(limit uint32) (*Datapath, *hostnet.Changes, error) {
-	k := &restartRig{dir: w.dir, hook: w.way.Hook, limit: limit}
+	k := &restartRig{dir: w.dir, hook: w.method.Hook, limit: limit}
 	names := []string{"veth0"}
 	if len(w.before.Interfaces) > 0 {
 		names = w.before.Interfaces
@@ -301,8 +301,8 @@ func (w *killWalk) open(limit uint32) (*Datapath, *hostnet.Changes, error) {
 
 // attempts has each hook by one way, that of the walk's hook by the walk's.
 func (w *killWalk) attempts(requested lb.Hook, _ []attach.Port) []attach.Attempt {
-	take := w.way
-	if requested != w.way.Hook {
+	take := w.method
+	if requested != w.method.Hook {
 		take = attach.NativeXDP
 		if requested == lb.HookTC {
 			take = ofThisKernel(attach.TCX, attach.TCFilter)[0]
@@ -383,7 +383,7 @@ func (w *killWalk) checkSuccessor(t *testing.T, d *Datapath, killed, back, sendi
 	wanted := w.after
 	if w.stops || back && !w.starts && w.leaves == "" {
 		wanted = w.before
-		wanted.Hook = w.way.Hook
+		wanted.Hook = w.method.Hook
 	}
 	if err := d.Apply(wanted); err != nil {
 		return err
@@ -476,7 +476,7 @@ func (w *killWalk) start(t *testing.T) *testkill.Victim {
 		t.Fatal(err)
 	}
 	command := exec.Command(program, "-test.run=^TestKillVictim$", "-test.timeout=10m")
-	command.Env = append(os.Environ(), fmt.Sprintf("%s=%s|%s|%t|%s", killVariable, w.way.Name, w.name, w.balances, w.dir))
+	command.Env = append(os.Environ(), fmt.Sprintf("%s=%s|%s|%t|%s", killVariable, w.method.Name, w.name, w.balances, w.dir))
 	var output strings.Builder
 	command.Stdout, command.Stderr = &output, &output
 	var victim *testkill.Victim
@@ -504,9 +504,9 @@ func TestKillVictim(t *testing.T) {
 	}
 	told := strings.Split(os.Getenv(killVariable), "|")
 	w := &killWalk{balances: told[2] == "true", dir: told[3]}
-	w.way = takeover.KeptMethods[slices.IndexFunc(takeover.KeptMethods,
+	w.method = takeover.KeptMethods[slices.IndexFunc(takeover.KeptMethods,
 		func(w attach.Method) bool { return w.Name == told[0] })]
-	all := killStories(w.way)
+	all := killStories(w.method)
 	w.killStory = all[slices.IndexFunc(all, func(s killStory) bool { return s.name == told[1] })]
 	if err := w.live(); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/capture"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
+	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
 // holdTracedLoad has the kernel withhold the first traced program until release is called. Begun is closed when it is
@@ -30,7 +31,7 @@ func holdTracedLoad(t *testing.T, d *Datapath) (begun chan struct{}, release fun
 				close(begun)
 				select {
 				case <-released:
-				case <-time.After(time.Minute):
+				case <-time.After(testenv.WaitLimit):
 					t.Error("the change waits for the program")
 				}
 			}

@@ -14,9 +14,6 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// hangTimeout bounds the wait for a call that does not return where a test fails.
-const hangTimeout = time.Minute
-
 // TestReadDuringApply holds a change in its middle: readers answer meanwhile, with the data plane in use, and with the
 // change once it was made.
 func TestReadDuringApply(t *testing.T) {
@@ -51,7 +48,7 @@ func TestReadDuringApply(t *testing.T) {
 		if n != 2 {
 			t.Errorf("%d backends are counted during the change, want the 2 of before", n)
 		}
-	case <-time.After(hangTimeout):
+	case <-time.After(testenv.WaitLimit):
 		t.Error("to read waits for the change")
 	}
 	close(release)

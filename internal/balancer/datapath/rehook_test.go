@@ -33,7 +33,7 @@ func filterAttempts(requested lb.Hook, ports []attach.Port) []attach.Attempt {
 }
 
 // openOn opens a datapath with a state on interfaces of the calling thread's namespace.
-func openOn(hook lb.Hook, changes *hostnet.Changes, ways func(lb.Hook, []attach.Port) []attach.Attempt,
+func openOn(hook lb.Hook, changes *hostnet.Changes, attempts func(lb.Hook, []attach.Port) []attach.Attempt,
 	names ...string) (*Datapath, error) {
 	d, err := Open(Options{Interfaces: names, Hook: hook, TableSize: testTableSize,
 		DisableFeature: changes.DisableFeature,
@@ -41,7 +41,7 @@ func openOn(hook lb.Hook, changes *hostnet.Changes, ways func(lb.Hook, []attach.
 	if err != nil {
 		return nil, err
 	}
-	d.attempts, d.programs = ways, passProgram
+	d.attempts, d.programs = attempts, passProgram
 	if err := d.Apply(testState()); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -49,7 +49,7 @@ func openOn(hook lb.Hook, changes *hostnet.Changes, ways func(lb.Hook, []attach.
 }
 
 // onNICs runs a test with a datapath on interfaces of nics. Its changes to them are undone when the test has closed it.
-func onNICs(t *testing.T, hook lb.Hook, ways func(lb.Hook, []attach.Port) []attach.Attempt, names []string,
+func onNICs(t *testing.T, hook lb.Hook, attempts func(lb.Hook, []attach.Port) []attach.Attempt, names []string,
 	test func(*Datapath) error) {
 	t.Helper()
 	testenv.In(t, newNICs(t), func() error {
@@ -58,7 +58,7 @@ func onNICs(t *testing.T, hook lb.Hook, ways func(lb.Hook, []attach.Port) []atta
 			return err
 		}
 		defer changes.Close()
-		d, err := openOn(hook, changes, ways, names...)
+		d, err := openOn(hook, changes, attempts, names...)
 		if err != nil {
 			return err
 		}
@@ -103,11 +103,11 @@ func expectCurrent(d *Datapath, names []string, others ...ebpf.ProgramID) error 
 func TestRehook(t *testing.T) {
 	testenv.Root(t)
 	for _, test := range []struct {
-		name  string
-		nics  []string
-		ways  func(lb.Hook, []attach.Port) []attach.Attempt
-		xdp   string
-		shown int
+		name     string
+		nics     []string
+		attempts func(lb.Hook, []attach.Port) []attach.Attempt
+		xdp      string
+		shown    int
 	}{
 		{"native XDP and TCX", []string{"veth0", "veth1"}, attach.Attempts, "xdp (native)", len(attach.TagOffloads)},
 		{"generic XDP and TCX", []string{"veth0", "bridge0"}, attach.Attempts, "xdp (generic)",
@@ -116,7 +116,7 @@ func TestRehook(t *testing.T) {
 			len(attach.TagOffloads)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			onNICs(t, lb.HookTC, test.ways, test.nics, func(d *Datapath) error {
+			onNICs(t, lb.HookTC, test.attempts, test.nics, func(d *Datapath) error {
 				shared := d.shared
 				for _, step := range []struct {
 					hook lb.Hook
@@ -211,7 +211,7 @@ func TestRehookRefused(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		from, to lb.Hook
-		ways     func(lb.Hook, []attach.Port) []attach.Attempt
+		attempts func(lb.Hook, []attach.Port) []attach.Attempt
 		spoil    failureSetup
 		says     []string
 		is       error
@@ -238,7 +238,7 @@ func TestRehookRefused(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			both := []string{"veth0", "veth1"}
-			onNICs(t, test.from, test.ways, both, func(d *Datapath) error {
+			onNICs(t, test.from, test.attempts, both, func(d *Datapath) error {
 				program, attached, features := d.Program(), d.Attachments(), strippingFeatures(t, "veth0")
 				others, mend, err := test.spoil(t, d)
 				if err != nil {
@@ -326,7 +326,7 @@ func TestPacketsWhileTheHookChanges(t *testing.T) {
 	all := map[string]func(lb.Hook, []attach.Port) []attach.Attempt{"TCX": attach.Attempts, "filter": filterAttempts}
 	for _, name := range testenv.Some(t, testenv.HooksTarget, 1, slices.Sorted(maps.Keys(all))) {
 		t.Run(name, func(t *testing.T) {
-			ways, w := all[name], newWires(t)
+			attempts, w := all[name], newWires(t)
 			service := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1)
 			service.Paths[0] = w.path(1)
 			var d *Datapath
@@ -336,7 +336,7 @@ func TestPacketsWhileTheHookChanges(t *testing.T) {
 					return err
 				}
 				t.Cleanup(func() { d.Close() })
-				d.attempts = ways
+				d.attempts = attempts
 				return d.Apply(lb.State{Services: []lb.RoutedService{service}})
 			})
 			p := web4()

@@ -38,7 +38,7 @@ func onOwnBPF(t *testing.T, w attach.Method, test func(*restartRig) error) {
 		if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), mountBPF()); err != nil {
 			return err
 		}
-		k := &restartRig{dir: t.TempDir(), hook: w.Hook, ways: onlyBy(w), programs: passProgram}
+		k := &restartRig{dir: t.TempDir(), hook: w.Hook, attempts: onlyBy(w), programs: passProgram}
 		return test(k)
 	})
 }

@@ -241,8 +241,8 @@ func (r *rig) feed(tb testing.TB, frame []byte) (want verdict, problem string) {
 // next tick of the clock.
 func (r *rig) forgetReplyPaths(tb testing.TB) {
 	tb.Helper()
-	ways := r.datapath.shared.RouteCache
-	keys := make([]uint32, ways.MaxEntries())
+	cache := r.datapath.shared.RouteCache
+	keys := make([]uint32, cache.MaxEntries())
 	for i := range keys {
 		keys[i] = uint32(i)
 	}
@@ -251,7 +251,7 @@ func (r *rig) forgetReplyPaths(tb testing.TB) {
 		tb.Fatal(err)
 	}
 	// As bytes, which the library copies; of structs it would look at each field.
-	if _, err := ways.BatchUpdate(keys, slices.Repeat([][]byte{make([]byte, ways.ValueSize())}, len(keys)*cpus),
+	if _, err := cache.BatchUpdate(keys, slices.Repeat([][]byte{make([]byte, cache.ValueSize())}, len(keys)*cpus),
 		nil); err != nil {
 		tb.Fatal(err)
 	}

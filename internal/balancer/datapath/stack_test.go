@@ -39,10 +39,10 @@ func TestStackOfOldKernels(t *testing.T) {
 			if len(frames) < of.functions {
 				t.Fatalf("%s: only %d functions were found", name, len(frames))
 			}
-			depth, way := deepest(frames, name)
-			t.Logf("%s: %d bytes by %v", name, depth, way)
+			depth, callPath := deepest(frames, name)
+			t.Logf("%s: %d bytes by %v", name, depth, callPath)
 			if depth > maxStack {
-				t.Errorf("%s: %d bytes of stack by %v; the oldest kernels take %d", name, depth, way, maxStack)
+				t.Errorf("%s: %d bytes of stack by %v; the oldest kernels take %d", name, depth, callPath, maxStack)
 			}
 		}
 	}
@@ -91,13 +91,13 @@ func isFunction(program asm.Instructions, name string) bool {
 }
 
 // deepest is the largest stack of a function with those that it calls, and the chain of calls.
-func deepest(frames map[string]*frame, name string) (depth int, way []string) {
+func deepest(frames map[string]*frame, name string) (depth int, callPath []string) {
 	f := frames[name]
 	for called := range f.calls {
 		if d, w := deepest(frames, called); d > depth {
-			depth, way = d, w
+			depth, callPath = d, w
 		}
 	}
 	own := (max(f.size, 1) + oldestRounding - 1) / oldestRounding * oldestRounding
-	return own + depth, append([]string{fmt.Sprintf("%s (%d)", name, f.size)}, way...)
+	return own + depth, append([]string{fmt.Sprintf("%s (%d)", name, f.size)}, callPath...)
 }

@@ -133,9 +133,9 @@ func TestFramesLeaveByTheirPath(t *testing.T) {
 	})
 }
 
-// TestRepliesLeaveByTheirWay: a reply of NAT goes where the kernel's routes lead, the first one and those that take the
+// TestRepliesLeaveByTheirRoute: a reply of NAT goes where the kernel's routes lead, the first one and those that take the
 // way that is known by then; its VLAN tag is removed.
-func TestRepliesLeaveByTheirWay(t *testing.T) {
+func TestRepliesLeaveByTheirRoute(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		w := newWires(t)
 		service := modeService(vip4, portNAT, lb.TCP, lb.Maglev)

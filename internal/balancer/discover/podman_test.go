@@ -89,7 +89,7 @@ func newPodman(t *testing.T) *podman {
 		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", p.socket)
 		}}}
-	bound := time.After(2 * time.Minute)
+	bound := time.After(testenv.WaitLimit)
 	for tick := time.NewTicker(100 * time.Millisecond); ; {
 		select {
 		case err := <-ended:

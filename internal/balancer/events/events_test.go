@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
 func add(l *Log, messages ...string) {
@@ -114,7 +116,7 @@ func TestWait(t *testing.T) {
 		if got := <-done; len(got) != 1 {
 			t.Errorf("read %q", got)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
 		defer cancel()
 		r.Wait(ctx)
 	})

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
 // fakeDataPlane is a data plane that only remembers.
@@ -237,10 +238,10 @@ func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.After(time.Minute); !is(); {
+	for end := time.After(testenv.WaitLimit); !is(); {
 		select {
 		case <-end:
-			t.Fatalf("after a minute there is not: %s", what)
+			t.Fatalf("there still is not: %s", what)
 		case <-tick.C:
 		}
 	}
@@ -473,7 +474,7 @@ func TestMembersThatContradict(t *testing.T) {
 			if _, err := conn.Write(say); err != nil {
 				t.Fatal(err)
 			}
-			if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			if err := conn.SetReadDeadline(time.Now().Add(testenv.WaitLimit)); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := io.Copy(io.Discard, conn); errors.Is(err, context.DeadlineExceeded) {

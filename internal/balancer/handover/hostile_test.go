@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
 // Hostile input: from hosts that are no members, from broken members, and from networks that cut, change and repeat
@@ -56,7 +57,7 @@ var (
 // dialFrom connects to a member from an address.
 func dialFrom(t *testing.T, from netip.Addr, to *testMember) net.Conn {
 	t.Helper()
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: from.AsSlice()}, Timeout: time.Minute}
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: from.AsSlice()}, Timeout: testenv.WaitLimit}
 	conn, err := dialer.Dial("tcp", to.peer.Address.String())
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +75,7 @@ func dialAuthenticated(t *testing.T, conn net.Conn, says []byte) *tls.Conn {
 		t.Fatal(err)
 	}
 	secured := tls.Client(conn, config)
-	if err := secured.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := secured.SetDeadline(time.Now().Add(testenv.WaitLimit)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := secured.Write(says); err != nil {
@@ -395,7 +396,7 @@ func TestRepeatedAndCutShort(t *testing.T) {
 		conn := dialFrom(t, localhost, b)
 		_, _ = conn.Write(part)
 		_ = conn.(*net.TCPConn).CloseWrite()
-		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+		_ = conn.SetReadDeadline(time.Now().Add(testenv.WaitLimit))
 		if _, err := io.Copy(io.Discard, conn); errors.Is(err, context.DeadlineExceeded) {
 			t.Error("the connection goes on")
 		}

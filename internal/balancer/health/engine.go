@@ -62,6 +62,9 @@ type Engine struct {
 	previous map[uint64]targetState
 	troubles troubles
 	offline  string // why this host reaches no backend; "": it does
+	// lastOffline is why this host last reached no backend, and settled when its network passes packets again.
+	lastOffline string
+	settled     time.Duration
 }
 
 // New returns an engine that watches nothing yet.

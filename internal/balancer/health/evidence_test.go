@@ -273,6 +273,35 @@ func TestOffline(t *testing.T) {
 	})
 }
 
+// TestSettling: after the return of a link, silence and unreachable hosts are no evidence until the network has
+// settled, and an answer is at once.
+func TestSettling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		e := run(t, f)
+		silent, unreachable, refusing := backendOf(80, 1, everySecond()), backendOf(80, 2, everySecond()),
+			backendOf(80, 3, everySecond())
+		e.SetTargets([]Wanted{silent, unreachable, refusing})
+		time.Sleep(5 * time.Second)
+		e.SetOffline("interface eth9 is down")
+		f.says(backend(1), Silence(time.Second))
+		f.says(backend(2), Unreachable("host unreachable", "cannot be reached"))
+		f.says(backend(3), refused)
+		time.Sleep(10 * time.Second)
+		e.SetOffline("")
+		time.Sleep(settleTime - time.Second)
+		expect(t, e, silent, Healthy, "")
+		expect(t, e, unreachable, Healthy, "")
+		expect(t, e, refusing, Failing, "refuses connections")
+		if v, _ := e.Verdict(silent.Backend); v.Checks[0].Failed != 0 || v.Checks[0].Answer != "interface eth9 is down" {
+			t.Errorf("of one that is silent while the network settles: %+v", v)
+		}
+		time.Sleep(6 * time.Second)
+		expect(t, e, silent, Failing, "does not answer within 1s")
+		expect(t, e, unreachable, Failing, "cannot be reached")
+	})
+}
+
 // TestOfflineMeanwhile: of a check during which this host is cut off, or reaches its backends again,
 // a failure is no evidence.
 func TestOfflineMeanwhile(t *testing.T) {

@@ -100,12 +100,30 @@ func (e *Engine) askConcurrently(run context.Context, a pendingCheck) {
 	})
 }
 
+// settleTime is the time after the return of a link in which a switch may not forward yet, and an ARP request or
+// a neighbour solicitation that was lost for that reason is repeated: the kernel sends 3, a second apart.
+const settleTime = 5 * time.Second
+
 // SetOffline says why this host reaches no backend, or with "" that it does. A check that fails is no
-// evidence if it began or ended before that.
+// evidence if it began or ended before that, nor, within settleTime after that, if nothing came from its endpoint.
 func (e *Engine) SetOffline(why string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.offline != "" && why == "" {
+		e.lastOffline, e.settled = e.offline, e.now()+settleTime
+	}
 	e.offline = why
+}
+
+// offlineReason returns why a failure of a check is no evidence against its endpoint, or "". e.mu is held.
+func (e *Engine) offlineReason(a pendingCheck, answer Answer) string {
+	if why := cmp.Or(e.offline, a.offline); why != "" {
+		return why
+	}
+	if answer.Unreached && a.began < e.settled {
+		return e.lastOffline
+	}
+	return ""
 }
 
 // endCheck takes the answer of a check, unless it is no evidence.
@@ -123,8 +141,10 @@ func (e *Engine) endCheck(run context.Context, a pendingCheck, answer Answer) {
 	if answer.Outcome == Failed && answer.Silent {
 		answer = t.evaluateSilence(answer, a.within, late)
 	}
-	if why := cmp.Or(e.offline, a.offline); why != "" && answer.Outcome == Failed {
-		answer = Trouble(why, why)
+	if answer.Outcome == Failed {
+		if why := e.offlineReason(a, answer); why != "" {
+			answer = Trouble(why, why)
+		}
 	}
 	e.recordAnswer(t, answer, a.began)
 	e.reschedule(t, a.began)

@@ -24,21 +24,21 @@ type spec struct {
 // of checks: its specs are looked for once. It stays from one call of Amend to the next.
 type interner struct {
 	// list and its, and seen, are of one call: the checks and what they point to are the caller's.
-	list []lb.Check
-	its  []*spec
-	seen map[lb.Check]*spec
-	all  map[string]*spec
-	ways map[way]*way
-	// made counts the specs and ways that it was the first to meet: nothing may want them any more.
+	list  []lb.Check
+	its   []*spec
+	seen  map[lb.Check]*spec
+	all   map[string]*spec
+	paths map[checkPath]*checkPath
+	// made counts the specs and paths that it was the first to meet: nothing may want them any more.
 	made int
 }
 
-// mostIdle is how many specs and ways may be known beyond the number of targets that nothing wants any more.
+// mostIdle is how many specs and paths may be known beyond the number of targets that nothing wants any more.
 const mostIdle = 1024
 
-// newInterner returns an interner that knows the specs and ways of the targets.
+// newInterner returns an interner that knows the specs and paths of the targets.
 func newInterner(targets map[targetKey]*target) *interner {
-	in := &interner{seen: map[lb.Check]*spec{}, all: map[string]*spec{}, ways: map[way]*way{}}
+	in := &interner{seen: map[lb.Check]*spec{}, all: map[string]*spec{}, paths: map[checkPath]*checkPath{}}
 	known := map[*spec]struct{}{}
 	for key := range targets {
 		if _, ok := known[key.spec]; !ok {
@@ -46,7 +46,7 @@ func newInterner(targets map[targetKey]*target) *interner {
 			in.all[write(key.spec.check)] = key.spec
 		}
 		if key.by != nil {
-			in.ways[*key.by] = key.by
+			in.paths[*key.by] = key.by
 		}
 	}
 	return in
@@ -58,11 +58,11 @@ func (in *interner) forgetLists() {
 	clear(in.seen)
 }
 
-func (in *interner) way(w way) *way {
-	known := in.ways[w]
+func (in *interner) path(w checkPath) *checkPath {
+	known := in.paths[w]
 	if known == nil {
 		known = &w
-		in.ways[w] = known
+		in.paths[w] = known
 		in.made++
 	}
 	return known
@@ -115,12 +115,12 @@ type targetKey struct {
 	spec    *spec
 	backend netip.Addr
 	port    uint16
-	// by says which way is taken with lb.ViaVIP, and is nil with lb.ViaAddress. Equal ones are one.
-	by *way
+	// by is the path with lb.ViaVIP, and nil with lb.ViaAddress. Equal paths have one pointer.
+	by *checkPath
 }
 
-// way is the path to a backend by the VIP: that of a mode, or, where it is not known, of a service.
-type way struct {
+// checkPath is the path to a backend by the VIP: that of a mode, or, where it is not known, of a service.
+type checkPath struct {
 	service lb.ServiceKey
 	mode    lb.Mode
 }
@@ -178,9 +178,9 @@ func (in *interner) key(wanted *Wanted, check *spec) targetKey {
 	switch {
 	case check.check.Via != lb.ViaVIP:
 	case wanted.Mode != "":
-		key.by = in.way(way{service: lb.ServiceKey{VIP: wanted.Backend.Service.VIP}, mode: wanted.Mode})
+		key.by = in.path(checkPath{service: lb.ServiceKey{VIP: wanted.Backend.Service.VIP}, mode: wanted.Mode})
 	default:
-		key.by = in.way(way{service: wanted.Backend.Service})
+		key.by = in.path(checkPath{service: wanted.Backend.Service})
 	}
 	return key
 }

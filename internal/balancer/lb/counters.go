@@ -169,9 +169,9 @@ type MemoryPlan struct {
 	Proven, Unproven, Returns uint64
 	// Configuration is for services, their tables and backends, with room for changes.
 	Configuration uint64
-	// Counters is for the counters of services and backends, Ways for those of replies, if there are any, and Fragments
-	// for the datagrams that come in pieces.
-	Counters, Ways, Fragments uint64
+	// Counters is for the counters of services and backends, RouteCache for the routes of replies, if there are any, and
+	// Fragments for the datagrams that come in pieces.
+	Counters, RouteCache, Fragments uint64
 	// Checks is for health checks by the VIP, if there are any: the answers that they may have, and
 	// the directory of the backends that can be asked. The rows of those that are asked come as they are.
 	Checks uint64
@@ -179,7 +179,7 @@ type MemoryPlan struct {
 
 // Total is all of it.
 func (p MemoryPlan) Total() uint64 {
-	return p.Proven + p.Unproven + p.Returns + p.Configuration + p.Counters + p.Ways + p.Fragments + p.Checks
+	return p.Proven + p.Unproven + p.Returns + p.Configuration + p.Counters + p.RouteCache + p.Fragments + p.Checks
 }
 
 // String says it to a person, on one line.
@@ -197,7 +197,7 @@ func (p MemoryPlan) Parts() string {
 		{fmt.Sprintf("%d proven flows", p.ProvenLimit), p.Proven},
 		{fmt.Sprintf("%d unproven flows", p.UnprovenLimit), p.Unproven},
 		{"full NAT's replies", p.Returns},
-		{"configuration", p.Configuration}, {"counters", p.Counters}, {"ways of replies", p.Ways},
+		{"configuration", p.Configuration}, {"counters", p.Counters}, {"routes of replies", p.RouteCache},
 		{"fragments", p.Fragments},
 		{"health checks", p.Checks},
 	} {

@@ -20,10 +20,11 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
 // testTimeout is how long anything may take on a busy machine.
-const testTimeout = time.Minute
+var testTimeout = testenv.WaitLimit
 
 // network is where the members of a test are: addresses of the loopback interface that no other test has.
 type network struct {

@@ -93,7 +93,7 @@ func capacityMetrics(status *ops.Status) (all []metricFamily) {
 		all = append(all,
 			series([]metric[part]{memoryBytes}, []part{{"proven", m.Proven}, {"unproven", m.Unproven},
 				{"returns", m.Returns},
-				{"configuration", m.Configuration}, {"counters", m.Counters}, {"ways", m.Ways},
+				{"configuration", m.Configuration}, {"counters", m.Counters}, {"ways", m.RouteCache},
 				{"fragments", m.Fragments},
 				{"checks", m.Checks}}, partName)...)
 	}

@@ -44,7 +44,7 @@ func sample() ops.Status {
 		},
 		Outcomes: []ops.Outcome{{Name: "forwarded", Packets: 100}, {Name: "dropped_no_backend"}},
 		Flows:    &ops.Flows{Proven: 10, ProvenLimit: 1000, Unproven: 2, UnprovenLimit: 250, Bytes: 80000},
-		Memory: &ops.Memory{Total: 36, Proven: 1, Unproven: 2, Returns: 3, Configuration: 4, Counters: 5, Ways: 6,
+		Memory: &ops.Memory{Total: 36, Proven: 1, Unproven: 2, Returns: 3, Configuration: 4, Counters: 5, RouteCache: 6,
 			Fragments: 7, Checks: 8},
 		Local: &ops.Local{Cgroup: "/sys/fs/cgroup", Sockets: 12,
 			Events: []ops.LocalEvent{{Name: "served", Count: 13}, {Name: "moved"}}},

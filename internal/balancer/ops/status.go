@@ -122,8 +122,8 @@ type Memory struct {
 	// Configuration is for services, their tables and their backends.
 	Configuration uint64 `json:"configuration"`
 	Counters      uint64 `json:"counters"`
-	// Ways is for the cache of the routes of replies, which are kept for a fraction of a second.
-	Ways uint64 `json:"ways"`
+	// RouteCache is for the cache of the routes of replies, which are kept for a fraction of a second.
+	RouteCache uint64 `json:"ways"`
 	// Fragments is for fragmented datagrams.
 	Fragments uint64 `json:"fragments"`
 	// Checks is for health checks of the VIP.

@@ -20,6 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/proxy/master"
 	"github.com/jeoul/jeoul/internal/test/testcert"
+	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
 // newTLSBackend makes a web server behind TLS that answers its name.
@@ -146,7 +147,7 @@ func dialName(t *testing.T, s lb.Service) *nameConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(time.Minute))
+	conn.SetDeadline(time.Now().Add(testenv.WaitLimit))
 	k := &nameConn{t: t, conn: conn, in: bufio.NewReader(conn)}
 	name, err := k.in.ReadString('\n')
 	if err != nil {

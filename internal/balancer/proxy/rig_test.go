@@ -62,7 +62,7 @@ func (r *testEngine) open() {
 // it has ended, which may be after the client has its answer.
 func (r *testEngine) awaitCounts(s lb.Service, requests uint64) (stats Stats) {
 	r.t.Helper()
-	testenv.Eventually(r.t, time.Minute, fmt.Sprintf("%d requests of %s are counted", requests, s.Name), func() bool {
+	testenv.Eventually(r.t, testenv.WaitLimit, fmt.Sprintf("%d requests of %s are counted", requests, s.Name), func() bool {
 		var err error
 		if stats, err = r.Stats(r.t.Context()); err != nil {
 			r.t.Fatal(err)

@@ -15,7 +15,6 @@ import (
 	"runtime"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/gopacket/gopacket"
@@ -438,7 +437,7 @@ func TestLease(t *testing.T) {
 			g.Fatal("a control plane that lives is not believed")
 		}
 		// Its clock stands.
-		testenv.Eventually(g.T, time.Minute, "a control plane whose clock stands is not believed", func() bool {
+		testenv.Eventually(g.T, testenv.WaitLimit, "a control plane whose clock stands is not believed", func() bool {
 			return !mirrored()
 		})
 		g.balancer.Tick()
@@ -485,7 +484,7 @@ func (g *testNetwork) run() (stop func()) {
 // awaitMirror waits until the mirror holds routes again.
 func (g *testNetwork) awaitMirror(what string) {
 	g.Helper()
-	testenv.Eventually(g.T, time.Minute, "routes are mirrored: "+what, func() bool {
+	testenv.Eventually(g.T, testenv.WaitLimit, "routes are mirrored: "+what, func() bool {
 		holds, _, err := g.balancer.ReplyRoutesEnabled()
 		g.must(err)
 		return holds
@@ -508,7 +507,7 @@ func (g *testNetwork) expectNextHop(what string, family int, client netip.Addr, 
 		}
 		return true
 	}
-	testenv.Eventually(g.T, time.Minute, what, func() bool { return all(1) })
+	testenv.Eventually(g.T, testenv.WaitLimit, what, func() bool { return all(1) })
 	if !all(100) {
 		g.Fatalf("%s: a reply to %v goes to %x after several went to %x", what, client, got.macs[:6], want)
 	}
@@ -537,12 +536,12 @@ func TestFollows(t *testing.T) {
 			g.expectNextHop("and still", family, client, 3)
 		}
 		g.must(netlink.RouteDel(g.byDefault(0, 3)))
-		testenv.Eventually(g.T, time.Minute, "without a route nothing is sent", func() bool {
+		testenv.Eventually(g.T, testenv.WaitLimit, "without a route nothing is sent", func() bool {
 			g.balancer.Tick()
 			return g.send(clients[0], 100).macs[0] == ownMAC[0] && g.send(clients[0], 100).macs[5] == ownMAC[5]
 		})
 		g.must(netlink.LinkSetDown(g.links[0]))
-		testenv.Eventually(g.T, time.Minute, "by an interface that is down nothing is sent", func() bool {
+		testenv.Eventually(g.T, testenv.WaitLimit, "by an interface that is down nothing is sent", func() bool {
 			g.balancer.Tick()
 			return g.send(clients[1], 100).macs[5] == ownMAC[5]
 		})

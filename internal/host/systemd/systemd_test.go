@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
 // listen listens as systemd does, and returns a function that takes the next message.
@@ -28,7 +30,7 @@ func listen(t *testing.T) (next func() string) {
 	message := make([]byte, 4096)
 	return func() string {
 		t.Helper()
-		if err := socket.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		if err := socket.SetReadDeadline(time.Now().Add(testenv.WaitLimit)); err != nil {
 			t.Fatal(err)
 		}
 		n, err := socket.Read(message)

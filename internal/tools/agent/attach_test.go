@@ -276,7 +276,7 @@ func TestAddressesAreFollowed(t *testing.T) {
 	s := newSegment(t)
 	a := s.startWith(everything(t.TempDir(), agent.HookAuto))
 	moved := netip.MustParseAddr("198.18.2.77")
-	w := way{lb.IPIP, vip4, moved, s.peer4}
+	w := tunnelPath{lb.IPIP, vip4, moved, s.peer4}
 	change := func(f func(netlink.Link, *netlink.Addr) error) {
 		testenv.In(t, s.backend, func() error {
 			return f(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}},

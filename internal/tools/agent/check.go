@@ -136,7 +136,7 @@ func (h *host) findings(mode lb.Mode) []Finding {
 		return []Finding{{"host", Good,
 			"needs nothing: requests come from the balancer's own addresses, and answers go there"}}
 	case lb.NAT:
-		return h.wayBack()
+		return h.returnPath()
 	}
 	found := append(rights(), h.agent()...)
 	if !mode.NeedsNeighbours() {
@@ -311,9 +311,9 @@ func (h *host) defaultLinks(family int) []string {
 	return names
 }
 
-// wayBack shows where answers to clients go: in mode nat, that must be the
+// returnPath shows where answers to clients go: in mode nat, that must be the
 // balancer, which only its owner knows.
-func (h *host) wayBack() []Finding {
+func (h *host) returnPath() []Finding {
 	var found []Finding
 	for _, r := range h.routes {
 		l := byIndex(h.links, r.LinkIndex)

@@ -56,7 +56,7 @@ func TestKernelTunnels(t *testing.T) {
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		for _, outer6 := range []bool{false, true} {
 			s := newSegment(t)
-			w := way{lb.IPIP, vip, s.backend4, s.peer4}
+			w := tunnelPath{lb.IPIP, vip, s.backend4, s.peer4}
 			if outer6 {
 				w.to, w.from = s.backend6, s.peer6
 			}
@@ -85,7 +85,7 @@ func TestKernelTunnels(t *testing.T) {
 
 // besideAgent sends to an address of the backend that is no VIP, through a
 // tunnel that ends in a device of the backend's kernel.
-func (s *segment) besideAgent(t *testing.T, w way, at, source netip.Addr) {
+func (s *segment) besideAgent(t *testing.T, w tunnelPath, at, source netip.Addr) {
 	testenv.In(t, s.backend, func() error {
 		tunnel := kernelTunnel(at, w.to, w.from)
 		if err := netlink.LinkAdd(tunnel); err != nil {

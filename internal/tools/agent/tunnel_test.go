@@ -40,15 +40,15 @@ func (s *segment) startWith(opt agent.Options) *agent.Agent {
 	return a
 }
 
-// way is how packets reach the backend: a mode, and the family of each end.
-type way struct {
+// tunnelPath is how packets reach the backend: a mode, and the family of each end.
+type tunnelPath struct {
 	mode lb.Mode
 	vip  netip.Addr
 	to   netip.Addr // the backend
 	from netip.Addr
 }
 
-func (w way) String() string {
+func (w tunnelPath) String() string {
 	number := map[int]int{32: 4, 128: 6}
 	if w.mode == lb.DSCP {
 		return fmt.Sprintf("dscp %d", number[w.vip.BitLen()])
@@ -56,16 +56,16 @@ func (w way) String() string {
 	return fmt.Sprintf("%s %d in %d", w.mode, number[w.vip.BitLen()], number[w.to.BitLen()])
 }
 
-// ways lists all ways of packets to the VIPs.
-func (s *segment) ways() []way {
-	var all []way
+// tunnelPaths lists all paths of packets to the VIPs.
+func (s *segment) tunnelPaths() []tunnelPath {
+	var all []tunnelPath
 	for _, mode := range []lb.Mode{lb.IPIP, lb.GUE, lb.DSCP} {
 		for _, vip := range []netip.Addr{vip4, vip6} {
 			if mode != lb.DSCP || vip.Is4() {
-				all = append(all, way{mode, vip, s.backend4, s.peer4})
+				all = append(all, tunnelPath{mode, vip, s.backend4, s.peer4})
 			}
 			if mode != lb.DSCP || vip.Is6() {
-				all = append(all, way{mode, vip, s.backend6, s.peer6})
+				all = append(all, tunnelPath{mode, vip, s.backend6, s.peer6})
 			}
 		}
 	}
@@ -99,7 +99,7 @@ func TestTransfer(t *testing.T) {
 			s := newSegment(t)
 			a := s.startWith(everything(t.TempDir(), hook))
 			testenv.In(t, s.peer, func() error { return s.routeVIPs() })
-			for _, w := range s.ways() {
+			for _, w := range s.tunnelPaths() {
 				t.Run(w.String(), func(t *testing.T) {
 					before := accepted(t, a, w.mode)
 					if err := s.transfer(t, w, 4<<20); err != nil {
@@ -169,7 +169,7 @@ func TestTransferOfJoinedSegments(t *testing.T) {
 	a := s.startWith(everything(t.TempDir(), agent.HookAuto))
 	testenv.In(t, s.peer, func() error { return s.routeVIPs() })
 	testenv.In(t, s.backend, joinSegments)
-	for _, w := range s.ways() {
+	for _, w := range s.tunnelPaths() {
 		if w.mode == lb.GUE {
 			continue // joined only where the kernel has a GUE port of its own
 		}
@@ -233,7 +233,7 @@ func (s *segment) routeVIPs() error {
 
 // transfer sends random bytes that way to a server on the VIP, which sends them
 // back.
-func (s *segment) transfer(t *testing.T, w way, size int64) error {
+func (s *segment) transfer(t *testing.T, w tunnelPath, size int64) error {
 	return s.exchange(w.vip, size, func() (io.Closer, error) {
 		return stage{mode: w.mode, vip: w.vip, from: w.from, to: w.to, point: 10}.attach(t.TempDir())
 	})
@@ -290,7 +290,7 @@ func echo(conn *net.TCPConn, size int64) error {
 func TestDatagrams(t *testing.T) {
 	s := newSegment(t)
 	s.startWith(everything(t.TempDir(), agent.HookAuto))
-	for _, w := range s.ways() {
+	for _, w := range s.tunnelPaths() {
 		t.Run(w.String(), func(t *testing.T) {
 			var conn net.PacketConn
 			testenv.In(t, s.backend, func() (err error) {
@@ -324,7 +324,7 @@ func answer(conn net.PacketConn) {
 }
 
 // sendDatagram sends a client's datagram to the VIP as a balancer would forward it.
-func (s *segment) sendDatagram(wire *testenv.Wire, w way, size int) {
+func (s *segment) sendDatagram(wire *testenv.Wire, w tunnelPath, size int) {
 	client, at, ds := s.peer4, w.vip, uint8(0)
 	if w.vip.Is6() {
 		client = s.peer6

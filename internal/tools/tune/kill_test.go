@@ -16,7 +16,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -109,7 +108,7 @@ func child(ctx context.Context, step int, env ...string) (killed bool, err error
 // for one of them, and has the last revert put everything back.
 func eachStep(t *testing.T, env []string, snapshot func() (map[string]string, error), last func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
 	defer cancel()
 	before, err := snapshot()
 	if err != nil {

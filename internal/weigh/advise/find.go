@@ -139,13 +139,13 @@ func (e *Evidence) one(load, subject, metric string, params map[string]any) *Fig
 
 // packetCost returns the cost of a packet, net of the harness, over IPv4 and TCP with the most flows that were
 // measured.
-func (e *Evidence) packetCost(mode lb.Mode, scheduler lb.Scheduler, kind, way string) *Figure {
+func (e *Evidence) packetCost(mode lb.Mode, scheduler lb.Scheduler, kind, direction string) *Figure {
 	for _, hook := range []lb.Hook{lb.HookXDP, lb.HookTC} {
 		subject := fmt.Sprintf("jeoul-%s-%s", mode, hook)
 		all := e.find(func(p *Point) bool {
 			_, counted := p.Metrics[results.NsNetOfEmpty]
-			sameWay := p.Params["direction"] == way || p.Params["direction"] == nil && way == "request"
-			return counted && p.Subject == subject && p.Params["packets"] == kind && sameWay
+			sameDirection := p.Params["direction"] == direction || p.Params["direction"] == nil && direction == "request"
+			return counted && p.Subject == subject && p.Params["packets"] == kind && sameDirection
 		})
 		var best *found
 		for i := range all {
@@ -154,7 +154,7 @@ func (e *Evidence) packetCost(mode lb.Mode, scheduler lb.Scheduler, kind, way st
 			}
 		}
 		// Full NAT remembers each flow with any scheduler, and a reply finds its flow by the table.
-		for i := 0; best == nil && i < len(all) && (mode == lb.FullNAT || way == "reply"); i++ {
+		for i := 0; best == nil && i < len(all) && (mode == lb.FullNAT || direction == "reply"); i++ {
 			best = &all[i]
 		}
 		if best != nil {

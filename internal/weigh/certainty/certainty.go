@@ -154,16 +154,16 @@ func critical(n int) int {
 		sigma := math.Sqrt(f * (f + 1) * (2*f + 1) / 24)
 		return int(math.Floor(f*(f+1)/4 + mathext.NormalQuantile(tail)*sigma))
 	}
-	// ways[t] is how many of the 2^n choices of signs have the sum of positive ranks t.
-	ways := make([]float64, n*(n+1)/2+1)
-	ways[0] = 1
+	// choices[t] is how many of the 2^n choices of signs have the sum of positive ranks t.
+	choices := make([]float64, n*(n+1)/2+1)
+	choices[0] = 1
 	for rank := 1; rank <= n; rank++ {
-		for t := len(ways) - 1; t >= rank; t-- {
-			ways[t] += ways[t-rank]
+		for t := len(choices) - 1; t >= rank; t-- {
+			choices[t] += choices[t-rank]
 		}
 	}
 	below, all := 0.0, math.Exp2(float64(n))
-	for k, w := range ways {
+	for k, w := range choices {
 		if below += w; below/all > tail {
 			return k
 		}

@@ -128,9 +128,9 @@ func (h *Host) Cut(on bool) error {
 	return nil
 }
 
-// Ways are the balancers that the router's kernel would send a packet for an address to, by the routes that
+// NextHops are the balancers that the router's kernel would send a packet for an address to, by the routes that
 // it has: next hops whose link is gone do not count.
-func (l *Lab) Ways(vip netip.Addr) (ways []*Host, err error) {
+func (l *Lab) NextHops(vip netip.Addr) (hops []*Host, err error) {
 	err = l.Router.Do(func() error {
 		routes, err := netdump.Consistent(func() ([]netlink.Route, error) {
 			return netlink.RouteListFiltered(netlink.FAMILY_V4,
@@ -142,7 +142,7 @@ func (l *Lab) Ways(vip netip.Addr) (ways []*Host, err error) {
 		for _, route := range routes {
 			for _, h := range l.Balancers {
 				if leadsTo(route, h.Uplink4) {
-					ways = append(ways, h)
+					hops = append(hops, h)
 				}
 			}
 		}
@@ -151,7 +151,7 @@ func (l *Lab) Ways(vip netip.Addr) (ways []*Host, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the routes of the router: %w", err)
 	}
-	return ways, nil
+	return hops, nil
 }
 
 // gone are the flags of a next hop that gets no packet: RTNH_F_DEAD, and RTNH_F_LINKDOWN.

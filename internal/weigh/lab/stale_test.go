@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
@@ -52,7 +51,7 @@ func TestMain(m *testing.M) {
 // ownLab builds a lab, starts processes in it, says so, and waits for its death.
 func ownLab() {
 	// A deadline of its own, so that a failed test leaves no process.
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), testenv.WaitLimit)
 	defer cancel()
 	l, err := New(ctx, Spec{Clients: 1, Servers: 1, Containers: true})
 	if err != nil {

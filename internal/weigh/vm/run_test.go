@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
 // machineArch is the architecture that JEOUL_TEST_VM_ARCH names, or this machine's own.
@@ -134,7 +136,7 @@ func TestMachineThatCannotStart(t *testing.T) {
 		Accelerator: Counting, Executable: os.Args[0],
 		Hello: func(Hello) {}, Line: func(string) {}, Result: func([]byte) error { return nil },
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
 	defer cancel()
 	_, err := Run(ctx, machine)
 	if !errors.Is(err, ErrMachine) {

@@ -92,16 +92,16 @@ func (l Load) asFast() bool { return l.Rate == 0 && l.Ladder == nil && l.Search 
 func (l Load) answered() bool { return l.Kind != UDP && l.Kind != SYNFlood }
 
 func (l Load) check() error {
-	ways := 0
-	for _, way := range []bool{l.Rate != 0, l.Ladder != nil, l.Search != nil} {
-		if way {
-			ways++
+	set := 0
+	for _, isSet := range []bool{l.Rate != 0, l.Ladder != nil, l.Search != nil} {
+		if isSet {
+			set++
 		}
 	}
 	switch {
 	case !slices.Contains(Kinds(), l.Kind):
 		return wrongLoad("%q; use one of %v", l.Kind, Kinds())
-	case ways > 1:
+	case set > 1:
 		return wrongLoad("a rate, a ladder and a search are three ways to say how much is offered: use one")
 	case l.Connections > math.MaxInt64/4:
 		return wrongLoad("%d connections", l.Connections)

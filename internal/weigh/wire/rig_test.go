@@ -6,7 +6,6 @@ import (
 	"context"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/safchain/ethtool"
 
@@ -68,10 +67,10 @@ func (r *rig) open(t testing.TB) *Tester {
 	return tester
 }
 
-// run runs a load that must end within a minute without an error.
+// run runs a load that must end without an error.
 func run(t testing.TB, tester *Tester, load Load) []Step {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
 	defer cancel()
 	steps, err := tester.Run(ctx, load, func(s Step) { t.Logf("%+v", s) })
 	if err != nil {

@@ -19,13 +19,13 @@ const (
 	OwnBackend Reason = "its backend was taken"
 	// TooYoung: it had been proven for less than [HandoverAge] when the router's routes changed, between its last
 	// answer and its end. Flows are handed over some half a second after they are proven.
-	TooYoung Reason = "younger than a second when the router's ways changed"
-	// Overlapped: the router's ways changed, between its last answer and its end, while faults of two balancers or
+	TooYoung Reason = "younger than a second when the router's next hops changed"
+	// Overlapped: the router's next hops changed, between its last answer and its end, while faults of two balancers or
 	// pairs of them went on at once, and some balancer had not had a [HandoverAge] in a row since the connection was
 	// proven, or since that balancer had lost its flows, in which no fault kept it from the others' messages.
 	Overlapped Reason = "two faults at once kept it from being told of"
 	// Disagreed: the service computes its backend (maglev, sh), two balancers had different tables of it while the
-	// connection was being opened, as they have for a moment in each change, and the router's ways changed between its
+	// connection was being opened, as they have for a moment in each change, and the router's next hops changed between its
 	// last answer and its end.
 	Disagreed Reason = "begun while balancers had different tables"
 	// Unexplained is all else, and fails a soak.
@@ -64,7 +64,7 @@ type RouteChange struct{ Before, Seen time.Time }
 type Timeline struct {
 	Balancers int
 	Faults    []*Happened
-	Ways      []RouteChange
+	NextHops  []RouteChange
 	// Differed has, by service, when not all balancers that were asked were known to have the same table.
 	Differed map[string][]Span
 }
@@ -93,14 +93,14 @@ func (t *Timeline) Explain(c Connection) Reason {
 			return OwnBackend
 		}
 	}
-	for _, way := range t.Ways {
-		if !end.Overlaps(Span{way.Before, way.Seen}) {
+	for _, change := range t.NextHops {
+		if !end.Overlaps(Span{change.Before, change.Seen}) {
 			continue
 		}
 		switch {
-		case way.Before.Sub(c.Proven) < HandoverAge:
+		case change.Before.Sub(c.Proven) < HandoverAge:
 			return TooYoung
-		case t.overlapped(c, way):
+		case t.overlapped(c, change):
 			return Overlapped
 		case c.Computes && slices.ContainsFunc(t.Differed[c.Service], Span{c.Opened, c.Proven}.Overlaps):
 			return Disagreed
@@ -110,16 +110,16 @@ func (t *Timeline) Explain(c Connection) Reason {
 }
 
 // overlapped is the rule of [Overlapped].
-func (t *Timeline) overlapped(c Connection, way RouteChange) bool {
+func (t *Timeline) overlapped(c Connection, change RouteChange) bool {
 	for n := range t.Balancers {
 		since := c.Proven
 		for _, f := range t.Faults {
-			if slices.Contains(f.Balancers, n) && f.Lost.After(since) && f.Lost.Before(way.Seen) {
+			if slices.Contains(f.Balancers, n) && f.Lost.After(since) && f.Lost.Before(change.Seen) {
 				since = f.Lost
 			}
 		}
-		kept := t.keeping(n, Span{since, way.Seen})
-		if !withoutBreak(kept, since, way.Before) && t.twoAtOnce(Span{since, way.Seen}) {
+		kept := t.keeping(n, Span{since, change.Seen})
+		if !withoutBreak(kept, since, change.Before) && t.twoAtOnce(Span{since, change.Seen}) {
 			return true
 		}
 	}
@@ -172,10 +172,10 @@ func (t *Timeline) twoAtOnce(within Span) bool {
 }
 
 // ExplainRefused reports whether a new connection that failed while it was opened, in the time given, may have: a fault
-// went on, or the router's ways changed.
+// went on, or the router's next hops changed.
 func (t *Timeline) ExplainRefused(opening Span) bool {
 	return slices.ContainsFunc(t.Faults, func(f *Happened) bool {
 		return f.Kind != Reweigh && f.Kind != UnknownSender && f.Kind != BackendDrain && f.Overlaps(opening)
 	}) ||
-		slices.ContainsFunc(t.Ways, func(w RouteChange) bool { return opening.Overlaps(Span{w.Before, w.Seen}) })
+		slices.ContainsFunc(t.NextHops, func(w RouteChange) bool { return opening.Overlaps(Span{w.Before, w.Seen}) })
 }

@@ -122,26 +122,26 @@ func TestExplain(t *testing.T) {
 			2, Unexplained},
 		"another weight": {Timeline{Faults: []*Happened{of(Reweigh, 90, 103, 105)}}, 10, true, 2,
 			Unexplained},
-		"ways changed":               {Timeline{Ways: moved}, 10, false, 2, Unexplained},
-		"ways changed, young":        {Timeline{Ways: moved}, 99.5, false, 2, TooYoung},
-		"ways changed, a second old": {Timeline{Ways: moved}, 99, false, 2, Unexplained},
-		"ways changed before the answer": {Timeline{Ways: []RouteChange{{Before: at(99.1), Seen: at(99.2)}}}, 98.5, false, 2,
+		"next hops changed":               {Timeline{NextHops: moved}, 10, false, 2, Unexplained},
+		"next hops changed, young":        {Timeline{NextHops: moved}, 99.5, false, 2, TooYoung},
+		"next hops changed, a second old": {Timeline{NextHops: moved}, 99, false, 2, Unexplained},
+		"next hops changed before the answer": {Timeline{NextHops: []RouteChange{{Before: at(99.1), Seen: at(99.2)}}}, 98.5, false, 2,
 			Unexplained},
-		"a fault alone": {Timeline{Ways: moved, Faults: []*Happened{of(KillAll, 90, 110, 120, 1)}},
+		"a fault alone": {Timeline{NextHops: moved, Faults: []*Happened{of(KillAll, 90, 110, 120, 1)}},
 			95, false, 2, Unexplained},
-		"two at once": {Timeline{Ways: moved, Faults: []*Happened{of(KillAll, 90, 110, 120, 1),
+		"two at once": {Timeline{NextHops: moved, Faults: []*Happened{of(KillAll, 90, 110, 120, 1),
 			of(Part, 80, 101, 102, 0, 2)}}, 95, false, 2, Overlapped},
-		"two at once, handed over before": {Timeline{Ways: moved, Faults: []*Happened{of(KillAll, 90, 110, 120, 1),
+		"two at once, handed over before": {Timeline{NextHops: moved, Faults: []*Happened{of(KillAll, 90, 110, 120, 1),
 			of(Part, 80, 101, 102, 0, 2)}}, 78, false, 2, Unexplained},
-		"handed over, and forgotten": {Timeline{Ways: moved,
+		"handed over, and forgotten": {Timeline{NextHops: moved,
 			Faults: []*Happened{lost, of(Part, 51, 99, 102, 0, 1)}}, 10, false, 2, Overlapped},
-		"handed over again since": {Timeline{Ways: moved,
+		"handed over again since": {Timeline{NextHops: moved,
 			Faults: []*Happened{lost, of(Part, 51, 60, 65, 0, 1)}}, 10, false, 2, Unexplained},
-		"tables differed": {Timeline{Ways: moved,
+		"tables differed": {Timeline{NextHops: moved,
 			Differed: map[string][]Span{"web": {{at(40), at(50)}}}}, 45, true, 2, Disagreed},
-		"tables differed, and were equal": {Timeline{Ways: moved,
+		"tables differed, and were equal": {Timeline{NextHops: moved,
 			Differed: map[string][]Span{"web": {{at(40), at(50)}}}}, 51, true, 2, Unexplained},
-		"tables differed, it is remembered": {Timeline{Ways: moved,
+		"tables differed, it is remembered": {Timeline{NextHops: moved,
 			Differed: map[string][]Span{"web": {{at(40), at(50)}}}}, 45, false, 2, Unexplained},
 	} {
 		tc.timeline.Balancers = 3
@@ -166,20 +166,20 @@ func TestExplainLongOpening(t *testing.T) {
 		computes       bool
 		want           Reason
 	}{
-		"proven in two faults": {Timeline{Ways: moved, Faults: []*Happened{hung, killed}}, 96, 99, true,
+		"proven in two faults": {Timeline{NextHops: moved, Faults: []*Happened{hung, killed}}, 96, 99, true,
 			Overlapped},
-		"proven a second before both": {Timeline{Ways: moved, Faults: []*Happened{hung, killed}}, 93, 96.5, true,
+		"proven a second before both": {Timeline{NextHops: moved, Faults: []*Happened{hung, killed}}, 93, 96.5, true,
 			Unexplained},
-		"proven within a second of the one": {Timeline{Ways: moved, Faults: []*Happened{hung, killed}}, 93, 96.6, true,
+		"proven within a second of the one": {Timeline{NextHops: moved, Faults: []*Happened{hung, killed}}, 93, 96.6, true,
 			Overlapped},
-		"proven in one fault": {Timeline{Ways: moved, Faults: []*Happened{hung}}, 96, 99, true,
+		"proven in one fault": {Timeline{NextHops: moved, Faults: []*Happened{hung}}, 96, 99, true,
 			Unexplained},
-		"just proven": {Timeline{Ways: moved}, 96, 99.2, true, TooYoung},
-		"tables differed at the first SYN": {Timeline{Ways: moved,
+		"just proven": {Timeline{NextHops: moved}, 96, 99.2, true, TooYoung},
+		"tables differed at the first SYN": {Timeline{NextHops: moved,
 			Differed: map[string][]Span{"web": {{at(40), at(41)}}}}, 40.5, 43, true, Disagreed},
-		"tables differed at a later SYN": {Timeline{Ways: moved,
+		"tables differed at a later SYN": {Timeline{NextHops: moved,
 			Differed: map[string][]Span{"web": {{at(40), at(41)}}}}, 38, 40.5, true, Disagreed},
-		"tables differed afterwards": {Timeline{Ways: moved,
+		"tables differed afterwards": {Timeline{NextHops: moved,
 			Differed: map[string][]Span{"web": {{at(40), at(41)}}}}, 36, 39, true, Unexplained},
 	} {
 		tc.timeline.Balancers = 3
@@ -191,17 +191,17 @@ func TestExplainLongOpening(t *testing.T) {
 	}
 }
 
-// TestExplainRefused: a new connection may fail in a fault that takes something, and while ways change.
+// TestExplainRefused: a new connection may fail in a fault that takes something, and while next hops change.
 func TestExplainRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
 		timeline Timeline
 		want     bool
 	}{
-		"peace":          {Timeline{}, false},
-		"a fault":        {Timeline{Faults: []*Happened{of(BackendDies, 90, 103, 105)}}, true},
-		"a drain":        {Timeline{Faults: []*Happened{of(BackendDrain, 90, 103, 105)}}, false},
-		"a fault before": {Timeline{Faults: []*Happened{of(Stop, 90, 93, 95, 1)}}, false},
-		"ways changed":   {Timeline{Ways: []RouteChange{{Before: at(100.4), Seen: at(100.5)}}}, true},
+		"peace":             {Timeline{}, false},
+		"a fault":           {Timeline{Faults: []*Happened{of(BackendDies, 90, 103, 105)}}, true},
+		"a drain":           {Timeline{Faults: []*Happened{of(BackendDrain, 90, 103, 105)}}, false},
+		"a fault before":    {Timeline{Faults: []*Happened{of(Stop, 90, 93, 95, 1)}}, false},
+		"next hops changed": {Timeline{NextHops: []RouteChange{{Before: at(100.4), Seen: at(100.5)}}}, true},
 	} {
 		if got := tc.timeline.ExplainRefused(Span{at(100), at(101)}); got != tc.want {
 			t.Errorf("%s: %v", name, got)

@@ -54,8 +54,8 @@ type Summary struct {
 	// Faults are by kind, Overlapping those of balancers that began while another one went on.
 	Faults      map[Kind]int `json:"faults"`
 	Overlapping int          `json:"overlapping"`
-	// WayChanges counts the changes of the router's ways.
-	WayChanges int `json:"way_changes"`
+	// WayChanges counts the changes of the router's next hops.
+	NextHopChanges int `json:"way_changes"`
 	// Opened counts connections, Answered their answers, Open those that lived to the end.
 	Opened   uint64 `json:"opened"`
 	Answered uint64 `json:"answered"`
@@ -80,10 +80,10 @@ type Summary struct {
 
 // Evidence is the state of all balancers just after a connection has broken: its packet may have come to any of them.
 type Evidence struct {
-	// Connection is the line of it, At when all were asked, and Ways are the balancers that the router sent to then.
+	// Connection is the line of it, At when all were asked, and NextHops are the balancers that the router sent to then.
 	Connection string       `json:"connection"`
 	At         time.Time    `json:"at"`
-	Ways       []int        `json:"ways"`
+	NextHops   []int        `json:"ways"`
 	Balancers  []FlowReport `json:"balancers"`
 }
 
@@ -100,7 +100,7 @@ type FlowReport struct {
 // String is for the log.
 func (e Evidence) String() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "evidence of %s, ways %v:", e.At.Format("15:04:05.000"), e.Ways)
+	fmt.Fprintf(&text, "evidence of %s, next hops %v:", e.At.Format("15:04:05.000"), e.NextHops)
 	for _, t := range e.Balancers {
 		fmt.Fprintf(&text, "\n    %s, at %s: flows [%s]; %s; members: %s", t.Balancer, t.At.Format("15:04:05.000"),
 			t.Flow, t.Service, t.Members)
@@ -118,8 +118,8 @@ func (s Summary) String() string {
 		total += s.Faults[kind]
 		fmt.Fprintf(&text, "  %-14s %d\n", kind, s.Faults[kind])
 	}
-	fmt.Fprintf(&text, "faults: %d, of them %d beside another balancer's; changes of the router's ways: %d\n", total,
-		s.Overlapping, s.WayChanges)
+	fmt.Fprintf(&text, "faults: %d, of them %d beside another balancer's; changes of the router's next hops: %d\n", total,
+		s.Overlapping, s.NextHopChanges)
 	fmt.Fprintf(&text, "connections: %d opened, %d answers, %d lived to the end\n", s.Opened, s.Answered, s.Open)
 	for _, reason := range slices.SortedFunc(maps.Keys(s.Broken), func(a, b Reason) int { return cmp.Compare(a, b) }) {
 		fmt.Fprintf(&text, "  broken, %s: %d\n", reason, s.Broken[reason])

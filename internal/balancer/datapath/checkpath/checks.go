@@ -61,7 +61,7 @@ type serviceIndex struct {
 
 // Dial opens a connection to a port of the VIP on a backend: network is "tcp" or "udp". In the modes that translate,
 // the port is that of the backend's own address. A UDP socket is connected. Errors: those of net.Dialer,
-// health.ErrNoWay and ErrClosed.
+// health.ErrNoPath and ErrClosed.
 func (c *Checks) Dial(ctx context.Context, network string, backend lb.BackendKey, port uint16) (net.Conn, error) {
 	t, err := c.target(backend, port)
 	if err != nil {
@@ -71,7 +71,7 @@ func (c *Checks) Dial(ctx context.Context, network string, backend lb.BackendKey
 }
 
 // Ping sends an echo request to the VIP on a backend, and waits for its reply until the context
-// ends. Mode dscp forwards no ICMP to a VIP: health.ErrNoWay.
+// ends. Mode dscp forwards no ICMP to a VIP: health.ErrNoPath.
 func (c *Checks) Ping(ctx context.Context, backend lb.BackendKey) error {
 	r, _, err := c.find(backend)
 	if err != nil {
@@ -80,7 +80,7 @@ func (c *Checks) Ping(ctx context.Context, backend lb.BackendKey) error {
 	if r.Service.Mode == lb.DSCP {
 		return fmt.Errorf(
 			"%w: mode dscp takes TCP and UDP to the VIP, and no ICMP: set via: address, or check by TCP or UDP",
-			health.ErrNoWay)
+			health.ErrNoPath)
 	}
 	t, err := c.target(backend, 0)
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *Checks) Ping(ctx context.Context, backend lb.BackendKey) error {
 	return c.net.Ping(ctx, t)
 }
 
-var _ health.Way = (*Checks)(nil)
+var _ health.VIPDialer = (*Checks)(nil)
 
 // target finds a backend, and writes its row into the map of check targets.
 func (c *Checks) target(key lb.BackendKey, port uint16) (checknet.Target, error) {
@@ -147,7 +147,7 @@ func (c *Checks) find(key lb.BackendKey) (*generation.Record, int, error) {
 func (c *Checks) targetOf(r *generation.Record, i int) (objects.XDPCheckTarget, error) {
 	s := &r.Service
 	if !s.Reachable(i) {
-		return objects.XDPCheckTarget{}, fmt.Errorf("%w: the MAC address of the next hop is unknown", health.ErrNoWay)
+		return objects.XDPCheckTarget{}, fmt.Errorf("%w: the MAC address of the next hop is unknown", health.ErrNoPath)
 	}
 	t := objects.XDPCheckTarget{Backend: r.Row(i), Mode: uint8(generation.ModeNumbers[s.Mode]), Tos: s.DSCP << 2}
 	// A backend that is down for flows is still checked.
@@ -164,7 +164,7 @@ func (c *Checks) targetOf(r *generation.Record, i int) (objects.XDPCheckTarget, 
 		}
 	}
 	if !source.IsValid() {
-		return t, fmt.Errorf("%w: this host has no address that answers could be sent to", health.ErrNoWay)
+		return t, fmt.Errorf("%w: this host has no address that answers could be sent to", health.ErrNoPath)
 	}
 	t.Source = mapmem.OfAddress(source)
 	return t, nil
@@ -183,7 +183,7 @@ func (c *Checks) store(key lb.BackendKey, target objects.XDPCheckTarget) (uint32
 		updated.mark = old.mark
 	}
 	if err := c.targets.Put(updated.mark, &target); err != nil {
-		return 0, fmt.Errorf("%w: writing it into the map of health checks: %v", health.ErrNoWay, err)
+		return 0, fmt.Errorf("%w: writing it into the map of health checks: %v", health.ErrNoPath, err)
 	}
 	c.byBackend[key] = updated
 	return updated.mark, nil

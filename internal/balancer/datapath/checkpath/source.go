@@ -41,7 +41,7 @@ func (c *Checks) hostAddress(index int, four bool) (address netip.Addr, err erro
 		where = nic.Name
 	}
 	return address, fmt.Errorf("%w: %s has no %s address of the host's, which answers to a VIP of %s would be sent to",
-		health.ErrNoWay, where, name, name)
+		health.ErrNoPath, where, name, name)
 }
 
 // vips returns the addresses of the services.

@@ -49,7 +49,7 @@ func PlanFor(sizes Sizes, configuration uint64) (lb.MemoryPlan, error) {
 		plan.Returns = uint64(sizes.Returns) * uint64(returnBucketSize)
 	}
 	if sizes.RouteCache > 1 {
-		plan.Ways = uint64(sizes.RouteCache)*(8+uint64(cpus)*uint64(unsafe.Sizeof(objects.XDPRouteEntry{}))) +
+		plan.RouteCache = uint64(sizes.RouteCache)*(8+uint64(cpus)*uint64(unsafe.Sizeof(objects.XDPRouteEntry{}))) +
 			uint64(sizes.replyHops())*uint64(unsafe.Sizeof(objects.XDPReplyHop{})) +
 			uint64(unsafe.Sizeof(objects.XDPMirror{})) +
 			uint64(sizes.replyBlocks())*uint64(unsafe.Sizeof(objects.XDPMirrorBlock{}))
@@ -90,7 +90,7 @@ func PlanWithout(p lb.MemoryPlan, sizes Sizes, present *Maps) lb.MemoryPlan {
 		p.Returns = 0
 	}
 	if sizes.RouteCache <= present.RouteCache.MaxEntries() {
-		p.Ways = 0
+		p.RouteCache = 0
 	}
 	if sizes.Backends <= present.Counts.MaxEntries() && sizes.Services <= present.Turns.MaxEntries() {
 		p.Counters = 0

@@ -13,12 +13,12 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// errNoDataPlane says that New was given no way.
-var errNoDataPlane = fmt.Errorf("checks by way of the VIP need a data plane: %w", health.ErrNoWay)
+// errNoDataPlane says that New was given no dialer.
+var errNoDataPlane = fmt.Errorf("checks by the VIP need a data plane: %w", health.ErrNoPath)
 
 // ask is a check in progress.
 type ask struct {
-	way      health.Way // nil without a data plane
+	dialer   health.VIPDialer // nil without a data plane
 	ctx      context.Context
 	endpoint health.Endpoint
 	check    *lb.Check
@@ -27,7 +27,7 @@ type ask struct {
 	last     time.Time // when the last step ended
 }
 
-// dial opens a connection to the endpoint by its way. It has the check's deadline.
+// dial opens a connection to the endpoint by its path. It has the check's deadline.
 func (a *ask) dial(network string) (net.Conn, error) {
 	if a.endpoint.Via == lb.ViaVIP {
 		return a.dialVIP(network)
@@ -40,10 +40,10 @@ func (a *ask) dial(network string) (net.Conn, error) {
 }
 
 func (a *ask) dialVIP(network string) (net.Conn, error) {
-	if a.way == nil {
+	if a.dialer == nil {
 		return nil, errNoDataPlane
 	}
-	conn, err := a.way.Dial(a.ctx, network, a.endpoint.Backend, a.endpoint.Port)
+	conn, err := a.dialer.Dial(a.ctx, network, a.endpoint.Backend, a.endpoint.Port)
 	if err != nil {
 		return nil, err
 	}

@@ -16,14 +16,14 @@ import (
 
 // Checker is the health.Checker of all protocols.
 type Checker struct {
-	way health.Way
+	dialer health.VIPDialer
 
 	mu        sync.Mutex
 	connector *connector // of the last run
 }
 
-// New returns a checker. Without a way (nil), checks by the VIP cannot be made.
-func New(way health.Way) *Checker { return &Checker{way: way} }
+// New returns a checker. Without a dialer (nil), checks by the VIP cannot be made.
+func New(dialer health.VIPDialer) *Checker { return &Checker{dialer: dialer} }
 
 // protocols has the function that makes a check, by its type.
 var protocols = map[lb.CheckType]func(*ask) health.Answer{
@@ -39,7 +39,7 @@ func (c *Checker) Check(ctx context.Context, endpoint health.Endpoint, check *lb
 	if make == nil {
 		return health.Trouble("unknown type", "checks of type "+string(check.Type)+" are not known")
 	}
-	a := &ask{way: c.way, ctx: ctx, endpoint: endpoint, check: check, report: report}
+	a := &ask{dialer: c.dialer, ctx: ctx, endpoint: endpoint, check: check, report: report}
 	if report != nil {
 		a.began = time.Now()
 		a.last = a.began

@@ -63,10 +63,10 @@ func (a *ask) ping(conn net.Conn) health.Answer {
 }
 
 func (a *ask) pingVIP() health.Answer {
-	if a.way == nil {
+	if a.dialer == nil {
 		return trouble(errNoDataPlane)
 	}
-	if err := a.way.Ping(a.ctx, a.endpoint.Backend); err != nil {
+	if err := a.dialer.Ping(a.ctx, a.endpoint.Backend); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
 			return health.Silence(a.check.Timeout)
 		}

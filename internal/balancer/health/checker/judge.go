@@ -20,14 +20,15 @@ var errnos = map[unix.Errno]health.Answer{
 	unix.ECONNREFUSED: health.Fail("connection refused", "refuses connections"),
 	unix.ECONNRESET:   health.Fail("connection reset", "resets the connection"),
 	unix.EPIPE:        health.Fail("connection closed", "closes the connection before it answers"),
-	unix.EHOSTUNREACH: health.Fail("host unreachable",
+	unix.EHOSTUNREACH: health.Unreachable("host unreachable",
 		"cannot be reached: its address is not found on the link, or a router says so"),
-	unix.EHOSTDOWN:   health.Fail("host down", "cannot be reached: its address is not found on the link"),
-	unix.ENETUNREACH: health.Fail("network unreachable", "cannot be reached: a router has no route to it"),
+	unix.EHOSTDOWN:   health.Unreachable("host down", "cannot be reached: its address is not found on the link"),
+	unix.ENETUNREACH: health.Unreachable("network unreachable", "cannot be reached: a router has no route to it"),
 	unix.EACCES:      health.Fail("prohibited", "cannot be reached: a router prohibits it"),
 	unix.ENOPROTOOPT: health.Fail("protocol unreachable", "does not speak the protocol, says its host"),
 	unix.EPROTO:      health.Fail("protocol error", "breaks the protocol"),
-	unix.ETIMEDOUT:   {Outcome: health.Failed, Silent: true, Text: "no answer", Reason: "does not answer"},
+	unix.ETIMEDOUT: {Outcome: health.Failed, Silent: true, Unreached: true, Text: "no answer",
+		Reason: "does not answer"},
 }
 
 // troubles are errors that this host makes, wherever they come up.
@@ -37,7 +38,7 @@ var troubles = []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM,
 // judge turns an error of the request into an answer.
 func (a *ask) judge(err error) health.Answer {
 	var mine own
-	if errors.As(err, &mine) || errors.Is(err, health.ErrNoWay) {
+	if errors.As(err, &mine) || errors.Is(err, health.ErrNoPath) {
 		return trouble(err)
 	}
 	for _, errno := range troubles {
@@ -69,8 +70,8 @@ func trouble(err error) health.Answer {
 	var errno unix.Errno
 	if errors.As(err, &errno) {
 		kind = errno.Error()
-	} else if errors.Is(err, health.ErrNoWay) {
-		kind = health.ErrNoWay.Error()
+	} else if errors.Is(err, health.ErrNoPath) {
+		kind = health.ErrNoPath.Error()
 	}
 	answer := health.Trouble(plain(kind), "is not asked: "+plain(err.Error()))
 	answer.Passing = errors.Is(err, health.ErrForNow)

@@ -98,38 +98,38 @@ func TestOwnTrouble(t *testing.T) {
 	endpoint := health.Endpoint{Via: lb.ViaVIP, Address: to.Addr(), Port: to.Port()}
 	expect(t, New(nil).Check(t.Context(), endpoint, &c, nil), health.NoEvidence, "need a data plane")
 	for _, errno := range troubles {
-		way := fakeWay{err: fmt.Errorf("dial: %w", errno)}
-		expect(t, New(way).Check(t.Context(), endpoint, &c, nil), health.NoEvidence, errno.Error())
+		dialer := fakeDialer{err: fmt.Errorf("dial: %w", errno)}
+		expect(t, New(dialer).Check(t.Context(), endpoint, &c, nil), health.NoEvidence, errno.Error())
 	}
-	expect(t, New(fakeWay{err: fmt.Errorf("no MAC address: %w", health.ErrNoWay)}).Check(t.Context(), endpoint, &c,
+	expect(t, New(fakeDialer{err: fmt.Errorf("no MAC address: %w", health.ErrNoPath)}).Check(t.Context(), endpoint, &c,
 		nil), health.NoEvidence, "no MAC address")
-	if got := New(fakeWay{err: health.ErrForNow}).Check(t.Context(), endpoint, &c,
+	if got := New(fakeDialer{err: health.ErrForNow}).Check(t.Context(), endpoint, &c,
 		nil); got.Outcome != health.NoEvidence || !got.Passing {
 		t.Errorf("%+v, want no evidence that passes", got)
 	}
 }
 
 // fakeWay goes by the kernel's, or fails.
-type fakeWay struct {
+type fakeDialer struct {
 	to  netip.AddrPort
 	err error
 }
 
-func (w fakeWay) Dial(ctx context.Context, network string, _ lb.BackendKey, _ uint16) (net.Conn, error) {
+func (w fakeDialer) Dial(ctx context.Context, network string, _ lb.BackendKey, _ uint16) (net.Conn, error) {
 	if w.err != nil {
 		return nil, w.err
 	}
 	return (&net.Dialer{}).DialContext(ctx, network, w.to.String())
 }
 
-func (w fakeWay) Ping(context.Context, lb.BackendKey) error { return w.err }
+func (w fakeDialer) Ping(context.Context, lb.BackendKey) error { return w.err }
 
 func TestByVIP(t *testing.T) {
 	to := serve(t, "127.0.0.1:0", func(net.Conn) {})
 	c := tcpCheck(patiently)
 	c.Via = lb.ViaVIP
 	endpoint := health.Endpoint{Via: lb.ViaVIP, Address: to.Addr(), Port: to.Port()}
-	expect(t, New(fakeWay{to: to}).Check(t.Context(), endpoint, &c, nil), health.Passed, "connected")
-	refused := fakeWay{err: fmt.Errorf("dial: %w", unix.ECONNREFUSED)}
+	expect(t, New(fakeDialer{to: to}).Check(t.Context(), endpoint, &c, nil), health.Passed, "connected")
+	refused := fakeDialer{err: fmt.Errorf("dial: %w", unix.ECONNREFUSED)}
 	expect(t, New(refused).Check(t.Context(), endpoint, &c, nil), health.Failed, "refuses connections")
 }

@@ -15,7 +15,7 @@ func (c *Checker) Unsupported(check lb.Check) string {
 	switch {
 	case protocols[check.Type] == nil:
 		return fmt.Sprintf("this version makes no checks of type %s; use another type", check.Type)
-	case check.Via == lb.ViaVIP && c.way == nil:
+	case check.Via == lb.ViaVIP && c.dialer == nil:
 		return fmt.Sprintf(
 			"this version cannot send checks to the VIP; write via: %s, which asks the backend's own address, and does not notice that a backend lacks the VIP or the decapsulation of its mode", lb.ViaAddress)
 	case check.Exec != nil:

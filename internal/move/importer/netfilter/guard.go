@@ -228,15 +228,15 @@ func (l *look) reason() string {
 				if len(l.unsure) == 0 || rule.at != l.unsure[0] {
 					continue
 				}
-				return cmp.Or(rule.unknown, rule.wayOf(), "the target "+rule.target)
+				return cmp.Or(rule.unknown, rule.condition(), "the target "+rule.target)
 			}
 		}
 	}
 	return l.hook.chain
 }
 
-// wayOf names a match of a rule that is known only where packets are.
-func (r rule) wayOf() string {
+// condition names a match of a rule that is known only where packets are.
+func (r rule) condition() string {
 	switch {
 	case r.partly:
 		return "chance"

@@ -25,15 +25,38 @@ const askBound = 3 * time.Second
 // The socket is made on the calling thread, inside the host; net/http's own
 // transport dials on another goroutine, which would be outside.
 func Dial(ctx context.Context, from *lab.Host, to netip.AddrPort) (conn net.Conn, err error) {
-	dialer := net.Dialer{Timeout: askBound}
 	doErr := from.Do(func() error {
-		conn, err = dialer.DialContext(ctx, "tcp", to.String())
+		var dialer net.Dialer
+		if dialer, err = dialerTo(to.Addr()); err == nil {
+			conn, err = dialer.DialContext(ctx, "tcp", to.String())
+		}
 		return nil
 	})
 	if doErr != nil {
 		return nil, doErr
 	}
 	return conn, err
+}
+
+// dialerTo returns a dialer that asks an address of the host itself from a loopback address. From the address itself,
+// the kernel may choose the very port that is asked as the source, which connects the socket to itself: the port is
+// then taken for a minute (TIME-WAIT), and the server that was waited for cannot listen there.
+func dialerTo(to netip.Addr) (net.Dialer, error) {
+	dialer := net.Dialer{Timeout: askBound}
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return dialer, fmt.Errorf("list the host's addresses: %w", err)
+	}
+	loopback := net.IPv4(127, 0, 0, 1)
+	if to.Is6() {
+		loopback = net.IPv6loopback
+	}
+	for _, address := range own {
+		if prefix, ok := address.(*net.IPNet); ok && prefix.IP.Equal(to.AsSlice()) && !prefix.IP.Equal(loopback) {
+			dialer.LocalAddr = &net.TCPAddr{IP: loopback}
+		}
+	}
+	return dialer, nil
 }
 
 // Listening returns nil if a server accepts connections at to on the host.

@@ -26,8 +26,8 @@ type Changing interface {
 	// PIDs are those of the subject's processes, those included that only carry
 	// on with connections from before a reload.
 	PIDs() []int
-	// Ways says in words how all that is done.
-	Ways() string
+	// ChangeMethod describes how the subject carries out changes, reloads and restarts, for the notes of a run.
+	ChangeMethod() string
 }
 
 // Checking is a running subject that shows what its health checks have found.

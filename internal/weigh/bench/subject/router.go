@@ -89,23 +89,23 @@ func startDaemon(ctx context.Context, host *lab.Host, d router.Daemon) (*Program
 	})
 }
 
-// waysBound is how long a router may take to have learnt, or forgotten, a way.
-const waysBound = time.Minute
+// nextHopTimeout bounds the time in which a router learns or withdraws a route.
+const nextHopTimeout = time.Minute
 
-// AwaitWay waits until the router sends to a balancer, or does not, and returns when that was first seen.
-func AwaitWay(ctx context.Context, l *lab.Lab, h *lab.Host, want bool) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, waysBound)
+// AwaitNextHop waits until the router sends to a balancer, or does not, and returns when that was first seen.
+func AwaitNextHop(ctx context.Context, l *lab.Lab, h *lab.Host, want bool) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, nextHopTimeout)
 	defer cancel()
-	tick := time.NewTicker(wayEvery)
+	tick := time.NewTicker(nextHopInterval)
 	defer tick.Stop()
 	for {
-		ways, err := l.Ways(l.VIP4)
+		hops, err := l.NextHops(l.VIP4)
 		if err != nil {
 			return time.Time{}, err
 		}
 		has := false
-		for _, way := range ways {
-			has = has || way == h
+		for _, hop := range hops {
+			has = has || hop == h
 		}
 		if has == want {
 			return time.Now(), nil
@@ -113,22 +113,22 @@ func AwaitWay(ctx context.Context, l *lab.Lab, h *lab.Host, want bool) (time.Tim
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return time.Time{}, fmt.Errorf("the router has %d ways to %s, and %s is one of them: %v: %w", len(ways),
+			return time.Time{}, fmt.Errorf("the router has %d next hops for %s, and %s is one of them: %v: %w", len(hops),
 				l.VIP4, h.Name, has, errors.Join(ErrNotUp, ctx.Err()))
 		}
 	}
 }
 
-// wayEvery is how often the router's routes are read.
-const wayEvery = 2 * time.Millisecond
+// nextHopInterval is how often the router's routes are read.
+const nextHopInterval = 2 * time.Millisecond
 
-// UntilWay does something to a balancer, and returns how long it took until the router sent to it, or did not.
-func UntilWay(ctx context.Context, l *lab.Lab, at *lab.Host, way bool, do func() error) (time.Duration, error) {
+// UntilNextHop does something to a balancer, and returns how long it took until the router sent to it, or did not.
+func UntilNextHop(ctx context.Context, l *lab.Lab, at *lab.Host, present bool, do func() error) (time.Duration, error) {
 	began := time.Now()
 	seen := make(chan time.Time, 1)
 	var group errgroup.Group
 	group.Go(func() error {
-		when, err := AwaitWay(ctx, l, at, way)
+		when, err := AwaitNextHop(ctx, l, at, present)
 		seen <- when
 		return err
 	})

@@ -203,7 +203,7 @@ func (c *changeTrial) open(ctx context.Context) error {
 	if note != "" {
 		c.notes = append(c.notes, note)
 	}
-	c.notes = append(c.notes, c.changing.Ways())
+	c.notes = append(c.notes, c.changing.ChangeMethod())
 	load := live.Load{
 		Target: c.changing.Target(0), Connections: n, Pace: changes.pace(), Timeout: changes.timeout(),
 		NewPerSecond: float64(changes.NewPerSecond),

@@ -62,8 +62,8 @@ func (c wireCheck) between(value, least, most int, field ...any) {
 	}
 }
 
-// ways is how many of the settings for the offered rate are used.
-func (w Wire) ways() (n int) {
+// rateSettings is how many of the settings for the offered rate are used.
+func (w Wire) rateSettings() (n int) {
 	for _, set := range []bool{w.Rate != 0, w.Ladder != nil, w.Search != nil} {
 		if set {
 			n++
@@ -77,7 +77,7 @@ func (c wireCheck) rates(at bench.Path) {
 	if !slices.Contains(wireKinds(), c.Load) {
 		c.fail(c.at.To("load"), "%q is not possible; use one of %v", c.Load, wireKinds())
 	}
-	if c.ways() > 1 {
+	if c.rateSettings() > 1 {
 		c.fail(c.at, "give at most one of rate, ladder and search; none of them offers as much as the tester can")
 	}
 	c.between(c.Rate, 0, wireMaxRate, "rate")
@@ -152,7 +152,7 @@ func (c wireCheck) details() {
 	c.between(c.Outstanding, 0, wire.MaxConnections, "outstanding")
 	c.between(c.Tries, 0, wireMaxTries, "tries")
 	c.between(c.Bursts, 0, wireMaxBursts, "bursts")
-	if c.Bursts > 1 && (c.ways() > 0 || c.Load == wire.Capacity) {
+	if c.Bursts > 1 && (c.rateSettings() > 0 || c.Load == wire.Capacity) {
 		c.fail(c.at.To("bursts"),
 			"the fastest of %d is looked for where as much as possible is offered: leave rate, ladder and search out, and do not hold", c.Bursts)
 	}

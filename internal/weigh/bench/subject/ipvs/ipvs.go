@@ -18,23 +18,23 @@ import (
 )
 
 // ipvs is the kernel's own balancer (Linux Virtual Server), round robin, in one of
-// its three ways to reach servers (ipvsadm(8), PACKET-FORWARDING-METHOD).
+// its three forwarding methods (ipvsadm(8), PACKET-FORWARDING-METHOD).
 type ipvs struct {
-	// way ends the subject's name.
-	way ipvsWay
+	// method ends the subject's name.
+	method ipvsMethod
 }
 
-func (s ipvs) Name() string { return "ipvs-" + string(s.way) }
+func (s ipvs) Name() string { return "ipvs-" + string(s.method) }
 
 func (s ipvs) Can() subject.Abilities {
-	own := subject.Abilities{UDP: true, Packets: true, Changes: true, DirectReplies: s.way != ipvsMasquerade,
+	own := subject.Abilities{UDP: true, Packets: true, Changes: true, DirectReplies: s.method != ipvsMasquerade,
 		Others: func() string {
-			if s.way != ipvsDirect {
+			if s.method != ipvsDirect {
 				return "replies and tunnels take a way of their own: use ipvs-" + string(ipvsDirect)
 			}
 			return ""
 		}}
-	if s.way != ipvsTunnel {
+	if s.method != ipvsTunnel {
 		own.Machines = subject.Anywhere[*lab.Lab]
 	}
 	return own
@@ -95,7 +95,7 @@ func (ipvs) Versions(ctx context.Context) (map[string]string, error) {
 // table is that of a set-up.
 func (s ipvs) table(setup subject.Setup, params subject.Params) *ipvsTable {
 	return &ipvsTable{
-		Flags: ipvsWays[s.way].flags, Upper: threshold(params, paramUpper), Lower: threshold(params, paramLower),
+		Flags: ipvsMethods[s.method].flags, Upper: threshold(params, paramUpper), Lower: threshold(params, paramLower),
 		Guarded: setup.Lab.Far(), Services: scheduledBy(schedulerOf(params), ipvsServices(setup)),
 	}
 }
@@ -112,7 +112,7 @@ func (s ipvs) Start(ctx context.Context, setup subject.Setup, params subject.Par
 	if setup.Lab.Router != nil {
 		return s.startSeveral(ctx, setup, params)
 	}
-	running := &runningIPVS{way: s.way, setup: setup, scheduler: schedulerOf(params), table: s.table(setup, params)}
+	running := &runningIPVS{method: s.method, setup: setup, scheduler: schedulerOf(params), table: s.table(setup, params)}
 	err := running.prepare()
 	if err == nil {
 		err = running.undo.On(func(on bool) error { return running.table.set(setup.Lab, on) })

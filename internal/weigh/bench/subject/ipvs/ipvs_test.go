@@ -44,7 +44,7 @@ func TestIPVSThresholds(t *testing.T) {
 // theTable has one service of two servers.
 func theTable() ipvsTable {
 	return ipvsTable{
-		Flags: ipvsWays[ipvsDirect].flags, Upper: 3, Lower: 2, Guarded: true,
+		Flags: ipvsMethods[ipvsDirect].flags, Upper: 3, Lower: 2, Guarded: true,
 		Services: []ipvsService{{
 			At: netip.MustParseAddrPort("198.18.0.100:80"), Protocol: lb.TCP,
 			Servers: []ipvsServer{

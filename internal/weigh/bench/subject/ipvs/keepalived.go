@@ -17,30 +17,31 @@ import (
 	"text/template"
 	"time"
 
+	moby "github.com/moby/ipvs"
+
 	"github.com/jeoul/jeoul/internal/host/sysctl"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
-	moby "github.com/moby/ipvs"
 )
 
 // keepalived is the kernel's IPVS, weighted round robin, whose servers keepalived checks,
 // takes out and puts back.
 type keepalived struct {
-	// way ends the subject's name.
-	way ipvsWay
+	// method ends the subject's name.
+	method ipvsMethod
 }
 
 const keepalivedProgram = "keepalived"
 
-func (s keepalived) Name() string          { return keepalivedProgram + "-" + string(s.way) }
+func (s keepalived) Name() string          { return keepalivedProgram + "-" + string(s.method) }
 func (keepalived) Params() []subject.Param { return nil }
 
 // Obstacle is none: IPVS needs no descriptor a connection.
 func (keepalived) Obstacle(subject.Params, int, probe.Limits) string { return "" }
 
 func (s keepalived) Can() subject.Abilities {
-	return subject.Abilities{UDP: true, Changes: true, Restarts: true, DirectReplies: s.way != ipvsMasquerade}
+	return subject.Abilities{UDP: true, Changes: true, Restarts: true, DirectReplies: s.method != ipvsMasquerade}
 }
 
 // Versions wraps probe.ErrNotInstalled where there is no keepalived, or this kernel has no IPVS.
@@ -82,7 +83,7 @@ func (s keepalived) services(setup subject.Setup) []keepalivedService {
 	seconds := func(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }
 	var all []keepalivedService
 	for _, service := range ipvsServices(setup) {
-		of := keepalivedService{ipvsService: service, Method: strings.ToUpper(string(s.way))}
+		of := keepalivedService{ipvsService: service, Method: strings.ToUpper(string(s.method))}
 		if check := service.Check; check != nil {
 			of.Check = &keepalivedCheck{Port: check.Port, Interval: seconds(check.Interval),
 				Timeout: seconds(check.Timeout), Retries: check.Fall - 1}
@@ -93,7 +94,7 @@ func (s keepalived) services(setup subject.Setup) []keepalivedService {
 }
 
 func (s keepalived) Start(ctx context.Context, setup subject.Setup, _ subject.Params) (subject.Running, error) {
-	running := &runningKeepalived{subject: s, runningIPVS: runningIPVS{way: s.way, setup: setup}}
+	running := &runningKeepalived{subject: s, runningIPVS: runningIPVS{method: s.method, setup: setup}}
 	err := running.prepare()
 	if err == nil {
 		err = running.undo.On(running.forget)
@@ -260,13 +261,13 @@ func (r *runningKeepalived) PIDs() []int {
 	return pids
 }
 
-func (*runningKeepalived) Ways() string {
+func (*runningKeepalived) ChangeMethod() string {
 	return "each change is a new configuration and a reload (SIGHUP); a server that drains has the weight 0; " +
 		"connections of a server that is taken out are forgotten (net.ipv4.vs.expire_nodest_conn)"
 }
 
 func (r *runningKeepalived) Notes() []string {
-	notes := []string{r.way.note(moby.WeightedRoundRobin)}
+	notes := []string{r.method.note(moby.WeightedRoundRobin)}
 	if r.setup.Services[0].Check == nil {
 		return append(notes, "keepalived fills its table, without health checks")
 	}

@@ -14,24 +14,24 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 )
 
-// ipvsWay is a way to reach servers.
-type ipvsWay string
+// ipvsMethod is a forwarding method of IPVS (ipvsadm(8), PACKET-FORWARDING-METHOD).
+type ipvsMethod string
 
 const (
 	// ipvsDirect rewrites MAC addresses; the servers have the VIP and answer clients.
-	ipvsDirect ipvsWay = "dr"
+	ipvsDirect ipvsMethod = "dr"
 	// ipvsMasquerade rewrites addresses; the servers' replies come back through it.
-	ipvsMasquerade ipvsWay = "nat"
+	ipvsMasquerade ipvsMethod = "nat"
 	// ipvsTunnel wraps packets in IPIP; the servers unwrap them, have the VIP and
 	// answer clients.
-	ipvsTunnel ipvsWay = "tun"
+	ipvsTunnel ipvsMethod = "tun"
 )
 
 // ipvsComeAndGo says how servers change.
 const ipvsComeAndGo = "servers come and go in the kernel's table, one after the other; connections of a server that is taken out are forgotten (net.ipv4.vs.expire_nodest_conn)"
 
-// ipvsWays are the three, with what the kernel calls them.
-var ipvsWays = map[ipvsWay]struct {
+// ipvsMethods are the three forwarding methods, with what the kernel calls them.
+var ipvsMethods = map[ipvsMethod]struct {
 	flags       uint32
 	name, needs string
 }{
@@ -43,14 +43,14 @@ var ipvsWays = map[ipvsWay]struct {
 }
 
 // note describes the set-up, by the kernel's name of the scheduler.
-func (w ipvsWay) note(scheduler string) string {
-	return fmt.Sprintf("IPVS, %s, %s; %s", ipvsWays[w].name, scheduler, ipvsWays[w].needs)
+func (m ipvsMethod) note(scheduler string) string {
+	return fmt.Sprintf("IPVS, %s, %s; %s", ipvsMethods[m].name, scheduler, ipvsMethods[m].needs)
 }
 
 // runningIPVS is IPVS on the balancer.
 type runningIPVS struct {
-	way   ipvsWay
-	setup subject.Setup
+	method ipvsMethod
+	setup  subject.Setup
 	// scheduler is the kernel's name.
 	scheduler string
 	// table is the kernel's table on the one balancer; nil where there are several.
@@ -62,13 +62,13 @@ type runningIPVS struct {
 // prepare makes the laboratory ready for the way.
 func (r *runningIPVS) prepare() (err error) {
 	l := r.setup.Lab
-	if r.way == ipvsMasquerade {
+	if r.method == ipvsMasquerade {
 		return r.undo.Rewriting(l)
 	}
 	if err := r.undo.On(func(on bool) error { return subject.OwnVIP(l, on) }); err != nil {
 		return err
 	}
-	if r.way == ipvsTunnel {
+	if r.method == ipvsTunnel {
 		for _, server := range l.Servers {
 			if err := r.undo.On(func(on bool) error { return unwrap(server, on) }); err != nil {
 				return err
@@ -84,7 +84,7 @@ func (r *runningIPVS) Target(i int) netip.AddrPort { return r.setup.VIP(i) }
 
 func (*runningIPVS) Cores() float64                { return 0 }
 func (*runningIPVS) Quiesce(context.Context) error { return nil }
-func (r *runningIPVS) Notes() []string             { return []string{r.way.note(r.scheduler)} }
+func (r *runningIPVS) Notes() []string             { return []string{r.method.note(r.scheduler)} }
 
 // Change changes the kernel's table.
 func (r *runningIPVS) Change(_ context.Context, services []subject.Service) error {
@@ -101,7 +101,7 @@ func (*runningIPVS) Reload(context.Context) error { return nil }
 // PIDs are none: the kernel balances.
 func (*runningIPVS) PIDs() []int { return nil }
 
-func (*runningIPVS) Ways() string { return ipvsComeAndGo }
+func (*runningIPVS) ChangeMethod() string { return ipvsComeAndGo }
 
 func (r *runningIPVS) Stop(context.Context) error {
 	return errors.Join(r.undo.All(), r.vips.Release())

@@ -26,7 +26,7 @@ type severalIPVS struct {
 }
 
 func (s ipvs) startSeveral(ctx context.Context, setup subject.Setup, params subject.Params) (subject.Running, error) {
-	several := &severalIPVS{runningIPVS: &runningIPVS{way: s.way, setup: setup, scheduler: schedulerOf(params)},
+	several := &severalIPVS{runningIPVS: &runningIPVS{method: s.method, setup: setup, scheduler: schedulerOf(params)},
 		sync: syncOf(params)}
 	for i, h := range setup.Lab.Balancers {
 		one := &ipvsBalancer{at: h, table: s.table(setup, params), left: map[netip.AddrPort]bool{}}
@@ -66,7 +66,7 @@ func (r *severalIPVS) start(ctx context.Context) (err error) {
 		if err := r.begin(ctx, one); err != nil {
 			return fmt.Errorf("%s: %w", one.at.Name, err)
 		}
-		_, err := subject.AwaitWay(ctx, l, one.at, true)
+		_, err := subject.AwaitNextHop(ctx, l, one.at, true)
 		return err
 	})
 }
@@ -123,9 +123,9 @@ func (b *ipvsBalancer) set(ctx context.Context, on bool) error {
 func (r *severalIPVS) Count() int { return len(r.all) }
 
 // until does something to a balancer, and returns how long it took until the router sent to it, or did not.
-func (r *severalIPVS) until(ctx context.Context, n int, way bool, do func(*ipvsBalancer) error) (time.Duration, error) {
+func (r *severalIPVS) until(ctx context.Context, n int, present bool, do func(*ipvsBalancer) error) (time.Duration, error) {
 	one := r.all[n]
-	return subject.UntilWay(ctx, r.setup.Lab, one.at, way, func() error { return do(one) })
+	return subject.UntilNextHop(ctx, r.setup.Lab, one.at, present, func() error { return do(one) })
 }
 
 // leave removes a balancer from the router's routes, and its connections once no more packets come: it would reset
@@ -239,7 +239,7 @@ func (r *severalIPVS) HandoverAge() time.Duration {
 	return 0
 }
 
-func (r *severalIPVS) Ways() string {
+func (r *severalIPVS) ChangeMethod() string {
 	return r.sync.words +
 		fmt.Sprintf("; %d balancers, each a kernel's IPVS with BIRD beside it, announce the VIP to %s over a link each, with a hold time of %v and without graceful restart; ", len(r.all), r.setup.RouterKind().Name(), subject.HoldTime) +
 		"balancer after balancer, " + ipvsComeAndGo

@@ -76,7 +76,7 @@ func (r *runningJeoul) Reload(ctx context.Context) error {
 // PIDs are the daemon's.
 func (r *runningJeoul) PIDs() []int { return []int{r.process.Process.PID()} }
 
-func (*runningJeoul) Ways() string {
+func (*runningJeoul) ChangeMethod() string {
 	return "servers come and go by a new configuration that the daemon reads again (SIGHUP); weights and draining are set by `jeoul backend`"
 }
 

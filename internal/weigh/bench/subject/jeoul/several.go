@@ -67,7 +67,7 @@ func (r *runningSeveral) start(ctx context.Context, s jeoul) (err error) {
 		if err := s.start(ctx, one); err != nil {
 			return fmt.Errorf("%s: %w", one.setup.At.Name, err)
 		}
-		_, err := subject.AwaitWay(ctx, l, one.setup.At, true)
+		_, err := subject.AwaitNextHop(ctx, l, one.setup.At, true)
 		return err
 	})
 }
@@ -140,7 +140,7 @@ func (r *runningSeveral) Tracked(ctx context.Context) (sum subject.Tracked, err 
 	return sum, nil
 }
 
-func (r *runningSeveral) Ways() string {
+func (r *runningSeveral) ChangeMethod() string {
 	handing := ""
 	if r.setup.Members {
 		handing = "as members, they hand flows over to each other; "
@@ -163,10 +163,10 @@ func (r *runningSeveral) Stop(ctx context.Context) error {
 }
 
 // until does something to a balancer, and returns how long it took until the router sent to it, or did not.
-func (r *runningSeveral) until(ctx context.Context, n int, way bool, do func(*runningJeoul) error) (time.Duration,
+func (r *runningSeveral) until(ctx context.Context, n int, present bool, do func(*runningJeoul) error) (time.Duration,
 	error) {
 	one := r.all[n]
-	return subject.UntilWay(ctx, r.setup.Lab, one.setup.At, way, func() error { return do(one) })
+	return subject.UntilNextHop(ctx, r.setup.Lab, one.setup.At, present, func() error { return do(one) })
 }
 
 func (r *runningSeveral) Drain(ctx context.Context, n int) (time.Duration, error) {

@@ -163,7 +163,7 @@ func (iptablesRules) note() string {
 	return "DNAT by iptables on nf_tables; the kernel forwards both ways and tracks connections"
 }
 
-func (iptablesRules) ways() string {
+func (iptablesRules) changeMethod() string {
 	return "each change rewrites all rules in one transaction (iptables-restore); tracked connections are left alone, " +
 		"so a server that is removed or drains keeps those that it has"
 }

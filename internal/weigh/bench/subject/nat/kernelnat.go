@@ -87,7 +87,7 @@ func (r *kernelNAT) Reload(ctx context.Context) error { return r.rules.set(ctx, 
 // PIDs are none: the kernel does it.
 func (*kernelNAT) PIDs() []int { return nil }
 
-func (r *kernelNAT) Ways() string { return r.rules.ways() }
+func (r *kernelNAT) ChangeMethod() string { return r.rules.changeMethod() }
 
 // Tracked counts the kernel's tracked connections (conntrack).
 func (r *kernelNAT) Tracked(context.Context) (subject.Tracked, error) {

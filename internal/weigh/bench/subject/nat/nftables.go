@@ -113,7 +113,7 @@ func (nftRules) note() string {
 	return "DNAT by nftables (numgen inc, a map of servers); the kernel forwards both ways and tracks connections"
 }
 
-func (nftRules) ways() string {
+func (nftRules) changeMethod() string {
 	return "each change replaces the table in one transaction (nft -f), weights are shares of the numbers; tracked connections are " +
 		"left alone, so a server that is removed or drains keeps those that it has"
 }

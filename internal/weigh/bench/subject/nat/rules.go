@@ -23,9 +23,9 @@ type natRules interface {
 	// can returns an error that wraps [subject.ErrCannot] and says why the rules cannot
 	// balance services.
 	can(services []subject.Service) error
-	// note describes the rules, ways how they change.
+	// note describes the rules, changeMethod how they change.
 	note() string
-	ways() string
+	changeMethod() string
 }
 
 // applyRules writes rules to a file and has a program hand them to the kernel.

@@ -159,7 +159,7 @@ func (r *changingHAProxy) ask(ctx context.Context, command string) (string, erro
 	return string(reply), nil
 }
 
-func (*changingHAProxy) Ways() string {
+func (*changingHAProxy) ChangeMethod() string {
 	return "servers come and go by a new process that takes over the listening sockets (-x, expose-fd listeners) and tells the old one to finish (-sf); " +
 		"weights and draining are set by the Runtime API; an old process lives until its last connection ends (no hard-stop-after), with what it was configured with"
 }

@@ -97,7 +97,7 @@ func (r *changingNginx) PIDs() []int {
 	return append([]int{r.process.Process.PID()}, workers...)
 }
 
-func (*changingNginx) Ways() string {
+func (*changingNginx) ChangeMethod() string {
 	return "each change is a new configuration and a reload (SIGHUP); a server that drains is marked down; an old worker lives " +
 		"until its last connection ends (no worker_shutdown_timeout), with what it was configured with"
 }

@@ -15,20 +15,20 @@ import (
 )
 
 var (
-	// ErrNoWay says that a check could not be sent, and that this is not the backend's doing. It is
+	// ErrNoPath says that a check could not be sent, and that this is not the backend's doing. It is
 	// no evidence against the backend.
-	ErrNoWay = errors.New("there is no way to the backend")
-	// ErrForNow is ErrNoWay as each start brings it, while the way is being made, or an operation that takes the
+	ErrNoPath = errors.New("there is no path to the backend")
+	// ErrForNow is ErrNoPath as each start brings it, while the path is being made, or an operation that takes the
 	// backend out: no trouble to report.
-	ErrForNow = fmt.Errorf("%w for now", ErrNoWay)
+	ErrForNow = fmt.Errorf("%w for now", ErrNoPath)
 )
 
-// Way opens connections to one backend by the VIP of a service, as packets of the service are
+// VIPDialer opens connections to one backend by the VIP of a service, as packets of the service are
 // sent to it (lb.ViaVIP).
-type Way interface {
+type VIPDialer interface {
 	// Dial opens a connection to port of the VIP on the backend: network is "tcp" or "udp". A
 	// UDP connection is connected: it gives ICMP errors as errors of Read and Write. Errors are
-	// those of net.Dialer, or say why there is no way to the backend at the moment: ErrNoWay where
+	// those of net.Dialer, or say why there is no path to the backend at the moment: ErrNoPath where
 	// that is not the backend's doing.
 	Dial(ctx context.Context, network string, backend lb.BackendKey, port uint16) (net.Conn, error)
 	// Ping sends an echo request to the VIP on the backend, and waits for its reply until the

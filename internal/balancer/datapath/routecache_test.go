@@ -50,9 +50,9 @@ func setNeighbour(tb testing.TB, client netip.Addr, mac net.HardwareAddr) {
 	}
 }
 
-// TestKnownWays: replies go by the way that the kernel gave for earlier ones, but not for longer than a tick of the
+// TestRouteCache: replies go by the route that the kernel gave for earlier ones, but not for longer than a tick of the
 // clock, nor for more of them than ROUTE_CACHE_USES.
-func TestKnownWays(t *testing.T) {
+func TestRouteCache(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := freshRig(t, hook)
 		stayOnThisCPU(t)
@@ -85,8 +85,8 @@ func TestKnownWays(t *testing.T) {
 	})
 }
 
-// TestKnownWaysAreAsWide: the sender of a packet that is too big for a known way gets an error.
-func TestKnownWaysAreAsWide(t *testing.T) {
+// TestRouteCacheHasAnMTU: the sender of a packet that is too big for a cached route gets an error.
+func TestRouteCacheHasAnMTU(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := freshRig(t, hook)
 		stayOnThisCPU(t)
@@ -104,8 +104,8 @@ func TestKnownWaysAreAsWide(t *testing.T) {
 	})
 }
 
-// TestQuestionsKnowNoWays: a dry run asks the kernel for the way; it neither uses the known ways nor adds to them.
-func TestQuestionsKnowNoWays(t *testing.T) {
+// TestQuestionsUseNoRouteCache: a dry run asks the kernel for the route. It neither reads the cache nor adds to it.
+func TestQuestionsUseNoRouteCache(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := freshRig(t, hook)
 		stayOnThisCPU(t)
