@@ -79,7 +79,7 @@ func startNameServers(ctx context.Context, l *lab.Lab) ([]*NameServer, error) {
 	return servers, group.Wait()
 }
 
-// copyNamedTask copies the program of a host into a directory of the laboratory: Debian's AppArmor profile lets the
+// copyNamedTask copies a host's name server program into a directory of the host: Debian's AppArmor profile lets the
 // program at its own path use only its own directories.
 var copyNamedTask = lab.NewTask("copy-named", func(_ context.Context, _ *lab.Host, dir string) (string, error) {
 	path, err := exec.LookPath(nameServerProgram)

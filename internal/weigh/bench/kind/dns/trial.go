@@ -53,7 +53,7 @@ func (d *dnsTrial) conduct(ctx context.Context) error {
 	probing := probe.New(d.runner.Lab)
 	drive := load.Drive{
 		Kind: by.kind(), Clients: d.clients(), Bound: d.trial.Duration + by.timeout() + d.runner.Grace,
-		// The interval of the processes' times must lie within the one that they are divided by.
+		// The readings of the processes' times enclose the interval that the times are divided by.
 		Before: func() error { return errors.Join(d.readUsed(), probing.Begin()) },
 		After:  func() error { return errors.Join(probing.End(), d.readUsed()) },
 	}

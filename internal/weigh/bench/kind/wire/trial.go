@@ -171,7 +171,7 @@ func (kind) Whole(got []results.Trial) []results.Trial {
 	return slices.DeleteFunc(slices.Clone(got), func(step results.Trial) bool { return !step.Valid })
 }
 
-// steps is how many results a trial of a packet-level ladder has; 0 of others.
+// steps returns the number of results of a ladder's trial; 0 for other loads.
 func steps(t bench.Trial) int {
 	if own(t.By) == nil || own(t.By).Ladder == nil {
 		return 0
@@ -180,8 +180,7 @@ func steps(t bench.Trial) int {
 	return (l.To-l.From)/l.Step + 1
 }
 
-// DropPartial takes the results of ladders that were ended early out of a run that is gone on with: they are climbed
-// again.
+// DropPartial removes the results of cancelled ladders from a run that is resumed: these ladders run again.
 func (kind) DropPartial(r *bench.Runner, trials []bench.Trial) {
 	for _, t := range trials {
 		of := func(done results.Trial) bool { return t.Has(done) && done.Params[paramOffered] != nil }
@@ -197,8 +196,8 @@ func (kind) DropPartial(r *bench.Runner, trials []bench.Trial) {
 	}
 }
 
-// bursts puts the load on several times. The trial's result is the fastest burst, and
-// samples has the others too. It has none if it is ended early: fewer bursts find less.
+// bursts runs the load several times. The trial's result is the fastest burst, and its samples include the others. A
+// cancelled trial has no result: fewer bursts find a lower maximum.
 func (w *wireTrial) bursts(ctx context.Context) error {
 	for i := range own(w.trial.By).Bursts {
 		if err := w.burst(ctx, i); err != nil {
@@ -210,7 +209,7 @@ func (w *wireTrial) bursts(ctx context.Context) error {
 	return nil
 }
 
-// burst is the burst of this number, after the pause between two. The balancer's work in the pause is not counted.
+// burst runs one burst, after the pause between two bursts. The balancer's work in the pause is not counted.
 func (w *wireTrial) burst(ctx context.Context, number int) (err error) {
 	if number > 0 && own(w.trial.By).Pause > 0 {
 		if err := clock.Sleep(ctx, own(w.trial.By).Pause); err != nil {
@@ -249,7 +248,7 @@ func wasFull(t results.Trial) bool {
 	return len(t.Notes) > 0 && strings.HasPrefix(t.Notes[0], fullSetup)
 }
 
-// found writes the result of a search: the highest rate that lost no more than it may.
+// found writes the result of a search: the highest rate whose losses were within the bound.
 func (w *wireTrial) found(ctx context.Context, steps []wire.Step) error {
 	search := own(w.trial.By).Search
 	var tried []string
@@ -271,7 +270,7 @@ func (w *wireTrial) found(ctx context.Context, steps []wire.Step) error {
 		return err
 	}
 	got := &w.got[len(w.got)-1]
-	// That the best one filled it stands there already.
+	// If the best rate filled the subject, the result says so already.
 	if full := w.filled(steps); full != "" && got.Valid {
 		got.Valid = false
 		got.Notes = append([]string{fullSetup + full}, got.Notes...)
@@ -281,7 +280,7 @@ func (w *wireTrial) found(ctx context.Context, steps []wire.Step) error {
 		got.Notes = append(got.Notes,
 			fmt.Sprintf("at %.0f/s it was the tester that did not keep up: what is in between may carry more than was found", steps[above].Offered))
 	}
-	// The readings are around all rates that were tried.
+	// The readings enclose all tried rates.
 	delete(got.Metrics, results.BalancerCPUUsPerConnection)
 	got.Notes = append(got.Notes, "rates that were tried: "+strings.Join(tried, ", "))
 	return nil
