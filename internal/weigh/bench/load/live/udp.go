@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// askUDP asks over one UDP socket again and again, and counts when another server
-// answers than before.
+// askUDP sends queries over one UDP socket repeatedly, and counts answers from another server than the previous one.
 func (h *holder) askUDP(flow uint64) {
 	conn, err := h.dialer.DialContext(h.ctx, "udp4", h.load.Target.String())
 	if err != nil {
@@ -34,7 +33,7 @@ func (h *holder) askUDP(flow uint64) {
 	}
 }
 
-// queryOne makes a query from a socket of its own, as resolvers do.
+// queryOne sends a query from a new socket, as resolvers do.
 func (h *holder) queryOne() {
 	h.during(func(uint64) {
 		conn, err := h.dialer.DialContext(h.ctx, "udp4", h.load.Target.String())
