@@ -46,7 +46,7 @@ func (h *holder) queryOne() {
 	})
 }
 
-// asked counts a query of that time, answered or not.
+// asked counts a query that was sent at a time, answered or not.
 func (h *holder) asked(at time.Time, answered bool) {
 	if h.ctx.Err() != nil {
 		return
@@ -74,7 +74,7 @@ func (h *holder) query(conn net.Conn, r request) (from peer, ok bool) {
 		if n, err = conn.Read(answer); err != nil {
 			break
 		}
-		// An answer to an earlier query may come now; it is too late for that.
+		// An answer to an earlier query may arrive now, too late for that query.
 		if from, err := r.read(answer[:n]); err == nil {
 			h.asked(began, true)
 			return from, true
