@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
-// AddressOptions says how an address is put on a link.
+// AddressOptions are the options for adding an address to a link.
 type AddressOptions struct {
 	// ScopeHost prevents that the kernel selects an IPv4 address as the source of packets that leave the host, or of
 	// ARP requests. IPv6 has no such setting (the scope follows from the address): use Deprecated there.
