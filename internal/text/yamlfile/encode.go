@@ -10,12 +10,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// indent is how much further in a collection stands than the one that it is in.
+// indent is the indentation of a collection within another one.
 const indent = 2
 
 // Encode returns the text of a value as the YAML library writes it. The library keeps an event of several hundred bytes
-// for each value until the end, so that values of the usual kind (mappings and lists of numbers, and of words that need
-// no escapes) are written here; any other value has the library write all of the text.
+// for each value until the end. Therefore Encode itself writes values of the usual kind (mappings and lists of numbers,
+// and of words that need no escapes). For any other value, the library writes the whole text.
 func Encode(node *yaml.Node) ([]byte, error) {
 	w := writer{}
 	if w.block(node, 0) {
@@ -28,12 +28,13 @@ func Encode(node *yaml.Node) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// writer writes the text of usual values. Its methods return false where a value is not usual.
+// writer writes the text of usual values. Its methods return false if a value is not usual.
 type writer struct{ text []byte }
 
 func (w *writer) put(text string) { w.text = append(w.text, text...) }
 
-// block writes a collection so far in, each of its elements in lines of its own. The first line is already so far in.
+// block writes a collection with the indentation in, each of its elements on separate lines. The first line is already
+// indented.
 func (w *writer) block(node *yaml.Node, in int) bool {
 	if !isBare(node) || node.Style != 0 || len(node.Content) == 0 {
 		return false
@@ -55,7 +56,7 @@ func (w *writer) block(node *yaml.Node, in int) bool {
 				w.indent(in)
 			}
 			w.put("-")
-			if item.Kind == yaml.MappingNode && item.Style == 0 { // begins in the line of its dash
+			if item.Kind == yaml.MappingNode && item.Style == 0 { // begins on the line of its dash
 				w.put(" ")
 				if !w.block(item, in+indent) {
 					return false
@@ -77,7 +78,7 @@ func (w *writer) indent(in int) {
 	}
 }
 
-// value writes the value of a key or an element that stands so far in, and ends the line.
+// value writes the value of a key or an element with the indentation in, and ends the line.
 func (w *writer) value(node *yaml.Node, in int) bool {
 	if node.Kind != yaml.ScalarNode && node.Style == 0 {
 		w.put("\n")
@@ -92,7 +93,7 @@ func (w *writer) value(node *yaml.Node, in int) bool {
 	return true
 }
 
-// flow writes a collection within a line.
+// flow writes a collection on one line.
 func (w *writer) flow(node *yaml.Node) bool {
 	if !isBare(node) || node.Style&^yaml.FlowStyle != 0 {
 		return false
@@ -133,7 +134,7 @@ func (w *writer) flow(node *yaml.Node) bool {
 
 // key writes a key and its colon.
 func (w *writer) key(node *yaml.Node) bool {
-	const longest = 64 // of a longer one, the library begins the line with a question mark
+	const longest = 64 // for a longer key, the library begins the line with a question mark
 	if node.Kind != yaml.ScalarNode || !isBare(node) || node.Style != 0 || node.Tag != "" || len(node.Value) > longest ||
 		!isWord(node.Value) || strings.Contains(node.Value, ":") {
 		return false
@@ -143,7 +144,7 @@ func (w *writer) key(node *yaml.Node) bool {
 	return true
 }
 
-// scalar writes a single value; inFlow: within a line.
+// scalar writes a single value. inFlow: within a line.
 func (w *writer) scalar(node *yaml.Node, inFlow bool) bool {
 	if !isBare(node) || node.Style != 0 {
 		return false
@@ -172,13 +173,13 @@ func (w *writer) scalar(node *yaml.Node, inFlow bool) bool {
 	return true
 }
 
-// isBare says whether a node has nothing that is written beside its value.
+// isBare reports whether a node has only its value, without comments, anchors or tags.
 func isBare(node *yaml.Node) bool {
 	return node.Anchor == "" && node.Alias == nil && node.HeadComment == "" && node.LineComment == "" &&
 		node.FootComment == "" && (node.Kind == yaml.ScalarNode || node.Tag == "")
 }
 
-// isDecimal says whether a text is a number as YAML reads it, and no octal one.
+// isDecimal reports whether a text is a decimal number for YAML and no octal one.
 func isDecimal(text string) bool {
 	const longest = 18 // digits that fit into 64 bits
 	if len(text) == 0 || len(text) > longest || text[0] == '0' && len(text) > 1 {
@@ -196,11 +197,11 @@ func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
 func isLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
 
-// noWords are words that YAML reads as something else than text.
+// noWords are words that YAML does not read as text.
 var noWords = []string{"true", "True", "TRUE", "false", "False", "FALSE", "null", "Null", "NULL"}
 
-// isWord says whether YAML reads a text as text for certain, though it has no quotes. Such a text begins with a letter,
-// a slash or a digit, and has no character that means something, but for colons amid it.
+// isWord reports whether YAML certainly reads a text as text without quotes. Such a text begins with a letter, a slash
+// or a digit, and has no character with a meaning in YAML, except colons in the middle.
 func isWord(text string) bool {
 	if text == "" || text[len(text)-1] == ':' {
 		return false
@@ -220,8 +221,8 @@ func isWord(text string) bool {
 	}
 }
 
-// mayBeNumber says whether YAML may read a text that begins with a digit as a number: those have no colon, no slash and
-// at most one dot, and of the letters only those of hexadecimal, octal and binary digits.
+// mayBeNumber reports whether YAML may read a text that begins with a digit as a number. Numbers have no colon, no
+// slash, at most one dot, and only the letters of hexadecimal, octal and binary digits.
 func mayBeNumber(text string) bool {
 	dots := 0
 	for i := range len(text) {
@@ -235,7 +236,7 @@ func mayBeNumber(text string) bool {
 	return dots < 2
 }
 
-// mayBeDate says whether YAML may read a text as a date: those begin with four digits and a dash.
+// mayBeDate reports whether YAML may read a text as a date. Dates begin with four digits and a dash.
 func mayBeDate(text string) bool {
 	return len(text) > 4 && text[4] == '-' && isDecimal(strings.TrimLeft(text[:4], "0")+"0")
 }
