@@ -38,12 +38,12 @@ var nginxHTTPTemplate string
 
 var nginxHTTPConfig = template.Must(template.New("nginx-http.conf").Parse(nginxHTTPTemplate))
 
-// nginxHTTPValues are the template's values.
+// nginxHTTPValues are the values for the template.
 type nginxHTTPValues struct {
 	Dir                                   string
 	Threads, OpenFiles, WorkerConnections int
 	Services                              []proxyService
-	// Certificate is the file of the certificate for its clients over TLS; empty for no TLS.
+	// Certificate is the path of the certificate for clients over TLS; empty means no TLS.
 	Certificate string
 }
 
