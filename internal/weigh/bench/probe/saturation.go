@@ -46,8 +46,9 @@ const (
 	clearlyLargest = 1.25
 )
 
-// Saturated returns the part that limited a trial, and the figures that this follows from. On a machine of its own, a part
-// is the bottleneck when it has no more CPU to use. Here all parts share one machine, so the rule is, in this order:
+// Saturated returns the part that limited a trial, and the figures that this follows from. On a machine of its own, a
+// part is the bottleneck when it has no more CPU to use. Here all parts share one machine, so the rule is, in this
+// order:
 //
 //  1. A part whose busiest thread used at least 95 % of a core, or that used at least 95 % of the cores it may use: that
 //     part (the one closest to its limit, if there are several).
