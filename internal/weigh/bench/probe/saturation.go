@@ -50,8 +50,8 @@ const (
 // part is the bottleneck when it has no more CPU to use. Here all parts share one machine, so the rule is, in this
 // order:
 //
-//  1. A part whose busiest thread used at least 95 % of a core, or that used at least 95 % of the cores it may use: that
-//     part (the one closest to its limit, if there are several).
+//  1. A part whose busiest thread used at least 95 % of a core, or that used at least 95 % of the cores it may use:
+//     that part (the one closest to its limit, if there are several).
 //  2. 15 % or more of the machine was idle: none, because each process with work could run.
 //  3. The machine was full, and one part used at least 1.25 times as much of it as any other: that part.
 //  4. Otherwise: unknown.

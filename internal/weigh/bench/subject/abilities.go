@@ -4,8 +4,8 @@ package subject
 
 import "github.com/jeoul/jeoul/internal/weigh/lab"
 
-// Abilities declare what a subject can do besides carrying connections from clients to servers in a laboratory of
-// namespaces. The zero value declares nothing more.
+// Abilities are a subject's own declaration of its abilities, besides carrying connections from clients to servers in a
+// laboratory of namespaces. The zero value declares no further ability.
 type Abilities struct {
 	// HTTPOnly means that the subject carries only HTTP.
 	HTTPOnly bool

@@ -11,7 +11,7 @@ type Remembering interface {
 
 // Remembered is the state that a subject stores for its flows at one moment.
 type Remembered struct {
-	// What describes the counted things in words.
+	// The counted things, in words.
 	What string
 	// Flows is their number, and Limit its upper bound; 0 if there is no bound, or if it is not known.
 	Flows, Limit uint64

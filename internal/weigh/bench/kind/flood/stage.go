@@ -210,7 +210,7 @@ type floodTrial struct {
 	client  *steadyClient
 	// quiet and flooded are the readings before and after each of the two phases.
 	quiet, flooded [2]floodReading
-	// remembered is what the subject stored: before the flood, during it, and at the end.
+	// remembered is the state that the subject stored: before the flood, during it, and at the end.
 	remembered [3]subject.Remembered
 }
 
