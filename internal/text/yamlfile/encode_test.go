@@ -22,7 +22,7 @@ func byLibrary(t *testing.T, node *yaml.Node) string {
 	return text.String()
 }
 
-// texts are values that are easily taken for others.
+// texts are values that are easily mistaken for other types.
 var texts = []string{"web", "web-01", "default:web:http", "10.0.0.1", "10.0.0.0/8", "2001:db8::1", "::1", "1s", "1m30s",
 	"12:30", "1:2", "a:", ":a", "-", "-1", "+1", ".5", "1.5", "1.", "1e5", "1_000", "0x1f", "0o17", "0b1", "017", "0", "00",
 	"2024-01-02", "2024-01-02T03:04:05Z", "0000-01-02", "2024-x", "true", "True", "yes", "no", "on", "y", "null", "~", "",
@@ -41,7 +41,7 @@ func randomScalar(r *rand.Rand) *yaml.Node {
 	return node
 }
 
-// randomNode returns a value, of which collections are at most so deep.
+// randomNode returns a random value. Its collections are nested up to depth.
 func randomNode(r *rand.Rand, depth int, inFlow bool) *yaml.Node {
 	kind := r.IntN(4)
 	if depth == 0 || kind > 1 {
@@ -64,7 +64,8 @@ func randomNode(r *rand.Rand, depth int, inFlow bool) *yaml.Node {
 	return node
 }
 
-// TestEncode: texts are those of the library, for random values and for each text that is easily taken for another.
+// TestEncode: the text equals the library's, for random values and for each text that is easily mistaken for another
+// type.
 func TestEncode(t *testing.T) {
 	check := func(node *yaml.Node) bool {
 		t.Helper()
@@ -92,7 +93,7 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// TestEncodeUsual: what a source of a configuration has needs no library.
+// TestEncodeUsual: values that a configuration source contains need no library.
 func TestEncodeUsual(t *testing.T) {
 	const text = "services:\n  - name: default:web:http\n    vip: 2001:db8::1\n    port: 80\n    check:\n" +
 		"      - type: http\n        path: /healthz\n        every: 1m30s\n    backends:\n" +
@@ -110,7 +111,7 @@ func TestEncodeUsual(t *testing.T) {
 	}
 }
 
-// resetStyles makes nodes that were read such as keytable makes.
+// resetStyles makes nodes that were read like the ones that keytable makes.
 func resetStyles(node *yaml.Node) {
 	if node.Style &= yaml.FlowStyle; node.Kind != yaml.ScalarNode {
 		node.Tag = ""
