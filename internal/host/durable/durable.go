@@ -187,7 +187,7 @@ type Content struct {
 	noun, path, name string
 	mode             fs.FileMode
 	mu               sync.Mutex
-	// unwritten is the content that could not be written; nil: the file is to be removed.
+	// unwritten is the content that is not yet in the file; nil: the file must be removed.
 	unwritten []byte
 }
 

@@ -159,7 +159,7 @@ const (
 	lockNoun    = "the lock of network changes"
 )
 
-// lockSuffix is the suffix of the lock's file: one of its own, since the journal's is replaced at each change.
+// lockSuffix is the suffix of the lock's file. It is a separate file, because the journal is replaced at each change.
 const lockSuffix = ".lock"
 
 // lockJournal takes the lock that belongs to path. Errors: ErrBusy, ErrNoRights.

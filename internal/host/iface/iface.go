@@ -198,7 +198,7 @@ func (i *Interfaces) notifyChanged() {
 }
 
 // States reads the interfaces' states from the kernel, in the order of the names. A deleted interface is Gone, and one
-// that is recreated with its name replaces it. Errors: ErrGone, if one is deleted meanwhile.
+// that is recreated with its name replaces it. Errors: ErrGone, if one is deleted while it is read.
 func (i *Interfaces) States() ([]State, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

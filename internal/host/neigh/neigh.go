@@ -276,7 +276,7 @@ func (r *Resolver) startPeers(peers map[netip.Addr]*peer) error {
 	return nil
 }
 
-// Known returns those of the addresses that the kernel's neighbour table has on the link, in whatever state.
+// Known returns the addresses that the kernel's neighbour table has on the link, in any state.
 func (r *Resolver) Known(addrs []netip.Addr) (known []netip.Addr, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

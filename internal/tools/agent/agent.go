@@ -12,12 +12,12 @@
 // future interface:
 //
 //   - arp_ignore=1: answer only for addresses of the interface that the request
-//     came in on. Otherwise backends would answer for the VIP in competition
-//     with the balancer, and clients stick to the fastest.
-//   - arp_announce=2: ask with the best address of the interface as the sender.
-//     Otherwise an answer that leaves from the VIP and needs its next hop
-//     resolved first makes an ARP request with the VIP as its sender, and
-//     everybody who hears that takes the backend for the VIP's owner.
+//     arrived on. Otherwise backends would answer for the VIP in competition
+//     with the balancer, and clients would use the fastest answer.
+//   - arp_announce=2: send requests with the best address of the interface as
+//     the sender. Otherwise a reply from the VIP whose next hop must be resolved
+//     first causes an ARP request with the VIP as its sender, and every host that
+//     receives it takes the backend for the VIP's owner.
 //
 // The host scope keeps the VIP from being selected as the source address of packets that the host itself originates.
 //

@@ -82,8 +82,8 @@ func settings(opt Options) tcAgentSettings {
 
 // loadError names the usual reasons why the kernel rejects a program.
 func loadError(err error) error {
-	// The verifier's rejection has the same error number as a missing right, and is a bug of ours, not the user's
-	// fault.
+	// The verifier's rejection has the same error number as a missing right, and is a bug in the program, not the
+	// user's fault.
 	if refusal := (*ebpf.VerifierError)(nil); errors.As(err, &refusal) && len(refusal.Log) > 0 {
 		return fmt.Errorf("load the eBPF program: %w: the verifier refused it: %v", ErrUnsupported, err)
 	}
