@@ -32,7 +32,7 @@ func Explain(app *kong.Application, args []string, err error) error {
 		err = noChoice(match[1], match[2], choices(node, match[1]))
 	case missingSome.MatchString(text):
 		err = errors.Join(fewArguments(app, node), missing(node))
-	case strings.HasPrefix(text, Name(node)+": "): // before kong looks for what is missing
+	case strings.HasPrefix(text, Name(node)+": "): // kong has not checked for missing flags yet
 		err = errors.Join(missing(node), err)
 	case strings.HasPrefix(text, "unexpected argument "):
 		err = manyArguments(app, node, unexpected.FindStringSubmatch(text)[1])

@@ -60,7 +60,7 @@ func (f *follower) listen() {
 		switch {
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
 			continue
-		case err != nil && !errors.Is(err, unix.ENOBUFS): // where messages were lost, look too
+		case err != nil && !errors.Is(err, unix.ENOBUFS): // update also after lost messages
 			return
 		}
 		f.look()

@@ -188,7 +188,7 @@ func (w *writer) source() {
 		w.ApproximateService(w.i, "mode",
 			"HAProxy sends from clients' addresses (usesrc): it needs CAP_NET_ADMIN, and rules that bring the answers to its sockets (TPROXY)")
 		w.line("source", netip.AddrPortFrom(anyAddress(s.VIP.Is4()), 0).String(), "usesrc", "clientip")
-	case lb.ModeProxy: // which is the same
+	case lb.ModeProxy: // HAProxy does the same
 	default:
 		w.ApproximateService(w.i, "mode",
 			"%s becomes a proxy: backends see HAProxy's address, must listen on their own, and answer through HAProxy, which carries all they send", s.Mode)

@@ -254,7 +254,7 @@ func (r *reader) remark(s *section) {
 	switch {
 	case s.kind == "global":
 		r.globals(s)
-	case s.kind == "resolvers": // when servers have been read
+	case s.kind == "resolvers": // read after the servers
 	case others[s.kind] != "":
 		r.leave(s, others[s.kind])
 	case !s.carried && s.kind == "defaults":
@@ -269,7 +269,7 @@ func (r *reader) remark(s *section) {
 		r.Carry(s.at)
 		for _, l := range s.lines {
 			switch {
-			case l.unread != "": // has its remark
+			case l.unread != "": // it has a remark already
 			case l.undecided:
 				r.Left(l.at, undecided)
 			case r.proxySetting(s, l):

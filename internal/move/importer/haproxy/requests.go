@@ -255,7 +255,7 @@ func (r *reader) proxyOption(s *section, q *requests, l line) bool {
 		q.forward, q.noForward = true, false
 		r.Approximate(l.at, "each request gets X-Forwarded-Proto, too")
 		return true
-	case name == "redispatch" && !s.direct: // as always
+	case name == "redispatch" && !s.direct: // mode proxy always does so
 	case (name == "httplog" || name == "tcplog") && logged:
 	case slices.Contains(backendOptions, name) && !s.among && !s.direct:
 		return r.stand(&section{kind: "backend"}, q, l) == ""
@@ -328,7 +328,7 @@ func (r *reader) byKey(s *section, q *requests, l line) bool {
 	case refuses && !s.allowsBefore(l):
 		r.Approximate(l.at,
 			"becomes allow or deny: the connections of these clients are closed, in place of an answer of 403")
-	case s.forwards(l): // as by forwarded_for
+	case s.forwards(l): // forwarded_for does the same
 		r.Carry(l.at)
 	case securityHeader(l):
 		q.security = true

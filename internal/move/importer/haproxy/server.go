@@ -145,7 +145,7 @@ func (s *server) value(word, value string) (known bool, err error) {
 		s.backend.Upper = uint32(n)
 	case word == "verify":
 		s.verify, s.plain = value != "none", append(s.plain, word)
-	case word == "ca-file" && value == "@system-ca": // as without
+	case word == "ca-file" && value == "@system-ca": // the default
 	case word == "ca-file":
 		s.ca, s.plain = value, append(s.plain, word)
 	case word == "check-sni":

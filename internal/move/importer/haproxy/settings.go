@@ -49,7 +49,7 @@ func (r *reader) setting(s *section, l line) bool {
 		return true
 	}
 	switch l.words[0] {
-	case "bind", "server", "server-template": // by serve
+	case "bind", "server", "server-template": // read by serve
 		return true
 	case "mode", "default_backend", "use_backend":
 		r.Carry(l.at)

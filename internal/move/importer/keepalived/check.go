@@ -220,8 +220,8 @@ func (r *reader) remarkChecker(n *node) {
 		case "connect_port", "connect_timeout", "retry", "nb_get_retry", "delay_before_retry", "delay_loop", "url",
 			"name", "type", "misc_path", "misc_timeout", "virtualhost":
 			r.Carry(c.at)
-		case "payload", "require_reply": // by bytes
-		case "enable_sni": // by urls
+		case "payload", "require_reply": // read by bytes
+		case "enable_sni": // read by urls
 			r.Carry(c.at)
 		case "fwmark":
 			r.leave(c, "a check's packets bear no mark; where routes go by it, with via: address, source names the address that they are sent from")

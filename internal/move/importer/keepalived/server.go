@@ -154,7 +154,7 @@ func (r *reader) fill(s *draft.Service, n *node) {
 		case "sh-port", "mh-port":
 			flags = "port"
 			r.Carry(c.at)
-		case "lb_kind", "lvs_method", "weight": // above
+		case "lb_kind", "lvs_method", "weight": // read above
 		case "protocol", "delay_loop", "delay_before_retry", "retry", "connect_timeout", "virtualhost":
 			r.Carry(c.at) // virtualServer and the checks read it
 		case "persistence_timeout":
@@ -165,7 +165,7 @@ func (r *reader) fill(s *draft.Service, n *node) {
 			sorry = c
 		case "real_server":
 			r.realServer(s, c, usual)
-		case "sorry_server_inhibit", "sorry_server_lvs_method": // sorryServer
+		case "sorry_server_inhibit", "sorry_server_lvs_method": // read by sorryServer
 			if sorry == nil && n.child("sorry_server") == nil {
 				r.Needless(c.at, "is of a sorry server, and there is none")
 			}

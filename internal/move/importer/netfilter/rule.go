@@ -244,7 +244,7 @@ func (r *rule) state(text string, states []string, negated bool) {
 		r.translated = true
 	case translated || slices.Contains(states, "SNAT"):
 		r.unknown = text
-	case isNew == negated: // of the others alone
+	case isNew == negated: // it matches only packets that are not new
 		r.unknown, r.later = text, true
 	}
 }

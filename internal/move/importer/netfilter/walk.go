@@ -87,7 +87,7 @@ func (r *reader) keep(rule rule, m match, left, gone float64, depth int) {
 	switch {
 	case slices.Contains(terminal, rule.target):
 		e.partly = rule.partly
-	case rule.target == "DNAT" && gone > 0: // of all that come, once nothing is left
+	case rule.target == "DNAT" && gone > 0: // from all packets, if none are left
 		e.partly = left > 1-full
 	default:
 		return
@@ -117,7 +117,7 @@ func (r *reader) apply(rule rule, m match, share float64, depth int, through []r
 		return share
 	case rule.target == unreadable:
 		return 0 // it has a remark already
-	case slices.Contains(terminal, rule.target): // serve says what becomes of it
+	case slices.Contains(terminal, rule.target): // serve remarks on it
 		return share
 	case rule.target == "" && m.unknown != "":
 		r.Left(rule.at, "matches by %s, which Jeoul does not know of packets", m.unknown)
