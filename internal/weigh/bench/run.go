@@ -227,8 +227,9 @@ func (r *Runner) startServers(ctx context.Context) error {
 // mostRebuilt is how often in a row a laboratory may be rebuilt before the run gives up.
 const mostRebuilt = 3
 
-// trials runs trials, after which the run has all trials. If the laboratory cannot be used any more after a trial, that
-// trial ends, but not the run: the next trial gets a new laboratory.
+// trials runs the given trials; all is the number of the run's trials, including those of an earlier run. If the
+// laboratory cannot be used any more after a trial, that trial ends, but not the run: the next trial gets a new
+// laboratory.
 func (r *Runner) trials(ctx context.Context, trials []Trial, all int) error {
 	r.progress.begin(all, all-len(trials))
 	var broken error

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pin keeps the calling thread on one CPU, so that caches stay warm and per-CPU maps
-// are those of one CPU.
+// Pin keeps the calling thread on one CPU, so that caches stay warm, and the values of per-CPU maps are those of one
+// CPU.
 func Pin() error {
 	var allowed, set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {

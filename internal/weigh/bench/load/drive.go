@@ -24,7 +24,7 @@ type Process interface {
 	Done() <-chan struct{}
 	// Wait returns the error of a process that ended badly.
 	Wait() error
-	// Stop ends the process, by force if it must.
+	// Stop ends the process, by force if necessary.
 	Stop(ctx context.Context) error
 }
 

@@ -60,7 +60,7 @@ type farGo struct {
 	Bound time.Duration
 }
 
-// farEnd is the end of a generator on a machine.
+// farEnd is the report of the end of a generator on a machine.
 type farEnd struct {
 	// Ended is the time of the end on the machine's clock. Late is the delay of the release.
 	Ended   int64
@@ -150,7 +150,7 @@ type farRunner struct {
 // section 10: the least delay has the least error).
 const clockSamples = 5
 
-// stand brings the generator to its gate.
+// stand starts the generator up to its gate.
 func (f *farRunner) stand(ctx context.Context, d Drive, share Share, cpus []int) error {
 	f.uncertain = math.MaxInt64
 	for range clockSamples {

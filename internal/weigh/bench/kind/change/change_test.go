@@ -20,7 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// changePoint is a point of a change experiment on paper.
+// changePoint returns a point of a change experiment on paper.
 func changePoint(t *testing.T, name string, params subject.Params, connections int) bench.Point {
 	t.Helper()
 	s, ok := subjects.Find(name)

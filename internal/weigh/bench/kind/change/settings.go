@@ -104,7 +104,7 @@ const (
 	// kernel assigns (see package lab): no other socket uses them.
 	firstReused = 300
 	maxReused   = 700
-	// reusedUDP is the interval of the ports that also send UDP queries: one in so many.
+	// One in reusedUDP of these ports also sends UDP queries.
 	reusedUDP = 10
 	// leastTime and mostTime bound the times of a suite's changes.
 	leastTime = 100 * time.Millisecond

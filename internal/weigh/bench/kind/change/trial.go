@@ -21,7 +21,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// changeEvent is something that happens to the backends.
+// changeEvent is an event of a change experiment.
 type changeEvent struct {
 	name string
 	// leaves are the indexes of the servers that leave in the event, even if they return.

@@ -141,7 +141,7 @@ func startNginx(ctx context.Context, server *lab.Host, values nginxValues) (*lab
 	if err := server.WriteFile(path, text.Bytes()); err != nil {
 		return nil, fmt.Errorf("writing nginx's configuration: %w", err)
 	}
-	// -e: before it has read the configuration, it would write to the system's log.
+	// -e: without it, nginx would write to the system's log until it has read the configuration.
 	process, err := server.Start(context.WithoutCancel(ctx), lab.Command{
 		Path: Program.Name, Args: []string{"-e", filepath.Join(server.Dir, "error.log"), "-p", server.Dir, "-c", path}})
 	if err != nil {

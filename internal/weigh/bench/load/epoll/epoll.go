@@ -156,7 +156,7 @@ func Listen(at netip.AddrPort) (int, error) {
 	return fd, nil
 }
 
-// backlog is more than a laboratory's clients open at once; the kernel bounds it by
+// backlog is more than the number of connections that a laboratory's clients open at once; the kernel bounds it by
 // somaxconn.
 const backlog = 1 << 16
 

@@ -23,8 +23,7 @@ type Laps struct {
 	First, Ports int
 	// Pace is the time between a port's connections.
 	Pace time.Duration
-	// UDP is the interval of the ports that also send a UDP query, each time from a new socket: one in so many. 0 means
-	// none.
+	// UDP makes one in that many ports also send a UDP query, each time from a new socket; 0 means none.
 	UDP int
 }
 

@@ -116,7 +116,7 @@ func (c *one) connect() (int, error) {
 	return fd, nil
 }
 
-// ask sends a byte and waits for one.
+// ask sends a byte and waits for the answer.
 func (c *one) ask(fd int) error {
 	for {
 		_, err := epoll.Send(fd, c.buffer[:])

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
 )
 
-// rewriterSetup is the setup of testdata/rewriter.bpf.c, with changes.
+// rewriterSetup returns the setup of testdata/rewriter.bpf.c, with replacements.
 func rewriterSetup(t *testing.T, oldnew ...string) string {
 	t.Helper()
 	data, err := os.ReadFile("testdata/rewriter.yaml")

@@ -234,7 +234,7 @@ func (s jeoul) ready(status *ops.Status, services []subject.Service) error {
 	if status.Hook.Name != s.hook {
 		return fmt.Errorf("its hook is %q, not %q", status.Hook.Name, s.hook)
 	}
-	var want []subject.Service // of each port
+	var want []subject.Service // one for each port
 	for _, service := range services {
 		for range service.Protocols() {
 			want = append(want, service)

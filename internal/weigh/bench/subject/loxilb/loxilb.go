@@ -27,7 +27,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// Subjects are those of this package.
+// Subjects are the subjects of this package.
 var Subjects = []subject.Subject{loxilb{}}
 
 // loxilb is LoxiLB, an eBPF balancer in TC, in its default mode: it rewrites destinations, and the servers' replies

@@ -136,7 +136,7 @@ func (nginxStream) Start(ctx context.Context, setup subject.Setup, params subjec
 	}
 	proxy := runningProxy{cores: values.Threads,
 		note: "nginx as a TCP proxy (stream), round robin, a worker a thread, its own defaults"}
-	// -e: before it has read the configuration, it would write to the system's log.
+	// -e: without it, nginx would write to the system's log until it has read the configuration.
 	running.runningProxy, err = startProxy(ctx, setup, proxy, "nginx", "-e", filepath.Join(dir, "nginx-stream.log"),
 		"-p", dir, "-c", path)
 	if err != nil {
