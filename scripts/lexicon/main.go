@@ -119,11 +119,7 @@ func covering(excused []use, u use) use {
 	return use{}
 }
 
-// row matches a line of the table of words:
-//
-// `refused`, `refused`
-//
-// what the field says |
+// row matches a line of the table of words: | `refused`, `refused` | what the field says |
 var row = regexp.MustCompile("^\\| ((?:`[A-Za-z]+`(?:, )?)+) \\| (.+) \\|$")
 
 // words are the refused words, with the field's word for each: those refused everywhere, and those refused in C, which
