@@ -37,7 +37,7 @@ type Tab struct {
 func Open(tb testing.TB, url string) *Tab {
 	tb.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(testenv.Program(tb, "chromium")),
-		chromedp.NoSandbox, // Chromium's own needs another user than root
+		chromedp.NoSandbox, // Chromium's sandbox does not run as root
 		chromedp.IgnoreCertErrors, chromedp.WSURLReadTimeout(pageTimeout), chromedp.WindowSize(1440, 900))
 	allocator, end := chromedp.NewExecAllocator(context.WithoutCancel(tb.Context()), options...)
 	tb.Cleanup(end)

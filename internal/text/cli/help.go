@@ -18,7 +18,7 @@ func Groups(tasks []kong.Group) kong.Option {
 		Title: "Which balancer is asked (flags of every command that asks one):"}))
 }
 
-// PrintHelp prints the help of the program, or of a command without the flags of the connection.
+// PrintHelp prints the help of the program, or of a command without the connection flags.
 func PrintHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	options.NoExpandSubcommands = true
 	connection := connectionFlags(ctx.Model.Node)

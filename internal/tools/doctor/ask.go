@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/packet"
 )
 
-// Types of ICMP (RFC 792), and of ICMPv6 with a 6 (RFC 4443) and of neighbour discovery (RFC 4861).
+// Types of ICMP (RFC 792), of ICMPv6 (RFC 4443; names with a 6) and of neighbour discovery (RFC 4861).
 const (
 	echoReply             = 0
 	echoRequest           = 8

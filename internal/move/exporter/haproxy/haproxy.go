@@ -195,7 +195,7 @@ func (w *writer) source() {
 	}
 }
 
-// anyAddress is the unspecified address of a family.
+// anyAddress returns the unspecified address of a family.
 func anyAddress(four bool) netip.Addr {
 	if four {
 		return netip.IPv4Unspecified()

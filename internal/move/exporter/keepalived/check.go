@@ -43,7 +43,7 @@ func (w *writer) check(k int, b lb.Backend) {
 	w.common(field, c)
 }
 
-// checkField is the path of check k of the service.
+// checkField returns the path of check k of the service.
 func (w *writer) checkField(k int) string {
 	if w.Written(config.ServiceField(w.i, "check")) {
 		return config.ServiceField(w.i, "check")

@@ -180,7 +180,7 @@ func (r *reader) proxyTimeout(s *section, q *requests, l line) bool {
 	}
 	*into = max(d, time.Millisecond).Truncate(time.Millisecond)
 	r.Carry(l.at)
-	return l.words[1] != "connect" // which checks go by, too
+	return l.words[1] != "connect" // checks use it, too
 }
 
 // cookie reads the cookie that keeps a client on a server.

@@ -43,7 +43,7 @@ func split(text string) ([]string, error) {
 		case c == '\\' && quote != '\'' && i+1 < len(text):
 			within = true
 			if number := hexadecimal.FindString(text[i+1:]); number != "" {
-				n, _ := strconv.ParseUint(number[1:], 16, 8) // of two such digits
+				n, _ := strconv.ParseUint(number[1:], 16, 8) // always two hexadecimal digits
 				word.WriteByte(byte(n))
 				i += len(number)
 			} else if replaced, ok := escapes[text[i+1]]; ok && (text[i+1] != '$' || quote == '"') {
