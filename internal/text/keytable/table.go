@@ -23,7 +23,7 @@ type Key[T any] struct {
 	// Unless names an alternative to this key. Both together are a problem, unless Beside is set.
 	Unless string
 	Beside bool
-	// What is the text of the reference page on the key's effect: Markdown, complete sentences.
+	// Text of the reference page on the key's effect: Markdown, complete sentences.
 	What string
 	// Refused names the condition under which a value is rejected although its type permits it; empty if there is none.
 	Refused string

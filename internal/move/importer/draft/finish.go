@@ -55,7 +55,8 @@ func (d *Draft) write() ([]byte, error) {
 	}
 }
 
-// settle sets what services lack: a mode, unique names, ports and defaults. It leaves out services that cannot be made.
+// settle gives services the parts that they lack: a mode, unique names, ports and defaults. It leaves out services that
+// cannot be made.
 func (d *Draft) settle() {
 	d.checkSources()
 	names := map[string]int{}
