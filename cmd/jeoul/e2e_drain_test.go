@@ -68,7 +68,7 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// drainCell is a service of which a backend is drained.
+// drainCell is a service one of whose backends is drained.
 type drainCell struct {
 	*stage
 	path  path

@@ -51,7 +51,7 @@ const (
 var soakTimeouts = lb.Timeouts{Opening: 10 * time.Second, First: 10 * time.Second, Established: 90 * time.Second,
 	UDP: 30 * time.Second, Fin: 20 * time.Second, Closed: 10 * time.Second}
 
-// soakService is one of the services of a soak, each of which has all backends.
+// soakService is a service of a soak; each has all backends.
 type soakService struct {
 	name      string
 	port      uint16

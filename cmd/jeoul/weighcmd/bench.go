@@ -78,7 +78,7 @@ func (c *benchRunCmd) Validate() error {
 	return c.benchVM.Validate()
 }
 
-// Run runs the suite, reports its results, and says where they are.
+// Run runs the suite, reports its results, and prints their directory.
 func (c *benchRunCmd) Run(ctx context.Context) error {
 	suite, err := bench.LoadSuite(c.Suite)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 )
 
-// Spec describes a lab that is to be built.
+// Spec describes a lab to build.
 type Spec struct {
 	// Clients and Servers are from 1 to 99.
 	Clients, Servers int

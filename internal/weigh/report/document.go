@@ -22,7 +22,7 @@ type document struct {
 	Warnings []string
 	// Overview is the first screen.
 	Overview overview
-	// Answers says which balancer is best at which point.
+	// Answers is the table of the best balancer at each point.
 	Answers     *model.Sheet
 	Environment []fact
 	// Laboratory are facts about the laboratory that a figure depends on.

@@ -27,7 +27,7 @@ type translator struct {
 	language string
 	exact    map[string]string
 	patterns []pattern
-	// missed collects the texts that stay English for lack of a phrase, for tests.
+	// missed collects the texts that stay English because no phrase matches, for tests.
 	missed map[string]bool
 
 	mu sync.Mutex

@@ -169,7 +169,7 @@ type Value struct {
 }
 
 func toValue(v any) Value {
-	// A run from a file has float64 only; one that was just made has any number.
+	// A run from a file has only float64; a run of this process has any number.
 	switch r := reflect.ValueOf(v); {
 	case r.CanFloat():
 		return Value{Number: r.Float(), Numeric: true}

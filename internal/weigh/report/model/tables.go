@@ -364,7 +364,7 @@ func RestSheet(s *Section, shown ...string) Sheet {
 	return Sheet{Title: "What else was counted", Lead: "Medians over the valid repeats.", Secondary: true}.Of(s, fields)
 }
 
-// LeftOut shows the metrics of which some figure is in none of the tables.
+// LeftOut shows the metrics with a figure that none of the tables has.
 func (s *Section) LeftOut(sheets []Sheet) Sheet {
 	shown := map[float64]bool{}
 	for _, sh := range sheets {
@@ -401,7 +401,7 @@ func (s *Section) LeftOut(sheets []Sheet) Sheet {
 		Secondary: true}.Of(s, fields)
 }
 
-// figureText makes a number of a table one that can be parsed.
+// figureText makes a number of a table parsable.
 var figureText = strings.NewReplacer(",", "", "−", "-")
 
 // figureShown reports whether a figure is among others, rounded as some table rounds.
