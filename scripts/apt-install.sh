@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# apt-install.sh PACKAGE...: the part of `make deps` that needs root. Installs
-# the packages without letting the services that some of them bring take this
-# machine's ports, neither now nor at the next boot.
+# apt-install.sh PACKAGE...: the part of `make deps` that needs root. It installs the packages, and prevents the
+# services of some of them from taking this machine's ports, both now and at the next boot.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -16,9 +15,8 @@ unit_exists() {
 	[ -e "/lib/systemd/system/$1.service" ] || [ -e "/etc/init.d/$1" ]
 }
 
-# hold_services keeps invoke-rc.d from starting anything. A policy that the
-# machine already has is its administrator's and stays as it is; one that a
-# killed run of ours left is taken over.
+# hold_services prevents invoke-rc.d from starting any service. A policy that the machine already has belongs to its
+# administrator and stays unchanged; a policy that a killed run of this script left is taken over.
 hold_services() {
 	if [ -e "$policy" ] && ! grep -q "$mark" "$policy"; then
 		return
@@ -32,8 +30,8 @@ release_services() {
 	[ -z "$ours" ] || rm -f "$policy"
 }
 
-# disable NAME: no start at boot, and stopped if the machine's own policy let
-# it start. Only for services that this run installed.
+# disable NAME: the service does not start at boot, and is stopped if the machine's own policy let it start. Only for
+# services that this run installed.
 disable() {
 	if [ -d /run/systemd/system ]; then
 		systemctl --quiet disable --now "$1.service"
@@ -57,12 +55,12 @@ finish() {
 	done
 }
 trap finish EXIT
-# With a trap, bash lets apt-get end first; otherwise a signal would take the
-# policy away while packages are still being set up.
+# With a trap, bash lets apt-get end first; otherwise a signal would remove the policy while packages are still being
+# set up.
 trap 'exit 1' INT TERM HUP
 hold_services
 
-# needrestart, where installed, would otherwise ask on the terminal.
+# needrestart, if installed, would otherwise ask on the terminal.
 export DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1
 apt=(apt-get -q -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0)
 "${apt[@]}" update ||

@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# as-root.sh COMMAND...: runs the command with root's rights, through sudo if
-# need be, in the same directory, with this PATH and TMPDIR, and the JEOUL_* variables.
-# `go test -exec` runs test binaries through it.
+# as-root.sh COMMAND...: runs the command with root's rights, through sudo if necessary, in the same directory, with
+# this PATH and TMPDIR, and the JEOUL_* variables. `go test -exec` runs test binaries through it.
 #
-# as-root.sh --check WHAT: only makes sure that this will work, asking for the
-# password now, and otherwise says that WHAT needs root.
+# as-root.sh --check WHAT: only checks that this will work, asks for the password now, and otherwise says that WHAT
+# needs root.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 

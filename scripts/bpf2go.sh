@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# bpf2go.sh [FLAG...] NAME SOURCE: what the lines of generate.go have in common. Makes Go code and an
-# object of an eBPF program, with what all of them are compiled with; `-cflags` adds to that, and so does
-# JEOUL_BPF_FLAGS (see other-build.sh).
+# bpf2go.sh [FLAG...] NAME SOURCE: the common part of the lines of generate.go. It makes Go code and an object of an
+# eBPF program, with the flags with which all of them are compiled; `-cflags` adds to these, and so does JEOUL_BPF_FLAGS
+# (see other-build.sh).
 set -euo pipefail
 
 compile=(
@@ -15,14 +15,14 @@ compile=(
 	-idirafter /usr/include/aarch64-linux-gnu
 )
 read -ra more <<<"${JEOUL_BPF_FLAGS:-}"
-# go generate puts its own go first in PATH, and runs this where the package is.
-# `go run` heeds GOFLAGS, which `go tool` does not: what bpf2go is made of, the program has as well, compiled once.
+# go generate puts its own go first in PATH, and runs this in the package's directory. `go run` uses GOFLAGS, which `go
+# tool` does not: the program also has the modules of bpf2go, so they are compiled once.
 go run github.com/cilium/ebpf/cmd/bpf2go -tags linux -target bpfel "$@" -- "${compile[@]}" "${more[@]}"
 
 # The object is embedded compressed, and the generated code decompresses it. NAME is the last argument but one.
 name=${*: -2:1}
 object=${name,,}_bpfel.o code=${name,,}_bpfel.go
-# Without relocations of BTF, which only a linker needs: an eighth of what is embedded.
+# Without BTF relocations, which only a linker needs: that saves an eighth of the embedded bytes.
 llvm-objcopy --remove-section=.rel.BTF --remove-section=.rel.BTF.ext "$object"
 gzip -9nf "$object"
 sed -i -e "s|^//go:embed $object\$|&.gz|" -e 's|bytes\.NewReader(\(_[A-Za-z0-9]*Bytes\))|bpfobject.Open(\1)|' \

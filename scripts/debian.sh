@@ -6,13 +6,13 @@
 # never installed; sourced by test-kernels.sh, which sets both.
 # shellcheck disable=SC2154
 
-# apt_of SUITE COMMAND...: apt with a list of its own, in the cache: this
-# machine's may be of another suite or architecture, and stays as it is.
+# apt_of SUITE COMMAND...: apt with separate lists, in the cache: this machine's lists may be of another suite or
+# architecture, and stay unchanged.
 apt_of() {
 	local suite=$1 dir=$cache/apt-$1-$arch security=
 	shift
 	mkdir -p "$dir/state/lists/partial" "$dir/cache/archives/partial"
-	# Nothing is installed, so that what packages depend on is named whole.
+	# Nothing is installed, so that all dependencies of a package are named.
 	: >>"$dir/state/status"
 	case $suite in
 	*-backports | sid | testing) ;;
@@ -35,15 +35,15 @@ apt_of() {
 }
 signed='[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]'
 
-# depends SUITE PACKAGE WHAT: those of the package's dependencies that are named
-# linux-WHAT-VERSION; WHAT is an extended regular expression.
+# depends SUITE PACKAGE WHAT: the package's dependencies that are named linux-WHAT-VERSION; WHAT is an extended regular
+# expression.
 depends() {
 	apt_of "$1" apt-cache depends "$2" |
 		awk -v name="^linux-($3)-[0-9]" '$1 == "Depends:" && $2 ~ name { print $2 }'
 }
 
-# fetch_kernel SUITE[/cards|/16k]: prints the directory of the suite's newest kernel, unpacked; what
-# is there already is not fetched again.
+# fetch_kernel SUITE[/cards|/16k]: prints the directory of the suite's newest kernel, unpacked; an existing kernel is
+# not fetched again.
 fetch_kernel() {
 	local suite=${1%/*} flavour=cloud-$arch image parts version dir package
 	case $1 in
@@ -71,8 +71,8 @@ fetch_kernel() {
 	printf '%s\n' "$dir"
 }
 
-# fetch_root SUITE PACKAGE...: prints a directory with these packages and all that they depend on, unpacked and never
-# configured; what is there already is not fetched again.
+# fetch_root SUITE PACKAGE...: prints a directory with these packages and all their dependencies, unpacked and never
+# configured; an existing directory is not fetched again.
 fetch_root() {
 	local suite=$1 dir package
 	shift

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# deps.sh [demo|vm|bgp|browser|capture]: installs what this machine lacks of what building, testing and the laboratory
-# need: Debian packages through apt, and a Go toolchain through the Go module proxy where the packaged one is too old
-# to fetch it itself. `demo` leaves out what only tests and other laboratories need; `vm`, `bgp`, `browser` and
-# `capture` add what a laboratory in a virtual machine, make test-bgp, make test-dashboard and make test-capture need
-# besides. Says nothing when nothing is missing.
+# deps.sh [demo|vm|bgp|browser|capture]: installs the programs that this machine lacks for building, testing and the
+# laboratory: Debian packages through apt, and a Go toolchain through the Go module proxy if the packaged one is too old
+# to fetch it itself. `demo` leaves out programs that only tests and other laboratories need; `vm`, `bgp`, `browser` and
+# `capture` add those that a laboratory in a virtual machine, make test-bgp, make test-dashboard and make test-capture
+# need. It prints nothing if nothing is missing.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-# What building, `make demo` and `make try` need: a program, or a file by its path, the package that brings it, and its purpose.
+# Needs of building, `make demo` and `make try`: a program, or a file by its path, the package that brings it, and its
+# purpose.
 demo_needs() {
 	cat <<-'END'
 		/etc/ssl/certs/ca-certificates.crt  ca-certificates HTTPS to the Go module proxy
@@ -27,7 +28,7 @@ demo_needs() {
 	END
 }
 
-# What other laboratories and `make test` need besides.
+# Additional needs of other laboratories and `make test`.
 lab_needs() {
 	cat <<-'END'
 		named                               bind9           the laboratory's name servers
@@ -51,7 +52,7 @@ lab_needs() {
 	END
 }
 
-# What a virtual machine of ARCH, by default this machine's own, needs besides.
+# Additional needs of a virtual machine of ARCH, by default this machine's own.
 vm_needs() {
 	case ${ARCH:-$(debian_arch)} in
 	arm64) echo 'qemu-system-aarch64 qemu-system-arm runs the virtual machine' ;;
@@ -64,21 +65,21 @@ vm_needs() {
 	END
 }
 
-# What make test-bgp needs besides.
+# Additional needs of make test-bgp.
 bgp_needs() {
 	cat <<-'END'
 		/usr/lib/frr/bgpd                   frr             another router of balancers in tests
 	END
 }
 
-# What make test-dashboard needs besides.
+# Additional needs of make test-dashboard.
 browser_needs() {
 	cat <<-'END'
 		chromium                            chromium        shows the dashboard in tests
 	END
 }
 
-# What make test-capture needs besides.
+# Additional needs of make test-capture.
 capture_needs() {
 	cat <<-'END'
 		tshark                              tshark          reads captures in tests
@@ -92,7 +93,7 @@ there() {
 	esac
 }
 
-# go_can_come: with what is installed, is a good Go here or can one be fetched?
+# go_can_come: is a good Go here, or can the installed programs fetch one?
 go_can_come() {
 	find_go >/dev/null || command -v go >/dev/null
 }

@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Fetches the Go toolchain that go.mod names, with a go too old to do it itself
-# (before 1.21), as the module golang.org/toolchain from the Go module proxy;
-# the checksum database vouches for it as for any module. The steps after the
-# download are those of cmd/go/internal/toolchain: a module's files
-# carry no exec bits, and its nested go.mod files are named _go.mod.
+# Fetches the Go toolchain that go.mod names, with a go that is too old to do so itself (before 1.21), as the module
+# golang.org/toolchain from the Go module proxy; the checksum database verifies it like any module. The steps after the
+# download are those of cmd/go/internal/toolchain: a module's files have no exec bits, and its nested go.mod files are
+# named _go.mod.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd / # outside any module, whose go.mod an old go may not understand
@@ -25,7 +24,7 @@ mkdir -p "$(dirname "$to")"
 work=$(mktemp -d "$to.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 module="golang.org/toolchain@v0.0.1-go$want.$("$old" env GOHOSTOS)-$("$old" env GOHOSTARCH)"
-# A module cache of its own: the toolchain is moved out of it, and the rest goes.
+# A separate module cache: the toolchain is moved out of it, and the rest is removed.
 (cd "$work" && GO111MODULE=on GOWORK=off GOFLAGS=-modcacherw GOMODCACHE="$work/mod" "$old" mod download "$module") ||
 	die "go could not download $module: is the Go module proxy reachable?"
 

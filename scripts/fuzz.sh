@@ -1,11 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# fuzz.sh TIME PACKETS: runs every fuzz target of the tree for TIME; go runs only
-# one target at a time by itself. A failing input is kept by go under
-# testdata/fuzz. Then PACKETS random packets go through the data plane, in each
-# hook, and through the model of it; JEOUL_FUZZ_SEED chooses which, and a
-# failure says how to have it again.
+# fuzz.sh TIME PACKETS: runs every fuzz target of the tree for TIME, because go itself runs only one target at a time.
+# go keeps a failing input under testdata/fuzz. Then PACKETS random packets pass through the data plane, in each hook,
+# and through the model of it; JEOUL_FUZZ_SEED selects the packets, and a failure prints how to reproduce it.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# give-back.sh PATH...: what root made under the paths of this tree goes to the
-# tree's owner, who could neither read nor delete it otherwise.
+# give-back.sh PATH...: gives files that root made under the paths of this tree to the tree's owner, who could neither
+# read nor delete them otherwise.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 

@@ -8,9 +8,8 @@ set -euo pipefail
 
 go=$(find_go) || die "no Go that can build this (go.mod asks for $(least_go)): run \`make deps\`"
 
-# Git refuses a tree of another owner, and then `go build` and `go list` fail
-# over the version stamp. A user who runs make in a tree runs that tree's code
-# anyway, so for these commands the tree is trusted.
+# Git rejects a tree of another owner, and then the version stamp makes `go build` and `go list` fail. A user who runs
+# make in a tree runs that tree's code anyway, so these commands trust the tree.
 if [ "$(stat -c %u "$TREE")" != "$(id -u)" ]; then
 	n=${GIT_CONFIG_COUNT:-0}
 	export "GIT_CONFIG_KEY_$n=safe.directory" "GIT_CONFIG_VALUE_$n=$TREE" GIT_CONFIG_COUNT=$((n + 1))
@@ -18,13 +17,13 @@ fi
 # Otherwise the stamp's `git status` may rewrite the user's .git/index as root.
 export GIT_OPTIONAL_LOCKS=0
 
-# Compilers live for seconds: collecting garbage a quarter as often is a fifth of their time. Not for what runs tests or
-# programs, which would inherit it.
+# Compilers run for seconds: collecting garbage a quarter as often saves a fifth of their time. Not for commands that
+# run tests or programs, which would inherit it.
 case ${1:-} in
 build | generate | install | vet) export GOGC="${GOGC:-400}" ;;
 esac
 
-# writable DIRECTORY: can files be made in it, or can it be made?
+# writable DIRECTORY: can files be made in it, or can it be created?
 writable() {
 	local dir=$1
 	while [ ! -e "$dir" ]; do
@@ -33,7 +32,7 @@ writable() {
 	[ -w "$dir" ]
 }
 
-# On a read-only home directory, what Go compiles goes into the tree, and modules as well if there are none yet.
+# On a read-only home directory, Go's build cache goes into the tree, and modules as well if there are none yet.
 {
 	read -r cache
 	read -r modules

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 #
-# What the other scripts share; sourced, never run.
+# The shared parts of the other scripts; sourced, never run.
 
 TREE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# A normal user's PATH on Debian lacks the sbin directories, where nginx,
-# haproxy, ethtool and tcpdump are.
+# A normal user's PATH on Debian lacks the sbin directories, which contain nginx, haproxy, ethtool and tcpdump.
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
 # die LINE...: the first line says what failed and why, the others what to do.
@@ -25,8 +24,8 @@ debian_arch() {
 	esac
 }
 
-# wanted_go prints the Go version to fetch where none is good enough, and
-# least_go the oldest that can build the tree; go.mod is the home of both.
+# wanted_go prints the Go version to fetch if none is good enough, and least_go the oldest that can build the tree; both
+# are in go.mod.
 wanted_go() {
 	awk '$1 == "toolchain" { sub(/^go/, "", $2); t = $2 } $1 == "go" { g = $2 } END { print t ? t : g }' "$TREE/go.mod"
 }
@@ -35,8 +34,8 @@ least_go() {
 	awk '$1 == "go" { print $2 }' "$TREE/go.mod"
 }
 
-# fetched_go is where scripts/fetch-go.sh puts a toolchain: in the user's
-# cache, so that all clones share it and `make clean` keeps it.
+# fetched_go is the directory in which scripts/fetch-go.sh puts a toolchain: in the user's cache, so that all clones
+# share it and `make clean` keeps it.
 fetched_go() {
 	[ -n "${XDG_CACHE_HOME:-}${HOME:-}" ] || die "neither HOME nor XDG_CACHE_HOME is set: Go needs one of them for its cache"
 	printf '%s/jeoul/go%s\n' "${XDG_CACHE_HOME:-$HOME/.cache}" "$(wanted_go)"
@@ -64,15 +63,15 @@ go_good() {
 	devel*) return 0 ;;
 	esac
 	version_at_least "$have" "$(least_go)" && return 0
-	# Go 1.21 and later know GOTOOLCHAIN and fetch what go.mod asks for, if allowed.
+	# Go 1.21 and later support GOTOOLCHAIN and fetch the toolchain that go.mod asks for, if allowed.
 	case $(cd / && "$1" env GOTOOLCHAIN 2>/dev/null) in
 	auto | *+auto | path | *+path) return 0 ;;
 	esac
 	return 1
 }
 
-# find_go prints the first good go: in PATH, where the official archive is
-# unpacked (sudo's PATH leaves it out), or fetched by us.
+# find_go prints the first good go: in PATH, in the directory of the official archive (which sudo's PATH leaves out), or
+# fetched by this tree.
 find_go() {
 	local go
 	for go in "$(command -v go || true)" /usr/local/go/bin/go "$(fetched_go)/bin/go"; do

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Every check of `make lint`, each with all its findings before the exit.
-# CONTRIBUTING.md gives the reasons; staticcheck.conf has staticcheck's part.
+# Every check of `make lint`, each with all its findings before the exit. CONTRIBUTING.md gives the reasons;
+# staticcheck.conf configures staticcheck.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$TREE"
@@ -10,7 +10,7 @@ cd "$TREE"
 go=${GO:-scripts/go.sh}
 failed=
 
-# finding NAME TEXT: TEXT, if any, is what check NAME found.
+# finding NAME TEXT: TEXT, if any, is the finding of check NAME.
 finding() {
 	[ -n "$2" ] || return 0
 	printf '%s:\n%s\n' "$1" "$2" >&2
@@ -22,8 +22,8 @@ sources() {
 	git -c safe.directory="$TREE" ls-files --cached --others --exclude-standard -- "$@"
 }
 
-# must_not_reach PATTERNS FORBIDDEN: the packages below internal/ that match must not
-# import, even through others, what the extended regular expression matches.
+# must_not_reach PATTERNS FORBIDDEN: the packages below internal/ that match must not import, even indirectly, packages
+# that the extended regular expression matches.
 must_not_reach() {
 	local package bad patterns
 	read -ra patterns <<<"$1"
@@ -59,7 +59,7 @@ ours=github.com/jeoul/jeoul/internal
 must_not_reach 'balancer/lb balancer/ops balancer/config text/yamlfile text/keytable balancer/maglev weigh/results balancer/handover weigh/sizing weigh/advise' \
 	'^(github.com/(cilium/ebpf|vishvananda/)|net/http$)'
 must_not_reach 'balancer/paths balancer/control balancer/proxy' "^(github.com/cilium/ebpf|$ours/balancer/(datapath|api)$|net/http$)"
-# The layers of the data plane: each knows those below it, and none knows the package that puts them together.
+# The layers of the data plane: each uses those below it, and none uses the package that puts them together.
 must_not_reach 'balancer/datapath/objects balancer/datapath/mapmem' \
 	"^$ours/balancer/datapath(/(flowtable|attach|tables|generation|sharedmaps))?$"
 must_not_reach 'balancer/datapath/flowtable balancer/datapath/attach balancer/datapath/tables' \
@@ -69,19 +69,19 @@ must_not_reach 'balancer/datapath/sharedmaps' "^$ours/balancer/datapath(/(attach
 for room in loader keeper localsockets takeover picture flowsync checkpath tracing; do
 	must_not_reach "balancer/datapath/$room" "^$ours/balancer/datapath$"
 done
-# What is desired knows none of those who find out, or bring it about.
+# The desired state depends on no package that observes it, or applies it.
 must_not_reach 'balancer/control/view' "^$ours/balancer/control(/(loop|steps))?$"
-# Who reads the balancer can leave the other doors shut, and what all stand on knows none of them.
+# A reader of the balancer can ignore the other trees, and the packages that all of them use depend on none of them.
 must_not_reach 'balancer/...' "^$ours/(tools|weigh|move|test)/"
 must_not_reach 'host/...' "^$ours/(balancer|tools|weigh|move|test)/"
 must_not_reach 'text/...' "^$ours/(balancer|host|tools|weigh|move|test)/"
 must_not_reach 'tools/... move/...' "^$ours/(weigh|test)/"
-# What a laboratory is made of serves the bench and others, and must not know the bench.
+# The parts of a laboratory serve the bench and others, and must not depend on the bench.
 must_not_reach 'weigh/lab weigh/remote weigh/vm' "^$ours/weigh/bench"
-# The layers of a laboratory know nothing of its hosts.
+# The layers of a laboratory do not depend on its hosts.
 must_not_reach 'weigh/lab/topology weigh/lab/netns weigh/lab/netdev weigh/lab/l2switch weigh/lab/measure weigh/lab/claim' \
 	"^$ours/weigh/(lab|remote|bench)$"
-# What all subjects are set up with knows none of them.
+# The setup that all subjects share depends on none of them.
 must_not_reach 'weigh/bench/subject' "^$ours/weigh/bench/subject/"
 
 mapfile -t flow_headers < <(sources 'bpf/balancer/flow/*.h')

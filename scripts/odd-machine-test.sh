@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# odd-machine-test.sh: runs `make test` where a machine is not as tests would like it, and then interrupts it
-# INTERRUPTS times (3) after random seconds and looks for what it has left. The machine is made of namespaces
-# (mounts, network, processes), so that nothing of the real one changes: no BPF file system is mounted, the home
-# directory is read-only, IPv6 is switched off on its interfaces, other network namespaces, bridges and listeners exist,
-# and others come and go all the time. KEEP is where the output of each run stays. Exits with 0 only if the
-# run passed and the interrupted ones left nothing.
+# odd-machine-test.sh: runs `make test` on an unusual machine, and then interrupts it INTERRUPTS times (3) after random
+# seconds and checks what it has left. The machine is made of namespaces (mounts, network, processes), so that nothing
+# of the real one changes: no BPF file system is mounted, the home directory is read-only, IPv6 is off on its
+# interfaces, other network namespaces, bridges and listeners exist, and others come and go all the time. KEEP is the
+# directory for the output of each run. It exits with 0 only if the run passed and the interrupted ones left nothing.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -20,7 +19,7 @@ if [ "${1:-}" != --inside ]; then
 fi
 keep=$JEOUL_ODD_KEEP
 
-# make_odd changes what the namespaces hold.
+# make_odd changes the contents of the namespaces.
 make_odd() {
 	local home
 	mount -t tmpfs tmpfs /run
@@ -42,7 +41,7 @@ make_odd() {
 	come_and_go &
 }
 
-# take_ports listens on the ports that servers like best, until the machine ends.
+# take_ports listens on the most usual ports of servers, until the machine ends.
 take_ports() {
 	exec python3 -c '
 import signal, socket
@@ -70,8 +69,8 @@ come_and_go() {
 	done
 }
 
-# state lists what a run may leave: names of network namespaces, mounts, interfaces, control groups, directories of tests, and processes.
-# What comes and goes by itself is left out.
+# state lists the possible remains of a run: names of network namespaces, mounts, interfaces, control groups,
+# directories of tests, and processes. Objects that come and go by themselves are left out.
 state() {
 	local list=$BASHPID
 	ip netns list | sed 's/ .*//' | grep -v '^passing$'

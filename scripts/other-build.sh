@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# other-build.sh OUT: builds jeoul of the same sources as another build that lays out its tables of flows
-# differently, for tests of upgrades: bpf/ compiled with OTHER_LAYOUT. The tree stays as it is.
+# other-build.sh OUT: builds jeoul from the same sources as another build whose flow tables have a different layout, for
+# tests of upgrades: bpf/ compiled with OTHER_LAYOUT. The tree stays unchanged.
 set -euo pipefail
 
 [ $# = 1 ] || { printf 'usage: %s OUT\n' "$0" >&2; exit 2; }
@@ -11,7 +11,7 @@ out=$(realpath -m "$1")
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 
-# The programs are compiled in the copy; all else is built where it is, as it is.
+# The programs are compiled in the copy; everything else is built unchanged in its place.
 cp -r "$root"/{bpf,scripts,go.mod,go.sum} "$copy"
 mkdir -p "$copy/internal/balancer"
 cp -r "$root/internal/balancer/datapath" "$copy/internal/balancer"

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# package.sh deb|tarball JEOUL DIR: makes a Debian package, or an archive with a directory, of that program and what
-# belongs to it: units, manual pages, completion, examples; the archive has jeoul-bgp and jeoul-kubernetes, too, where
-# they are beside it. package.sh deb-bgp|deb-kubernetes PROGRAM DIR: makes the Debian package of that program. ARCH names the
-# architecture of the program, by default this machine's own; of another, HERE is the path of a jeoul that runs here
-# and tells what its manual pages and completions are. Prints the file's path and size.
+# package.sh deb|tarball JEOUL DIR: makes a Debian package, or an archive with a directory, of that program and its
+# files: units, manual pages, completion, examples; the archive also has jeoul-bgp and jeoul-kubernetes, if they are in
+# the same directory. package.sh deb-bgp|deb-kubernetes PROGRAM DIR: makes the Debian package of that program. ARCH is
+# the architecture of the program, by default this machine's own; for another one, HERE is the path of a jeoul that runs
+# here and prints the manual pages and completions. It prints the file's path and size.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 go=${GO:-$TREE/scripts/go.sh}
 export ARCH=${ARCH:-$(debian_arch)}
-# systemd's name of the architecture.
+# The architecture's name in systemd.
 case $ARCH in
 amd64) machine=x86-64 ;;
 arm64) machine=arm64 ;;
@@ -41,7 +41,7 @@ export SOURCE_DATE_EPOCH
 STAGE=$(mktemp -d)
 trap 'rm -rf "$STAGE"' EXIT
 
-# stage ROOT: the files as an installation has them below ROOT.
+# stage ROOT: the files of an installation below ROOT.
 stage() {
 	local page
 	install -Dm755 "$jeoul" "$1/usr/bin/jeoul"
@@ -55,7 +55,7 @@ stage() {
 	install -Dm644 -t "$1/usr/share/doc/jeoul/examples" examples/*.yaml
 	install -Dm644 -t "$1/usr/share/jeoul/suites" suites/*.yaml
 	mkdir -p "$1/usr/share/bash-completion/completions" "$1/usr/share/zsh/vendor-completions" "$1/usr/share/fish/vendor_completions.d"
-	# A shell of Debian's loads these by the name of the command.
+	# Debian's shells load these by the name of the command.
 	completion bash >"$1/usr/share/bash-completion/completions/jeoul"
 	{ printf '#compdef jeoul\n' && completion zsh; } >"$1/usr/share/zsh/vendor-completions/_jeoul"
 	completion fish >"$1/usr/share/fish/vendor_completions.d/jeoul.fish"
@@ -86,7 +86,7 @@ deb() {
 	printf '%s\n' "$file"
 }
 
-# stage_kubernetes PROGRAM ROOT: the files of jeoul-kubernetes as an installation has them below ROOT.
+# stage_kubernetes PROGRAM ROOT: the files of jeoul-kubernetes in an installation below ROOT.
 stage_kubernetes() {
 	install -Dm755 "$1" "$2/usr/bin/jeoul-kubernetes"
 	install -Dm644 -t "$2/usr/lib/systemd/system" deploy/package/kubernetes/*.service
@@ -98,7 +98,7 @@ stage_kubernetes() {
 	install -Dm644 LICENSE "$2/usr/share/doc/jeoul-kubernetes/copyright"
 }
 
-# stage_bgp PROGRAM ROOT: the files of jeoul-bgp as an installation has them below ROOT.
+# stage_bgp PROGRAM ROOT: the files of jeoul-bgp in an installation below ROOT.
 stage_bgp() {
 	install -Dm755 "$1" "$2/usr/bin/jeoul-bgp"
 	install -Dm644 LICENSE "$2/usr/share/doc/jeoul-bgp/copyright"
@@ -113,8 +113,9 @@ deb_of() {
 	printf '%s\n' "$file"
 }
 
-# compress DEB: compresses what is in a package by xz, of which nfpm's own takes a quarter more room. See deb(5). The
-# filter for amd64's instructions takes another 3 %; the one for arm64's is not in every liblzma that dpkg may have.
+# compress DEB: compresses the contents of a package with xz, because nfpm's own xz needs a quarter more space. See
+# deb(5). The filter for amd64's instructions saves another 3 %; not every liblzma that dpkg may have supports arm64's
+# filter.
 compress() {
 	local parts=$STAGE/parts filters=()
 	[ "$ARCH" != amd64 ] || filters=(--x86)

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# repeat-test.sh: runs `make test` RUNS times (20), and lists how each run went. Every second
-# run is disturbed by what SEED and its number choose: busy loops, a memory hog, and SIGSTOP of
-# random test processes for up to two seconds each. A run that fails stays failed, and the
-# others go on; KEEP is where the output of each stays. Exits with 0 only if all runs passed.
+# repeat-test.sh: runs `make test` RUNS times (20), and lists the result of each run. SEED and the number of the run
+# select disturbances of every second run: busy loops, a memory hog, and SIGSTOP of random test processes for up to two
+# seconds each. A failed run stays failed, and the others continue; KEEP is the directory for the output of each. It
+# exits with 0 only if all runs passed.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -28,7 +28,7 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 130' INT TERM
 
-# still ends what disturbs a run. A stopper continues what it has stopped before it ends.
+# still ends the processes that disturb a run. A stopper continues the processes that it has stopped before it ends.
 still() {
 	[ ${#disturbers[@]} = 0 ] || kill "${disturbers[@]}" 2>/dev/null || true
 	[ ${#disturbers[@]} = 0 ] || wait "${disturbers[@]}" 2>/dev/null || true
@@ -39,7 +39,7 @@ busy_loop() {
 	while :; do :; done
 }
 
-# memory_hog fills half of the memory that is free, and touches all of it again and again.
+# memory_hog fills half of the free memory, and touches all of it repeatedly.
 memory_hog() {
 	exec python3 -c '
 import time
@@ -52,7 +52,7 @@ while True:
 '
 }
 
-# stopper ROOT: stops one process at a time of those tests that descend from process ROOT, for up to two seconds.
+# stopper ROOT: stops one process at a time of the tests that descend from process ROOT, for up to two seconds.
 stopper() {
 	local root=$1 victim='' victims
 	trap '[ -z "$victim" ] || kill -CONT "$victim" 2>/dev/null; exit 0' TERM
@@ -69,7 +69,7 @@ stopper() {
 	done
 }
 
-# tests_below ROOT prints the process ids of the test programs that descend from process ROOT.
+# tests_below ROOT prints the process IDs of the test programs that descend from process ROOT.
 tests_below() {
 	ps -e -o pid=,ppid=,comm= | awk -v root="$1" '
 		{ parent[$1] = $2; name[$1] = $3 }
@@ -84,7 +84,7 @@ tests_below() {
 		}'
 }
 
-# disturb MAKE_PID: begins what disturbs this run, and says what it is.
+# disturb MAKE_PID: starts the disturbances of this run, and prints them.
 disturb() {
 	local kinds=$((RANDOM % 7 + 1)) said=()
 	if ((kinds & 1)); then
@@ -108,7 +108,7 @@ disturb() {
 	load=${load%, }
 }
 
-# Each job has a process group of its own, by which it can be interrupted whole.
+# Each job has a separate process group, so that it can be interrupted as a whole.
 set -m
 failed=0
 for ((run = 1; run <= runs; run++)); do

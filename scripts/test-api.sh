@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# test-api.sh PROGRAM: asks a live balancer whatever its OpenAPI document permits, and what it does not, by
-# schemathesis: no answer may be a server error or another than the document says. EXAMPLES (50) is how many
-# requests of each kind there are. The balancer has a network namespace of its own, and is asked over TCP.
+# test-api.sh PROGRAM: sends a live balancer requests that its OpenAPI document permits, and others, with schemathesis:
+# no answer may be a server error or differ from the document. EXAMPLES (50) is the number of requests of each kind. The
+# balancer has a separate network namespace, and is reached over TCP.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# test-kernels.sh [--arch amd64|arm64] [SUITE[/cards|/16k]...]: boots the cloud kernel of each Debian suite
-# in QEMU and runs in it, as root, the tests that load eBPF programs and feed them
-# packets; with /cards the kernel that has drivers of physical cards, and the test
-# that needs them; with /16k the kernel of arm64 whose pages have 16 KiB. Without arguments: the oldest kernel that is looked after, and the
-# newest that Debian has, and the oldest one's with cards. A machine of the other architecture
-# is emulated whole. docs/internals/kernels.md says more.
+# test-kernels.sh [--arch amd64|arm64] [SUITE[/cards|/16k]...]: boots the cloud kernel of each Debian suite in QEMU and
+# runs in it, as root, the tests that load eBPF programs and send them packets; with /cards the kernel that has drivers
+# of physical cards, and the test that needs them; with /16k the kernel of arm64 whose pages have 16 KiB. Without
+# arguments: the oldest supported kernel, the newest of Debian, and the oldest one with cards. A machine of the other
+# architecture is emulated completely. docs/internals/kernels.md has the details.
 #
 # Kernels are downloaded and unpacked under bin/kernels, never installed.
-# JEOUL_RUN=REGEXP chooses tests, JEOUL_PACKAGES='DIRECTORY...' packages (cmd/jeoul has the end-to-end tests), JEOUL_LIMIT=DURATION
-# bounds each machine, JEOUL_MACHINE_SETUP='COMMAND' is run in it before the tests, JEOUL_ACCELERATOR is QEMU's -accel, JEOUL_CPU its -cpu, JEOUL_CPUS its -smp, JEOUL_TEST_EVERY_STEP=1 has
-# processes killed at every step, JEOUL_MACHINE_ENV='NAME=VALUE...' is the tests' environment besides, and TESTFLAGS='-test.v'
-# is handed to the tests.
+# JEOUL_RUN=REGEXP selects tests, JEOUL_PACKAGES='DIRECTORY...' packages (cmd/jeoul has the end-to-end tests),
+# JEOUL_LIMIT=DURATION bounds each machine, JEOUL_MACHINE_SETUP='COMMAND' is run in it before the tests,
+# JEOUL_ACCELERATOR is QEMU's -accel, JEOUL_CPU its -cpu, JEOUL_CPUS its -smp, JEOUL_TEST_EVERY_STEP=1 kills processes
+# at every step, JEOUL_MACHINE_ENV='NAME=VALUE...' is added to the tests' environment, and TESTFLAGS='-test.v' is passed
+# to the tests.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/debian.sh"
@@ -30,11 +30,11 @@ suites=("$@")
 [ $# != 0 ] || suites=(bookworm trixie-backports bookworm/cards)
 packages=(internal/host/bpfhost internal/balancer/datapath/pins internal/balancer/datapath/libxdp internal/host/hostnet internal/balancer/datapath internal/balancer/local internal/tools/agent internal/host/drops internal/weigh/bench/subject/{ipvs,subjects})
 [ -z "${JEOUL_PACKAGES:-}" ] || read -ra packages <<<"$JEOUL_PACKAGES"
-# What tests use of a kernel that has them as modules.
+# The modules that tests use, in kernels that have them as modules.
 modules=(virtio_pci virtio_net e1000 e1000e veth bridge dummy 8021q sch_ingress cls_bpf ipip ip6_tunnel sit fou fou6 vxlan ip_vs ip_vs_rr)
 
-# cards_of SUITE: prints the names that QEMU and the kernel have for the cards of the
-# suite's machine, one kind a line. The cloud kernel has drivers of virtual ones only.
+# cards_of SUITE: prints the names of QEMU and of the kernel for the cards of the suite's machine, one kind per line.
+# The cloud kernel has only drivers of virtual ones.
 cards_of() {
 	case $1 in
 	*/cards) printf '%s\n' 'e1000 e1000' 'e1000e e1000e' ;;
@@ -42,8 +42,8 @@ cards_of() {
 	esac
 }
 
-# cabled SUITE: prints QEMU's arguments for two cards of each kind and a cable between
-# them, for TestTagsOfCards. Nothing else is on it.
+# cabled SUITE: prints QEMU's arguments for two cards of each kind and a cable between them, for TestTagsOfCards.
+# Nothing else is on the cable.
 cabled() {
 	local kind number=0 card
 	while read -r kind _; do
@@ -55,9 +55,8 @@ cabled() {
 	done < <(cards_of "$1")
 }
 
-# chosen SUITE PACKAGE: the tests to run of it. To verify a program takes seconds where
-# QEMU translates, so of the data plane's tests it is those that load few: every
-# way to attach, and packets of every kind.
+# chosen SUITE PACKAGE: the tests to run of a package. The verification of a program takes seconds if QEMU translates,
+# so of the data plane's tests only those run that load few programs: every way to attach, and packets of every kind.
 chosen() {
 	if [ -n "${JEOUL_RUN:-}" ]; then
 		printf '%s\n' "$JEOUL_RUN"
@@ -69,10 +68,10 @@ Frames|Headers|Modes|MSS|ChecksumsAreRightOnTheWire|FullNATPoolExhausted|Fragmen
 OnlyTheTracedProgramHasTheRing|TagsOfCards|Holders|Dispatcher|DispatcherOfOurs|DispatcherHooks|DispatcherPackets|ChangesMeanwhile|ReplyRoutesMeanwhile|FlowsMeanwhile|LoaderAfterOurs|AutoBesideOthers|Company|NeighboursInTC|WhatBackendsAnswer|Clients|FlowsMoving|FlowsBeginAtTheExchange|PacketsOfNoFlow|MovedSlots|FlowsOfABackendThatLeft|PoolNumbersOutliveTheProcess|\
 TracedVerifies|CaptureSample|Kept|KeptByOne|KeptByAnotherBuild|KeptFlowsOfAnotherLayout|KeptOnChangedInterfaces|Sweep|OrphanFailsOpen|WatchEnds|KilledAtEachStep"
 	elif [ "$2" = internal/host/hostnet ]; then
-		# What is left by a kill, and taken back or taken over.
+		# The remains of a kill, which are removed or taken over.
 		printf '^Test(Inherit|InheritForwarding|KilledAtEachStep|GiveClsact)$\n'
 	elif [ "$2" = internal/weigh/bench/subject/ipvs ]; then
-		# IPVS, which the kernel that this is written on may not have.
+		# IPVS, which the kernel of the development machine may lack.
 		printf '^TestIPVSOnAMachine$\n'
 	elif [ "$2" = internal/weigh/bench/subject/subjects ]; then
 		printf '^TestSubjectsCarry$/^(direct|ipvs-.*)$\n'
@@ -81,15 +80,15 @@ TracedVerifies|CaptureSample|Kept|KeptByOne|KeptByAnotherBuild|KeptFlowsOfAnothe
 	fi
 }
 
-# QEMU's program, its package, its machine and the console's name, the processor where QEMU translates, the
-# kernel's name of the architecture, and the directory that Debian has libraries of it in.
+# QEMU's program, its package, its machine and the console's name, the processor if QEMU translates, the kernel's name
+# of the architecture, and Debian's directory of its libraries.
 case $arch in
 amd64)
 	qemu=qemu-system-x86_64 qemu_package=qemu-system-x86 board=(-machine pc)
 	console=ttyS0 cpu=max kernel_arch=x86 triplet=x86_64-linux-gnu
 	;;
 arm64)
-	# The processor of Graviton2, which QEMU translates faster than max: it signs no pointers.
+	# The processor of Graviton2, which QEMU translates faster than max, because it does not sign pointers.
 	qemu=qemu-system-aarch64 qemu_package=qemu-system-arm board=(-machine 'virt,gic-version=3')
 	console=ttyAMA0 cpu=neoverse-n1 kernel_arch=arm64 triplet=aarch64-linux-gnu
 	;;
@@ -97,16 +96,16 @@ arm64)
 esac
 cpu=${JEOUL_CPU:-$cpu}
 
-# end_to_end: are the end-to-end tests among what is run?
+# end_to_end: are the end-to-end tests among the packages to run?
 end_to_end() { [[ " ${packages[*]} " == *" cmd/jeoul "* ]]; }
 
-# What Debian has of the machine's own architecture in the machine: always where it is another than ours, and for the
-# end-to-end tests.
+# Debian's programs of the machine's own architecture in the machine: always if that differs from this machine's, and
+# for the end-to-end tests.
 of_debian=(busybox-static xdp-tools)
 end_to_end && of_debian+=(iproute2 ethtool nginx-light libnginx-mod-stream bind9 haproxy bird2 keepalived
 	iptables nftables openssl curl procps netbase)
 
-# install_tools installs what is missing to run a machine.
+# install_tools installs the missing programs to run a machine.
 install_tools() {
 	local missing=()
 	command -v "$qemu" >/dev/null || missing+=("$qemu_package")
@@ -131,7 +130,7 @@ build_tests() {
 	! end_to_end || (cd "$TREE" && CGO_ENABLED=0 GOARCH=$arch "$go" build -o "$1/jeoul" ./cmd/jeoul)
 }
 
-# make_initramfs SUITE KERNEL TESTS ROOT: what the machine has is all in memory.
+# make_initramfs SUITE KERNEL TESTS ROOT: all files of the machine are in memory.
 make_initramfs() {
 	local root=$4 tool package drivers
 	drivers=$(cards_of "$1" | cut -d ' ' -f 2 | xargs)
@@ -168,15 +167,15 @@ make_initramfs() {
 	chmod 755 "$root/init"
 }
 
-# copy_modules KERNEL ROOT: the kernel's network modules and those that they need, such as
-# the checksum of libcrc32c (IPVS) in crypto, unpacked for busybox.
+# copy_modules KERNEL ROOT: the kernel's network modules and their dependencies, such as the checksum of libcrc32c
+# (IPVS) in crypto, unpacked for busybox.
 copy_modules() {
 	local from to part
 	from=$(find "$1" -type d -path '*/lib/modules/*/kernel' -prune)
 	from=${from%/kernel}
 	to=$2/lib/modules/${from##*/}
 	for part in net lib drivers/net crypto arch/$kernel_arch/crypto drivers/virtio; do
-		# What is built into the kernel has no modules.
+		# Parts that are built into the kernel have no modules.
 		[ -d "$from/kernel/$part" ] || continue
 		mkdir -p "$to/kernel/$(dirname "$part")"
 		cp -r "$from/kernel/$part" "$to/kernel/$part"
@@ -185,7 +184,7 @@ copy_modules() {
 	busybox depmod -b "$2" "${from##*/}"
 }
 
-# Where Debian has the objects of libxdp: its dispatcher, and programs that are loaded with it.
+# Debian's directory of the objects of libxdp: its dispatcher, and programs that are loaded with it.
 libxdp=/usr/lib/$triplet/bpf
 
 # copy_programs ROOT: busybox, and libxdp's loader with the libraries and the objects that it needs.
@@ -206,7 +205,8 @@ copy_programs() {
 	done
 }
 
-# name_alternatives ROOT: what the packages' scripts, which did not run, would have made: users, and the name of nft's iptables.
+# name_alternatives ROOT: makes the results of the packages' scripts, which did not run: users, and the name of nft's
+# iptables.
 name_alternatives() {
 	local name
 	printf '%s\n' root:x:0:0:root:/root:/bin/sh www-data:x:33:33::/var/www:/bin/false haproxy:x:102:102::/:/bin/false \
@@ -220,14 +220,13 @@ name_alternatives() {
 	mkdir -p "$1"/{root,var/lib/nginx,var/log/nginx,var/tmp}
 }
 
-# machine LIMIT KERNEL ARGUMENT...: runs a machine until it powers off; what it
-# prints goes to standard output. It is waited for, which a signal ends: a command
-# in the foreground would have to end first.
+# machine LIMIT KERNEL ARGUMENT...: runs a machine until it powers off; its output goes to standard output. The script
+# waits for it in the background, because a signal ends that wait: a command in the foreground would have to end first.
 machine() {
 	local limit=$1 kernel=$2 slowness=1
 	shift 2
-	# Names that the kernel does not know are in the environment of the first process. Emulated processors are told to
-	# tests that wait (internal/test/testenv).
+	# Names that the kernel does not know go into the environment of the first process. Tests that wait learn there that
+	# processors are emulated (internal/test/testenv).
 	[ "${accelerator:-kvm}" = kvm ] || slowness=5
 	timeout --kill-after=10s "$limit" "$qemu" "${board[@]}" -smp "${JEOUL_CPUS:-2}" -m 3G \
 		-nodefaults -no-user-config -no-reboot -display none -serial stdio -monitor none \
@@ -237,9 +236,8 @@ machine() {
 }
 running=
 
-# accelerator KERNEL: prints kvm if that works here, which only a try can tell;
-# otherwise QEMU translates (tcg), and everything takes some ten times as long.
-# The machine tried has no file system: its kernel gives up, and QEMU ends.
+# accelerator KERNEL: prints kvm if that works here, which only a trial can show; otherwise QEMU translates (tcg), and
+# everything takes some ten times as long. The trial machine has no file system: its kernel gives up, and QEMU ends.
 accelerator() {
 	if [ -n "${JEOUL_ACCELERATOR:-}" ]; then
 		echo "$JEOUL_ACCELERATOR"
@@ -250,8 +248,8 @@ accelerator() {
 	fi
 }
 
-# prepare SUITE DIR: puts into the directory what a machine needs: links to its
-# kernel and its package, and an initramfs.
+# prepare SUITE DIR: puts the files that a machine needs into the directory: links to its kernel and its package, and an
+# initramfs.
 prepare() {
 	local kernel
 	kernel=$(fetch_kernel "$1")

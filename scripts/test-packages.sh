@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# test-packages.sh DEB [SUITE...]: installs the package in a tree of each of these releases of
-# Debian (bookworm and trixie), which its own systemd has booted in a container on this machine's
-# kernel, and uses it there: packages/guest.sh has the steps. The tests of the proxy engine, which
-# make test-packages has compiled, run there too, with the release's HAProxy. A tree's files come through apt, and
-# stay in the cache. The container has a network of its own.
+# test-packages.sh DEB [SUITE...]: installs the package in a tree of each of these releases of Debian (bookworm and
+# trixie), which the release's systemd has booted in a container on this machine's kernel, and uses it there:
+# packages/guest.sh has the steps. The tests of the proxy engine, which make test-packages has compiled, run there too,
+# with the release's HAProxy. apt fetches a tree's files, which stay in the cache. The container has a separate network.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -25,10 +24,10 @@ container=
 trap '[ -z "$container" ] || stop; rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM HUP
 
-# archive SUITE: where the suite's tree is kept, by what is in it.
+# archive SUITE: the path of the suite's tree, which depends on its contents.
 archive() { printf '%s/%s-%s.tar' "$cache" "$1" "$(cksum <<<"$contents" | cut -d ' ' -f 1)"; }
 
-# tree SUITE: makes the suite's tree, unless it is there. HAProxy comes without a service of its own.
+# tree SUITE: makes the suite's tree, unless it exists. HAProxy comes without its own service.
 tree() {
 	local made
 	made=$(archive "$1")
@@ -38,7 +37,7 @@ tree() {
 	mv "$made.new" "$made"
 }
 
-# prepare SUITE: a tree with the package, and the same one with a later version.
+# prepare SUITE: a tree with the package, and the same with a later version.
 prepare() {
 	mkdir "$work/root"
 	tar --extract --file "$(archive "$1")" --directory "$work/root" --exclude='./dev/*'
@@ -51,7 +50,7 @@ prepare() {
 	cp -r "$TREE/bin/proxy.test" "$TREE/internal/balancer/proxy/testdata" "$work/root/packages"
 }
 
-# start boots the tree, and waits until systemd has.
+# start boots the tree, and waits until systemd is ready.
 start() {
 	local end=$((SECONDS + 120))
 	SYSTEMD_NSPAWN_API_VFS_WRITABLE=1 systemd-nspawn --directory="$work/root" --boot --register=no --keep-unit \
@@ -62,21 +61,20 @@ start() {
 		[ "$SECONDS" -lt "$end" ] && kill -0 "$container" 2>/dev/null || return 1
 		read -rt 1 <> <(:) || true
 	done
-	# A container has no bpf file system of its own, and another boot_id than services see with a
-	# /proc of theirs: of another boot, a journal counts for nothing.
+	# A container has no bpf file system of its own, and another boot_id than services with their own /proc see: a
+	# journal of another boot does not count.
 	nsenter --target "$inside" --all sh -c 'mkdir -p /sys/fs/bpf && mount -t bpf -o mode=700 bpf /sys/fs/bpf
 		while umount /proc/sys/kernel/random/boot_id 2>/dev/null; do :; done'
 }
 
-# leader prints the process id of the container's systemd.
+# leader prints the process ID of the container's systemd.
 leader() {
 	local monitor
 	monitor=$(pgrep -P "$container" -f systemd-nspawn | head -n 1)
 	pgrep -P "${monitor:-$container}" -x systemd
 }
 
-# stop ends the container: what nspawn does with a signal is to ask its systemd first, which may take
-# for ever.
+# stop ends the container: on a signal, nspawn asks its systemd first, which may take forever.
 stop() {
 	local end=$((SECONDS + 60))
 	kill "$container" 2>/dev/null || true
@@ -88,7 +86,7 @@ stop() {
 	container=
 }
 
-# try SUITE: fails if a step did, or the container did not come to its end.
+# try SUITE: fails if a step failed, or the container did not end.
 try() {
 	prepare "$1"
 	if start; then

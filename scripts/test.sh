@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# test.sh PACKAGE...: runs these packages' tests with root's rights, in this order
-# as far as cores are free, and prints the slowest tests at the end. TESTFLAGS has
-# more flags for `go test`. A test that fails by chance has failed: none is run again.
+# test.sh PACKAGE...: runs these packages' tests with root's rights, in this order as far as cores are free, and prints
+# the slowest tests at the end. TESTFLAGS holds more flags for `go test`. A test that fails by chance has failed: none
+# is repeated.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -16,14 +16,14 @@ if [ "$("$programs/gotestsum" --version 2>/dev/null)" != "gotestsum version ${GO
 fi
 sum=$programs/gotestsum
 
-# The tests' directories are below it. It is short, for the path of a unix socket has 107 bytes at most,
-# and others may enter it, for servers of the tests run as users of their own.
+# The tests' directories are below it. It is short, because the path of a unix socket has at most 107 bytes, and others
+# may enter it, because servers of the tests run as users of their own.
 dir=$(mktemp -d /tmp/jt-XXXX)
 chmod 755 "$dir"
 mkdir -m 1777 "$dir/t"
 interrupted=
-# Ctrl-C ends the tests as well, before their cleanup. The next laboratory would remove what theirs have
-# left, but there may be no next one.
+# Ctrl-C also ends the tests, before their cleanup. The next laboratory would remove the remains of theirs, but there
+# may be no next one.
 # shellcheck disable=SC2317 # the trap calls it
 clean_up() {
 	trap '' INT TERM
@@ -35,9 +35,9 @@ clean_up() {
 trap clean_up EXIT
 trap 'interrupted=yes; exit 130' INT TERM
 "$GO" build -o "$dir/sweep" "$TREE/scripts/sweep"
-# gotestsum runs the `go` that PATH has first; $GO may look for another one there.
+# gotestsum runs the first `go` in PATH; $GO may look for another one there.
 printf '#!/bin/sh\nPATH=%q exec %q "$@"\n' "$PATH" "$(realpath "$(command -v "$GO")")" >"$dir/go"
-# The data plane's tests are one core's work, and the longest; most others wait for most of their time.
+# The data plane's tests use one core, and are the longest; most others wait for most of their time.
 cat >"$dir/run" <<END
 #!/bin/sh
 case \$1 in
@@ -51,10 +51,9 @@ read -ra flags <<<"${TESTFLAGS:-}"
 format=standard-quiet
 [[ " ${flags[*]} " != *' -v '* ]] || format=standard-verbose
 status=0
-# `make lint` runs all of vet's checks. Tests wait for some of their time, so there is one package
-# more at a time than there are cores.
-# Without debugging information, linking the tests of a hundred packages is a third less work.
-# A test's process lives for seconds: to collect garbage less often is a few per cent of its time.
+# `make lint` runs all of vet's checks. Tests wait for some of their time, so one package more runs at a time than there
+# are cores. Without debugging information, linking the tests of a hundred packages is a third less work. A test's
+# process runs for seconds: collecting garbage less often saves a few per cent of its time.
 GOGC=300 PATH=$dir:$PATH TMPDIR=$dir/t JEOUL_TEST_RUN=$dir JEOUL_TEST_ROOT=1 "$sum" --format="$format" --hide-summary=skipped \
 	--packages="$*" --jsonfile="$dir/tests.json" -- \
 	-vet=off -ldflags=-w -count=1 -timeout=30m -p=$(($(nproc) + 1)) -exec="'$dir/run'" "${flags[@]}" || status=$?

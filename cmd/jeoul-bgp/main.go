@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command jeoul-bgp speaks BGP for a balancer. It is a program of its own, because sessions outlive the balancer's
+// Command jeoul-bgp speaks BGP for a balancer. It is a separate program, because sessions outlive the balancer's
 // process, and because a library of BGP is a fifth of jeoul.
 package main
 

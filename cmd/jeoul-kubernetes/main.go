@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command jeoul-kubernetes has the balancer of its host serve Services of type LoadBalancer of a Kubernetes cluster. It
-// is a program of its own, so that neither the memory nor the faults of a Kubernetes client are the balancer's.
+// Command jeoul-kubernetes makes the balancer of its host serve Services of type LoadBalancer of a Kubernetes cluster.
+// It is a separate program, so that the balancer has neither the memory nor the faults of a Kubernetes client.
 package main
 
 import (
@@ -161,7 +161,7 @@ func eventScheme() (*runtime.Scheme, error) {
 	return known, errors.Join(scheme.AddToScheme(known), gatewayscheme.AddToScheme(known))
 }
 
-// followGateways has the controller serve Gateways, where that is asked for.
+// followGateways makes the controller serve Gateways, if the flags ask for that.
 func (c *command) followGateways(options *controller.Options, gateways versioned.Interface) error {
 	if !c.Gateways {
 		if c.Certificates != "" {
@@ -179,7 +179,7 @@ func (c *command) followGateways(options *controller.Options, gateways versioned
 	return options.Watcher.FollowGateways(options.Client, gateways, c.Certificates != "")
 }
 
-// restConfig returns the configuration by which clients reach the API server, without asking whether it answers.
+// restConfig returns the configuration by which clients reach the API server. It does not connect to the server.
 func (c *command) restConfig() (*rest.Config, error) {
 	var reach *rest.Config
 	var err error
@@ -195,8 +195,8 @@ func (c *command) restConfig() (*rest.Config, error) {
 	return reach, nil
 }
 
-// useProtobuf returns a configuration that reads objects of Kubernetes' own kinds as protobuf, as its own controllers
-// do; those of the Gateway API have no other form than JSON.
+// useProtobuf returns a configuration that reads objects of Kubernetes' own kinds as protobuf, as Kubernetes' own
+// controllers do; objects of the Gateway API exist only as JSON.
 func useProtobuf(reach *rest.Config) *rest.Config {
 	reach = rest.CopyConfig(reach)
 	reach.ContentType = runtime.ContentTypeProtobuf
@@ -256,7 +256,7 @@ func (c *command) leaseName() string {
 	return "jeoul-" + strings.Trim(strings.Map(leaseRune, strings.ToLower(c.Class)), "-.")
 }
 
-// leaseRune returns a letter of a class as the name of a Lease can have it.
+// leaseRune returns a letter of a class in the form that the name of a Lease allows.
 func leaseRune(r rune) rune {
 	if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' || r == '-' {
 		return r
@@ -272,7 +272,7 @@ func readPools(path string) ([]pools.Pool, error) {
 	return pools.Parse(path, text)
 }
 
-// generation returns that of a source; 0 if the balancer has no such source.
+// generation returns the generation of a source; 0 if the balancer has no such source.
 func generation(ctx context.Context, balancer *api.Client, source string) (uint64, error) {
 	list, err := balancer.Sources(ctx)
 	if err != nil {
@@ -285,7 +285,7 @@ func generation(ctx context.Context, balancer *api.Client, source string) (uint6
 	return list[i].Generation, nil
 }
 
-// serve answers how the controller fares, where that is asked for.
+// serve serves the state of the controller, if the flags ask for that.
 func (c *command) serve(ctx context.Context, control *controller.Controller, log *slog.Logger) error {
 	if c.Listen == "" {
 		return nil

@@ -41,7 +41,7 @@ func (agentCmd) Help() string {
 	return `Accepts packets for VIPs without answering ARP or NDP for them, until SIGINT or SIGTERM, and takes everything back then.`
 }
 
-// Validate refuses a command line without an action.
+// Validate rejects a command line without an action.
 func (c *agentCmd) Validate() error {
 	if !c.Check && len(c.VIP)+len(c.DSCP) == 0 {
 		return errors.New("no VIP was given: say --vip ADDRESS, or --dscp N=ADDRESS")
@@ -49,7 +49,7 @@ func (c *agentCmd) Validate() error {
 	return nil
 }
 
-// Run prepares this host as a backend, and takes everything back when ctx ends.
+// Run prepares this host as a backend, and undoes everything when ctx ends.
 func (c *agentCmd) Run(ctx context.Context) error {
 	opt := agent.Options{VIPs: c.VIP, Modes: c.Mode, Marks: c.DSCP, MSS: c.MSS, Interfaces: c.Interface, Hook: c.Hook,
 		Dir: c.StateDir}
@@ -135,7 +135,7 @@ func writeReadiness(w io.Writer, r agent.Readiness) {
 	t.Render()
 }
 
-// serve prints the counters whenever it is asked to, until ctx ends.
+// serve prints the counters whenever a signal asks for them, until ctx ends.
 func (c *agentCmd) serve(ctx context.Context, a *agent.Agent, asked <-chan os.Signal) error {
 	for {
 		select {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestUntilRefused: a margin or time that is none is refused, with an example of a valid one, before anything is built.
+// TestUntilRefused: an invalid margin or time is rejected, with an example of a valid one, before anything is built.
 func TestUntilRefused(t *testing.T) {
 	for _, test := range []struct {
 		args []string

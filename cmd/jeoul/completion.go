@@ -17,7 +17,7 @@ type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"The shell: bash, zsh or fish."`
 }
 
-// Help says how to load the completion script.
+// Help explains how to load the completion script.
 func (completionCmd) Help() string {
 	return `For this shell alone:
 
@@ -51,7 +51,7 @@ func completeLine(parser *kong.Kong) {
 	}
 }
 
-// maxRepeated is up to how many repetitions an argument that may be repeated is completed.
+// maxRepeated is the number of repetitions up to which an argument that may be repeated is completed.
 const maxRepeated = 32
 
 // widen adds the candidates that the model of the command line lacks: aliases of commands, and arguments that may be

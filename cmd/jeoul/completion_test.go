@@ -17,8 +17,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// TestLiveBackends: a shell gets the backends of the balancer that the command line names,
-// and none where no daemon answers.
+// TestLiveBackends: a shell gets the backends of the balancer that the command line names, and none if no daemon
+// answers.
 func TestLiveBackends(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "jeoul.sock")
 	if names := watchcmd.PredictBackends(complete.Args{All: []string{"backend", "drain", "--socket",
@@ -52,7 +52,7 @@ func TestLiveBackends(t *testing.T) {
 	}
 }
 
-// TestRepeatedArguments: each of several names is completed, by whatever name the command is called.
+// TestRepeatedArguments: each of several names is completed, under every name of the command.
 func TestRepeatedArguments(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "jeoul.sock")
 	_, stop := cmdtest.ServeFake(t, socket, cmdtest.Checked())

@@ -42,7 +42,7 @@ func shownNodes(t *testing.T, f func(t *testing.T, app *kong.Application, node *
 	}
 }
 
-// ownFlags are a command's flags without --help.
+// ownFlags returns a command's flags without --help.
 func ownFlags(node *kong.Node) (flags []*kong.Flag) {
 	for _, flag := range node.Flags {
 		if flag.Name != "help" && !flag.Hidden {
@@ -52,10 +52,11 @@ func ownFlags(node *kong.Node) (flags []*kong.Flag) {
 	return flags
 }
 
-// conventionRow is a row of the table of CONTRIBUTING.md that has a flag: "`-o`, `--output FORMAT` | what it is".
+// conventionRow matches a row of the table of CONTRIBUTING.md that has a flag: "`-o`, `--output FORMAT` |
+// what it is".
 var conventionRow = regexp.MustCompile("(?m)^\\| (?:`-([a-z])`, )?`--([a-z-]+)(?: ([A-Z]+))?` \\|")
 
-// conventions are the flags of the table: name to short letter and placeholder.
+// conventions returns the flags of the table: name to short letter and placeholder.
 func conventions(t *testing.T) map[string][2]string {
 	t.Helper()
 	text := read(t, filepath.Join(testdocs.Root(t), "CONTRIBUTING.md"))
@@ -69,8 +70,8 @@ func conventions(t *testing.T) map[string][2]string {
 	return flags
 }
 
-// TestConventionFlags: the flags of the table of CONTRIBUTING.md mean the same in every command; each short one is
-// in it; and a flag's name stands for one kind of value.
+// TestConventionFlags: the flags of the table of CONTRIBUTING.md mean the same in every command; the table has each
+// short flag; and a flag's name always has one kind of value.
 func TestConventionFlags(t *testing.T) {
 	table, used := conventions(t), map[string]bool{}
 	kinds := map[string]string{} // of value, by the flag's name
@@ -102,7 +103,7 @@ func TestConventionFlags(t *testing.T) {
 	}
 }
 
-// kindOf is the kind of a flag's value: nothing, one of some words, or the placeholder.
+// kindOf returns the kind of a flag's value: nothing, one of some words, or the placeholder.
 func kindOf(flag *kong.Flag) string {
 	switch {
 	case flag.IsBool():
@@ -110,19 +111,18 @@ func kindOf(flag *kong.Flag) string {
 	case strings.Contains(flag.PlaceHolder, "|"):
 		return "words"
 	}
-	// A service that is none of this balancer's is named by its address: tune.
+	// A service of another balancer is named by its address: tune.
 	if flag.Name == "service" {
 		return "service"
 	}
-	// An address may have its port with it.
+	// An address may include its port.
 	return strings.TrimSuffix(flag.PlaceHolder, ":PORT")
 }
 
-// placeholder is a value's kind in capitals, or the words that it may be.
+// placeholder matches a value's kind in capitals, or the words that it may be.
 var placeholder = regexp.MustCompile(`^[A-Z][A-Z/@:=,\[\]…-]*$|^[a-z-]+(\|[a-z-]+)+$`)
 
-// TestConventionValues: the kind of a flag's value is shown where its help is, with the words that it may be and its
-// default.
+// TestConventionValues: the help of a flag shows the kind of its value, with the allowed words and the default.
 func TestConventionValues(t *testing.T) {
 	shownNodes(t, func(t *testing.T, _ *kong.Application, node *kong.Node) {
 		for _, flag := range ownFlags(node) {
@@ -151,7 +151,7 @@ func TestConventionValues(t *testing.T) {
 // forms are the formats that -o may name; the first is the default.
 var forms = []string{"text", "wide", "json", "yaml", "name", "markdown", "html"}
 
-// TestConventionOutput: -o is the format of the output, and nothing else is; commands that print for a person print
+// TestConventionOutput: -o is the format of the output, and no other flag is; commands that print for a person print
 // text by default.
 func TestConventionOutput(t *testing.T) {
 	shownNodes(t, func(t *testing.T, _ *kong.Application, node *kong.Node) {
@@ -175,7 +175,7 @@ func TestConventionOutput(t *testing.T) {
 	})
 }
 
-// TestConventionConnection: a command that asks a balancer has every flag that says which one.
+// TestConventionConnection: a command that connects to a balancer has every flag that selects the balancer.
 func TestConventionConnection(t *testing.T) {
 	want := []string{"socket", "server", "token-file", "ca", "certificate", "key"}
 	asking := 0
@@ -198,7 +198,7 @@ func TestConventionConnection(t *testing.T) {
 	}
 }
 
-// maxHelp is how long a command's line of help may be, so that a list of commands is read at a glance.
+// maxHelp is the greatest length of a command's line of help, so that a list of commands can be read at a glance.
 const maxHelp = 90
 
 // TestConventionHelp: each command belongs to a task, is explained in one line, and fits into a list.
@@ -274,10 +274,10 @@ func expectRefused(t *testing.T, parser *kong.Kong, words []string, want ...stri
 	}
 }
 
-// misspelt leaves a letter out.
+// misspelt removes a letter.
 func misspelt(word string) string { return word[:len(word)-2] + word[len(word)-1:] }
 
-// TestConventionErrors: whatever is wrong with a command line, the error names the allowed words, and the nearest.
+// TestConventionErrors: for every fault of a command line, the error names the allowed words, and the nearest one.
 func TestConventionErrors(t *testing.T) {
 	parser, err := newParser(t.Context(), io.Discard, io.Discard)
 	if err != nil {
@@ -323,7 +323,7 @@ func TestConventionErrors(t *testing.T) {
 	})
 }
 
-// requiredWords are the arguments and flags that a command needs, but for one flag.
+// requiredWords returns the arguments and flags that a command needs, without one flag.
 func requiredWords(node *kong.Node, without *kong.Flag) (words []string) {
 	for _, value := range node.Positional {
 		if !value.Required {
@@ -397,7 +397,7 @@ func TestDeprecatedSpellings(t *testing.T) {
 	}
 }
 
-// TestDeprecatedAreOld: each old spelling is of a command that there is, and of no flag that it has now.
+// TestDeprecatedAreOld: each old spelling belongs to an existing command, and is no flag that the command has now.
 func TestDeprecatedAreOld(t *testing.T) {
 	parser, err := newParser(t.Context(), io.Discard, io.Discard)
 	if err != nil {

@@ -8,13 +8,13 @@ import (
 	"github.com/jeoul/jeoul/internal/text/cli"
 )
 
-// deprecatedUntil is the release that no longer knows the spellings below.
+// deprecatedUntil is the release that no longer accepts the spellings below.
 const deprecatedUntil = "0.6.0"
 
-// deprecatedCommands are commands that have another name now.
+// deprecatedCommands maps commands to their new names.
 var deprecatedCommands = map[string]string{"events": "get events"}
 
-// deprecations are the flags that have another spelling now.
+// deprecations returns the flags that have a new spelling.
 func deprecations() []cli.Deprecated {
 	getting := []string{"get services", "get backends", "get checks", "get flows", "get events", "get sources",
 		"get members"}
@@ -43,5 +43,5 @@ func deprecations() []cli.Deprecated {
 	}
 }
 
-// namesFile reports whether a value of --output is a file, as it was, and no format.
+// namesFile reports whether a value of --output is a file, as in earlier releases, and no format.
 func namesFile(value string) bool { return strings.ContainsAny(value, "./") }

@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testdocs"
 )
 
-// commandTest says how a command on a page is tried: by a test that runs it, in one of these files, or why by none.
+// commandTest names the test that runs a command of a page, in one of these files, or the reason why no test does.
 type commandTest struct {
 	test   string // a file of the tree, below cmd/jeoul, or from the root, as scripts/…
 	reason string
@@ -31,7 +31,7 @@ const (
 	machines = "needs other machines, or a network card"
 )
 
-// commandTests has each command that a page shows: this program's by its commands, other programs by name.
+// commandTests holds each command that a page shows: this program's by its commands, other programs by name.
 var commandTests = map[string]commandTest{
 	"jeoul advise":             {test: "testdata/script/advise.txtar"},
 	"jeoul agent":              {test: "testdata/root/agent.txtar"},
@@ -128,7 +128,7 @@ var commandTests = map[string]commandTest{
 	"source":                  {reason: notOurs},
 }
 
-// TestDocsCommandsAreTried: each command that a page shows is run by a test, or the table says why not.
+// TestDocsCommandsAreTried: a test runs each command that a page shows, or the table gives the reason why not.
 func TestDocsCommandsAreTried(t *testing.T) {
 	root := testdocs.Root(t)
 	parser, err := newParser(context.Background(), io.Discard, io.Discard)
@@ -153,7 +153,7 @@ func TestDocsCommandsAreTried(t *testing.T) {
 	}
 }
 
-// verb is a command's name; of this program, with its commands, without arguments.
+// verb returns a command's name; for this program, with its commands, without arguments.
 func verb(node *kong.Node, words []string) string {
 	if words[0] != "jeoul" {
 		return words[0]
@@ -169,7 +169,7 @@ func verb(node *kong.Node, words []string) string {
 	return name
 }
 
-// runs reports whether a test's file has the command: as in a shell, or, in Go, as a list of words.
+// runs reports whether a test's file contains the command: as in a shell, or, in Go, as a list of words.
 func runs(t *testing.T, root, file, name string) bool {
 	t.Helper()
 	if !strings.Contains(strings.TrimPrefix(file, "testdata/"), "/") || strings.HasPrefix(file, "testdata/") {

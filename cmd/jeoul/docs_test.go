@@ -28,8 +28,8 @@ type pageCommand struct {
 	refused bool // as the page shows
 }
 
-// TestDocsCommands: this program takes each command line that a page shows; make has the targets, the tree has
-// the files, and the API the operations.
+// TestDocsCommands: this program accepts each command line that a page shows; make has the targets, the tree has the
+// files, and the API has the operations.
 func TestDocsCommands(t *testing.T) {
 	root, commands := testdocs.Root(t), shownCommands(t)
 	checks := map[string]func(t *testing.T, words []string) error{
@@ -72,7 +72,7 @@ func inTree(root, word string) error {
 	return err
 }
 
-// chdirToDocs changes to a directory as that of a reader of the pages, with the files that they name.
+// chdirToDocs changes to a directory like that of a reader of the pages, with the files that the pages name.
 func chdirToDocs(t *testing.T) {
 	root := testdocs.Root(t)
 	dir := t.TempDir()
@@ -89,12 +89,12 @@ func chdirToDocs(t *testing.T) {
 	t.Chdir(dir)
 }
 
-// parses returns a check of this program's command lines. Files that must exist and that the reader of a page
-// has made are made.
+// parses returns a check of this program's command lines. It creates files that must exist and that the reader of a
+// page has made.
 func parses(t *testing.T) func(*testing.T, []string) error {
 	chdirToDocs(t)
 	return func(t *testing.T, words []string) error {
-		// As the program does it: the grammar of all commands takes its time to build.
+		// As the program does: building the grammar of all commands takes long.
 		if parseOne(t.Context(), words, io.Discard, io.Discard) != nil {
 			return nil
 		}
@@ -128,7 +128,7 @@ func targets(t *testing.T, root string) func(*testing.T, []string) error {
 	}
 }
 
-// operations returns a check of curl's command lines that ask the API.
+// operations returns a check of curl's command lines that call the API.
 func operations(t *testing.T, root string) func(*testing.T, []string) error {
 	var document struct {
 		Paths map[string]map[string]json.RawMessage `json:"paths"`
@@ -140,7 +140,7 @@ func operations(t *testing.T, root string) func(*testing.T, []string) error {
 	return func(_ *testing.T, words []string) error {
 		socket := slices.Index(words, "--unix-socket")
 		if socket < 0 {
-			return nil // asks a service, or the metrics' own address
+			return nil // it calls a service, or the metrics' own address
 		}
 		method := "get"
 		if i := slices.Index(words, "-X"); i >= 0 {
@@ -167,7 +167,7 @@ func operations(t *testing.T, root string) func(*testing.T, []string) error {
 	}
 }
 
-// likePath reports whether a path fits one of OpenAPI's, whose parts in braces stand for any.
+// likePath reports whether a path matches one of OpenAPI's, whose parts in braces match any part.
 func likePath(pattern, path string) bool {
 	want, have := strings.Split(pattern, "/"), strings.Split(path, "/")
 	return slices.EqualFunc(want, have, func(want, have string) bool {
@@ -184,7 +184,8 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// shownCommands returns the commands of all pages. Text that looks like one outside of blocks of commands is an error.
+// shownCommands returns the commands of all pages. Text that looks like a command outside of blocks of commands is an
+// error.
 func shownCommands(t *testing.T) (all []pageCommand) {
 	t.Helper()
 	for _, page := range testdocs.Pages(t) {
@@ -199,10 +200,10 @@ func shownCommands(t *testing.T) (all []pageCommand) {
 	return all
 }
 
-// commandLike begins a line of a block that is one of commands.
+// commandLike matches the beginning of a line in a block of commands.
 var commandLike = regexp.MustCompile(`(?m)^(\$ |(sudo )?(jeoul|make|curl|systemctl|ip|tc) )`)
 
-// commandsOf returns the commands of a block: of `sh`, all of it; of `console`, the lines with a prompt.
+// commandsOf returns the commands of a block: all of a `sh` block, and the lines with a prompt of a `console` block.
 func commandsOf(path string, block testdocs.Block) ([]pageCommand, error) {
 	text, refused := block.Text, map[int]bool{} // lines
 	switch block.Language {
@@ -245,8 +246,8 @@ func commandsOf(path string, block testdocs.Block) ([]pageCommand, error) {
 	return commands, err
 }
 
-// prompted returns the commands of a session, each in its line, and the lines of those that the program refuses
-// there for how they are written.
+// prompted returns the commands of a session, each in its line, and the lines of the commands that the program rejects
+// there for their syntax.
 func prompted(session string) (commands string, refused map[int]bool) {
 	refused = map[int]bool{}
 	last, number := 0, 0
@@ -276,7 +277,7 @@ func bare(words []string) []string {
 
 var inlineJeoul = regexp.MustCompile("`(?:sudo )?jeoul ([a-z][^`\n]*)`")
 
-// TestDocsMentions: the commands and flags that pages speak of in passing are those of this program.
+// TestDocsMentions: the commands and flags that pages mention in text are those of this program.
 func TestDocsMentions(t *testing.T) {
 	parser, err := newParser(context.Background(), io.Discard, io.Discard)
 	if err != nil {
@@ -285,7 +286,7 @@ func TestDocsMentions(t *testing.T) {
 	mentions := 0
 	for _, page := range testdocs.Pages(t) {
 		if page.Path == "CHANGELOG.md" || strings.HasPrefix(page.Path, "docs/results/") {
-			continue // they speak of what was, too
+			continue // these pages also mention earlier commands
 		}
 		for _, match := range inlineJeoul.FindAllStringSubmatch(page.Text, -1) {
 			mentions++
@@ -299,7 +300,7 @@ func TestDocsMentions(t *testing.T) {
 	}
 }
 
-// spokenOf follows words from a node of the command line's model: commands as far as there are any, and flags.
+// spokenOf follows words from a node of the command line's model: commands as far as they match, and flags.
 func spokenOf(node *kong.Node, words []string) error {
 	for _, word := range words {
 		word = strings.TrimRight(word, ",.;:…")

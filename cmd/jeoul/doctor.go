@@ -41,10 +41,10 @@ func (c *doctorCmd) Validate() error {
 	return nil
 }
 
-// exitFound is the status where something is wrong.
+// exitFound is the exit status if there are findings.
 const exitFound = 3
 
-// findingsError says how much is wrong.
+// findingsError holds the number of findings.
 type findingsError int
 
 func (n findingsError) Error() string {
@@ -156,7 +156,7 @@ func figureText(f rules.Figure) string {
 	return s
 }
 
-// number writes whole numbers whole, and others with one decimal.
+// number formats whole numbers without decimals, and others with one.
 func number(v float64) string {
 	if v == float64(uint64(v)) {
 		return cmdkit.Count(uint64(v))

@@ -20,7 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// advised are answers that lead to each mode, as flags.
+// advised are answers, as flags, that lead to each mode.
 var advised = map[lb.Mode]string{
 	lb.L2DSR:     "--speaks http --lifetime short --client-address packet --network segment --permits backends,bypass",
 	lb.IPIP:      "--speaks http --lifetime short --client-address packet --network routed --permits tunnels,backends,bypass",
@@ -30,7 +30,7 @@ var advised = map[lb.Mode]string{
 	lb.ModeProxy: "--speaks http --lifetime long --client-address header --network routed --permits none",
 }
 
-// TestAdvisedConfigurationRuns serves requests by the advised configuration of each mode.
+// TestAdvisedConfigurationRuns serves requests with the advised configuration of each mode.
 func TestAdvisedConfigurationRuns(t *testing.T) {
 	testenv.Target(t, matrixTarget)
 	testenv.Root(t)
@@ -112,7 +112,7 @@ func (s *stage) advise(t *testing.T, mode lb.Mode) lb.Service {
 	return cfg.Services[0]
 }
 
-// prepareAdvised starts the agent that the mode asks for on a backend.
+// prepareAdvised starts the agent that the mode requires on a backend.
 func (s *stage) prepareAdvised(t *testing.T, server *lab.Host, service lb.Service) {
 	t.Helper()
 	if service.Mode.Translates() || service.Mode == lb.ModeProxy {

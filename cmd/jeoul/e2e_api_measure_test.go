@@ -35,29 +35,30 @@ import (
 )
 
 const (
-	// idleClients are connections that are opened to the API and ask nothing, slowClients those that ask for events
-	// and read none of them, and abandonedClients those that go away in the middle of a body.
+	// idleClients are connections to the API without a request, slowClients connections that request events and read
+	// none of them, and abandonedClients connections that end in the middle of a body.
 	idleClients, slowClients, abandonedClients = 10_000, 1_000, 300
-	// hugeBody is the size of a body in bytes that is beyond every bound.
+	// hugeBody is the size of a body, in bytes, above every bound.
 	hugeBody = 100 << 20
-	// measureFor is for how long new connections are counted in each part.
+	// measureFor is how long new connections are counted in each part.
 	measureFor = 5 * time.Second
 	// maxMemory bounds the daemon's resident memory, in bytes, whatever its clients do.
 	maxMemory = 256 << 20
 )
 
-// apiUnderAttack is a balancer whose API clients abuse, while others open connections to its VIP.
+// apiUnderAttack is a balancer with abusive API clients, while others open connections to its VIP.
 type apiUnderAttack struct {
 	*balancer
 	client *lab.Host
 	vip    netip.AddrPort
 	trust  *tls.Config
 	file   *os.File
-	// Outcomes of connections to the VIP: how many were answered, how many were not, and the longest in nanoseconds.
+	// Outcomes of connections to the VIP: the numbers of those answered and not answered, and the longest in
+	// nanoseconds.
 	answered, failed, longest atomic.Int64
 }
 
-// TestBoundsMeasured measures how much the worst clients of the API slow down those of the VIP, and the daemon's
+// TestBoundsMeasured measures how much the worst clients of the API slow down the clients of the VIP, and the daemon's
 // memory.
 func TestBoundsMeasured(t *testing.T) {
 	file := measured(t, "api-bounds.txt")
@@ -123,7 +124,7 @@ func newAPIUnderAttack(t *testing.T, file *os.File) *apiUnderAttack {
 	return b
 }
 
-// startBuilt runs the program that `make build` has built: that of the tests takes more memory.
+// startBuilt runs the program that `make build` has built, because the program of the tests takes more memory.
 func (b *balancer) startBuilt(t *testing.T) {
 	t.Helper()
 	built, err := filepath.Abs("../../bin/jeoul")
@@ -157,7 +158,7 @@ func (b *apiUnderAttack) ask(ctx context.Context) {
 	}
 }
 
-// part counts connections while clients of the API do something, and logs the result of that.
+// part counts connections while clients of the API run do, and logs the result of do.
 func (b *apiUnderAttack) part(t *testing.T, name string, do func() string) {
 	t.Helper()
 	answered, failed, began := b.answered.Load(), b.failed.Load(), time.Now()
@@ -189,7 +190,7 @@ func (b *apiUnderAttack) part(t *testing.T, name string, do func() string) {
 	}
 }
 
-// memory is the daemon's resident memory, in bytes.
+// memory returns the daemon's resident memory, in bytes.
 func (b *apiUnderAttack) memory(t *testing.T) int {
 	t.Helper()
 	process, err := procfs.NewProc(b.daemon.PID())
@@ -207,7 +208,7 @@ func (b *apiUnderAttack) dialSocket() (net.Conn, error) {
 	return (&net.Dialer{Timeout: e2e.WaitLimit}).Dial("unix", b.socket)
 }
 
-// dialTLS connects from the balancer's own host, and shakes hands.
+// dialTLS connects from the balancer's own host, and completes the TLS handshake.
 func (b *apiUnderAttack) dialTLS() (conn net.Conn, err error) {
 	err = b.host.Do(func() error {
 		conn, err = (&net.Dialer{Timeout: e2e.WaitLimit}).Dial("tcp", "127.0.0.1:9540")
@@ -226,7 +227,7 @@ func (b *apiUnderAttack) dialTLS() (conn net.Conn, err error) {
 	return secured, nil
 }
 
-// idle opens connections, keeps them all, and asks nothing by them.
+// idle opens connections, keeps them all, and sends no request on them.
 func (b *apiUnderAttack) idle(t *testing.T, dial func() (net.Conn, error)) string {
 	t.Helper()
 	var open []net.Conn
@@ -244,7 +245,7 @@ func (b *apiUnderAttack) idle(t *testing.T, dial func() (net.Conn, error)) strin
 		}
 		open = append(open, conn)
 	}
-	// Meanwhile the API answers others.
+	// During that, the API answers others.
 	b.status(t)
 	if refused > 0 {
 		return fmt.Sprintf("%d opened, %d not: %v", len(open), refused, last)
@@ -252,7 +253,7 @@ func (b *apiUnderAttack) idle(t *testing.T, dial func() (net.Conn, error)) strin
 	return fmt.Sprintf("%d opened", len(open))
 }
 
-// slowReaders ask for events and read no more than the first line of the answer, while there are many.
+// slowReaders requests events on many connections, and reads only the first line of each answer.
 func (b *apiUnderAttack) slowReaders(t *testing.T) string {
 	t.Helper()
 	answers := map[string]int{}
@@ -284,7 +285,7 @@ func (b *apiUnderAttack) slowReaders(t *testing.T) string {
 	return fmt.Sprintf("answers %v; %d operations in %.2f s", answers, done, time.Since(began).Seconds())
 }
 
-// send asks the API to put a body in force.
+// send asks the API to apply a body.
 func (b *apiUnderAttack) send(t *testing.T, conn net.Conn, size int, body io.Reader) (answer string) {
 	t.Helper()
 	_ = conn.SetDeadline(time.Now().Add(e2e.WaitLimit))
@@ -322,7 +323,7 @@ func (b *apiUnderAttack) hugeBodies(t *testing.T) string {
 	return strings.Join(answers, ", ")
 }
 
-// abandonBodies sends the beginning of bodies.
+// abandonBodies sends only the beginning of bodies.
 func (b *apiUnderAttack) abandonBodies(t *testing.T) string {
 	t.Helper()
 	for range abandonedClients {

@@ -26,7 +26,7 @@ import (
 // entry is a part of a configuration.
 type entry map[string]any
 
-// newLab builds a laboratory, which goes with the test.
+// newLab builds a laboratory, which is removed with the test.
 func newLab(t *testing.T, spec lab.Spec) *lab.Lab {
 	t.Helper()
 	testenv.Root(t)
@@ -58,7 +58,7 @@ func jeoul(t *testing.T, host *lab.Host, log *cmdtest.SyncBuffer, arguments ...s
 	return process
 }
 
-// balancer is `jeoul run` on the balancer of a laboratory.
+// balancer is `jeoul run` on the balancer host of a laboratory.
 type balancer struct {
 	host   *lab.Host
 	config string
@@ -67,7 +67,7 @@ type balancer struct {
 	log    cmdtest.SyncBuffer
 }
 
-// newBalancer prepares a balancer, which is to be configured and started.
+// newBalancer prepares a balancer, which the caller configures and starts.
 func newBalancer(t *testing.T, host *lab.Host) *balancer {
 	t.Helper()
 	b := &balancer{host: host, config: filepath.Join(host.Dir, "jeoul.yaml"),
@@ -80,9 +80,8 @@ func newBalancer(t *testing.T, host *lab.Host) *balancer {
 	return b
 }
 
-// configure writes the configuration, to which the interface, the hook and the
-// socket are added. All hosts of a laboratory are on one link; its backends of mode nat are set up to
-// answer clients through the balancer.
+// configure writes the configuration, and adds the interface, the hook and the socket. All hosts of a laboratory are on
+// one link; its backends of mode nat are set up to answer clients through the balancer.
 func (b *balancer) configure(t *testing.T, hook lb.Hook, configuration entry) {
 	t.Helper()
 	configuration["interface"] = b.host.Interface
@@ -123,7 +122,7 @@ func (b *balancer) arguments() []string {
 // store is the directory of the API's configuration.
 func (b *balancer) store() string { return filepath.Join(b.host.Dir, "store") }
 
-// allUp reports whether every backend of every service takes part.
+// allUp reports whether every backend of every service is up.
 func allUp(status *ops.Status) bool {
 	for _, service := range status.Services {
 		for _, backend := range service.Backends {
@@ -135,7 +134,7 @@ func allUp(status *ops.Status) bool {
 	return len(status.Services) > 0
 }
 
-// sendSIGHUP asks the daemon to read its file again.
+// sendSIGHUP makes the daemon read its file again.
 func (b *balancer) sendSIGHUP(t *testing.T) {
 	t.Helper()
 	if err := b.daemon.Signal(syscall.SIGHUP); err != nil {
@@ -153,7 +152,7 @@ func (b *balancer) commandBalancer(t *testing.T, words ...string) {
 	}
 }
 
-// stop ends a program of ours, which must take everything back and end well.
+// stop ends a program of ours, which must undo everything and exit with status 0.
 func stop(t *testing.T, process *lab.Process) {
 	t.Helper()
 	if err := process.Signal(syscall.SIGTERM); err != nil {
@@ -173,8 +172,8 @@ func kill(t *testing.T, process *lab.Process) {
 	<-process.Done()
 }
 
-// eventually waits for the daemon's status to be as it should. That the daemon
-// has ended meanwhile fails the test at once.
+// eventually waits until ok accepts the daemon's status. If the daemon ends during that time, the test fails
+// immediately.
 func (b *balancer) eventually(t *testing.T, what string, ok func(*ops.Status) bool) {
 	t.Helper()
 	b.within(t, e2e.WaitLimit, what, ok)
@@ -205,7 +204,7 @@ func (b *balancer) status(t *testing.T) *ops.Status {
 	return status
 }
 
-// outcomes returns how many packets ended in each way, by name.
+// outcomes returns the number of packets of each outcome, by name.
 func (b *balancer) outcomes(t *testing.T) map[string]uint64 {
 	t.Helper()
 	counts := map[string]uint64{}
@@ -215,7 +214,7 @@ func (b *balancer) outcomes(t *testing.T) map[string]uint64 {
 	return counts
 }
 
-// ended lists the outcomes that packets had, for a person.
+// ended lists the outcomes with packets, for a person.
 func ended(counts map[string]uint64) string {
 	var text strings.Builder
 	for name, packets := range counts {

@@ -28,7 +28,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// fromGuide is the block of the guide on BGP that has a line, for a balancer and its router in a laboratory.
+// fromGuide returns the block of the guide on BGP that contains a line, for a balancer and its router in a laboratory.
 func fromGuide(t *testing.T, line string, balancer, router netip.Addr) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/guides/bgp.md")
@@ -61,7 +61,7 @@ func runDaemon(t *testing.T, host *lab.Host, log *cmdtest.SyncBuffer, path strin
 	})
 }
 
-// localBIRD runs BIRD on the balancer's host, as the guide has it.
+// localBIRD runs BIRD on the balancer's host, as in the guide.
 func localBIRD(t *testing.T, l *lab.Lab) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "bird.conf")
@@ -75,13 +75,13 @@ func localBIRD(t *testing.T, l *lab.Lab) {
 		filepath.Join(dir, "pid"))
 }
 
-// localFRR runs FRR on the balancer's host, as the guide has it.
+// localFRR runs FRR on the balancer's host, as in the guide.
 func localFRR(t *testing.T, l *lab.Lab) {
 	if os.Getenv("JEOUL_TEST_FRR") == "" {
 		t.Skip("make test-bgp runs it, with FRR")
 	}
 	zebra, bgpd := testenv.Program(t, "/usr/lib/frr/zebra"), testenv.Program(t, "/usr/lib/frr/bgpd")
-	// zebra gives up root for a user of its own.
+	// zebra drops root for its own user.
 	dir, err := os.MkdirTemp("", "frr")
 	if err != nil {
 		t.Fatal(err)
@@ -108,13 +108,14 @@ func localFRR(t *testing.T, l *lab.Lab) {
 		"-z", api, "-P", "0", "--log", "stdout", "-S")
 }
 
-// foreignRoute is another program's route beside the VIPs' in the table of the balancer's host.
+// foreignRoute is another program's route in the table of the VIPs on the balancer's host.
 func foreignRoute(table int) *netlink.Route {
 	return &netlink.Route{Table: table, Protocol: 75, Priority: lb.RouteMetric, Type: unix.RTN_BLACKHOLE,
 		Dst: &net.IPNet{IP: net.IPv4(198, 19, 0, 66).To4(), Mask: net.CIDRMask(32, 32)}}
 }
 
-// protocolsOf are those of the routes of one address in a table of a host, but of a routing daemon's own.
+// protocolsOf returns the protocols of the routes of one address in a table of a host, without those of a routing
+// daemon.
 func protocolsOf(t *testing.T, host *lab.Host, table int) (all []int) {
 	t.Helper()
 	err := host.Do(func() error {
@@ -134,7 +135,7 @@ func protocolsOf(t *testing.T, host *lab.Host, table int) (all []int) {
 	return all
 }
 
-// followsBackends has the router know the VIP, forget it while no backend is healthy, and know it again.
+// followsBackends checks that the router has the VIP, loses it while no backend is healthy, and gets it again.
 func (b *bgpBalancer) followsBackends(t *testing.T) {
 	t.Helper()
 	b.expectRoute(t, "at first", true)
@@ -163,7 +164,7 @@ func TestFRRAnnouncesConnected(t *testing.T) {
 }
 
 // TestLocalSpeaker: a routing daemon of the balancer's host, configured as in the guide, announces the VIP while the
-// balancer serves it, and marks it while that is drained. Ends of the balancer's processes move no route; its stop
+// balancer serves it, and marks it during a drain. The end of the balancer's processes changes no route; its stop
 // leaves others' routes.
 func TestLocalSpeaker(t *testing.T) {
 	t.Parallel()
@@ -185,7 +186,7 @@ func TestLocalSpeaker(t *testing.T) {
 		})
 		return pid
 	}
-	// BIRD says of each route since when it is as it is.
+	// BIRD shows for each route since when it is unchanged.
 	since, pid := b.ask("show route"), keeper("at first")
 	for _, end := range []func(*testing.T, *lab.Process){leave, kill} {
 		end(t, b.daemon)
@@ -223,11 +224,11 @@ func TestLocalSpeaker(t *testing.T) {
 	}
 }
 
-// routeTime is since when BIRD has had a route.
+// routeTime matches the time since when BIRD has had a route.
 var routeTime = regexp.MustCompile(`\d\d:\d\d:\d\d\.\d\d\d`)
 
-// sameRoutes reports whether BIRD has the same routes since the same times. BIRD computes a time anew for each answer,
-// as an age before now, so that it may be a millisecond off.
+// sameRoutes reports whether BIRD has the same routes since the same times. BIRD computes each time for each answer, as
+// an age before now, so that it may be a millisecond off.
 func sameRoutes(t *testing.T, a, b string) bool {
 	t.Helper()
 	as, bs := routeTime.FindAllString(a, -1), routeTime.FindAllString(b, -1)
@@ -250,7 +251,7 @@ func sameRoutes(t *testing.T, a, b string) bool {
 }
 
 // TestLocalSpeakerAnnouncesPool: a routing daemon of the balancer's host, configured as in the guide, announces the
-// addresses of a divided pool of full NAT: another member's by a longer path. A drain marks the VIP alone.
+// addresses of a divided pool of full NAT: another member's by a longer path. A drain marks only the VIP.
 func TestLocalSpeakerAnnouncesPool(t *testing.T) {
 	testenv.Target(t, matrixTarget)
 	t.Parallel()
@@ -267,7 +268,7 @@ func TestLocalSpeakerAnnouncesPool(t *testing.T) {
 		"services": []entry{{"name": "web", "vip": b.vip.String(), "port": 80, "mode": "fullnat",
 			"backends": []entry{{"name": "web01", "address": l.Servers[0].IPv4.String()}}}}})
 	b.start(t)
-	// The routes to an address in the router's daemon, from its line to the next one's.
+	// The routes to an address in the router's daemon, from its line to the next address's line.
 	about := func(address string) string {
 		_, after, _ := strings.Cut(b.ask("show route all "+address+"/32"), address+"/32")
 		return after

@@ -58,7 +58,7 @@ protocol bgp balancer {
 	}
 }
 
-// bgpBalancer is a balancer with two checked backends whose VIP a router is notified of.
+// bgpBalancer is a balancer with two checked backends whose VIP is announced to a router.
 type bgpBalancer struct {
 	*balancer
 	ask   func(string) string
@@ -85,8 +85,8 @@ func newBGPBalancer(t *testing.T) *bgpBalancer {
 	return b
 }
 
-// configured writes the configuration, with that of BGP; without one, the VIP is on the interface only while a backend
-// serves.
+// configured writes the configuration, with the given BGP; without BGP, the VIP is on the interface only while a
+// backend serves.
 func (b *bgpBalancer) configured(t *testing.T, bgp entry) {
 	t.Helper()
 	var backends []entry
@@ -111,7 +111,7 @@ func (b *bgpBalancer) expectRoute(t *testing.T, when string, want bool) {
 	})
 }
 
-// speaker waits until the session is established, and returns the process that has it.
+// speaker waits until the session is established, and returns the process of the session.
 func (b *bgpBalancer) speaker(t *testing.T, when string) (pid int) {
 	t.Helper()
 	b.eventually(t, when+", the session is established", func(status *ops.Status) bool {
@@ -124,8 +124,8 @@ func (b *bgpBalancer) speaker(t *testing.T, when string) (pid int) {
 	return pid
 }
 
-// TestRoutersAreTold: a router knows the VIP while the balancer serves it: over a restart and a kill of the
-// daemon, whose session goes on, and of the speaker; not while no backend is healthy, nor drained, nor stopped.
+// TestRoutersAreTold: a router has the VIP while the balancer serves it: over a restart and a kill of the daemon, whose
+// session continues, and of the speaker; not while no backend is healthy, nor during a drain, nor after a stop.
 func TestRoutersAreTold(t *testing.T) {
 	t.Parallel()
 	b := newBGPBalancer(t)

@@ -15,7 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// otherBuild is this program with another build ID, in a file that holds for the test, beside a speaker of that build.
+// otherBuild returns the path of this program with another build ID, until the test ends, with a speaker of that build
+// in the same directory.
 func otherBuild(t *testing.T) string {
 	t.Helper()
 	own, err := os.Executable()
@@ -46,8 +47,8 @@ func otherBuild(t *testing.T) string {
 	return path
 }
 
-// TestSpeakerOfAnotherBuild: a daemon of another build replaces the speaker that it finds, and the router keeps the
-// route meanwhile.
+// TestSpeakerOfAnotherBuild: a daemon of another build replaces the running speaker, and the router keeps the route
+// during that time.
 func TestSpeakerOfAnotherBuild(t *testing.T) {
 	testenv.Target(t, matrixTarget)
 	t.Parallel()

@@ -20,7 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// ordinary is the number of a user and group that own nothing on this machine.
+// ordinary is the ID of a user and group that own nothing on this machine.
 const ordinary = 61234
 
 // unitCapabilities returns the capability bounding set of a unit of the package.
@@ -39,7 +39,7 @@ func unitCapabilities(t *testing.T, unit string) []string {
 	return nil
 }
 
-// unprivileged starts this program on a host as an ordinary user with these capabilities only.
+// unprivileged starts this program on a host as an ordinary user with only these capabilities.
 func unprivileged(t *testing.T, host *lab.Host, log *cmdtest.SyncBuffer, capabilities []string,
 	arguments ...string) *lab.Process {
 	t.Helper()
@@ -59,7 +59,7 @@ func unprivileged(t *testing.T, host *lab.Host, log *cmdtest.SyncBuffer, capabil
 	return process
 }
 
-// readableExecutable is a copy of this program where an ordinary user may run it.
+// readableExecutable returns the path of a copy of this program that an ordinary user may run.
 func readableExecutable(t *testing.T, host *lab.Host) string {
 	t.Helper()
 	path := filepath.Join(host.Dir, "jeoul")
@@ -108,8 +108,8 @@ func prepareUser(t *testing.T, host *lab.Host) {
 	}
 }
 
-// TestCapabilities: an ordinary user who has the capabilities of the unit can balance, change and stop; without
-// any one of them there is no start, and the error names it with the cure.
+// TestCapabilities: an ordinary user with the capabilities of the unit can start, reload and stop the balancer. Without
+// any one of them it does not start, and the error names the capability and the remedy.
 func TestCapabilities(t *testing.T) {
 	t.Parallel()
 	s := configurable(t)
@@ -141,7 +141,7 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
-// wantRefusals starts a program once without each of these capabilities, which it must not survive.
+// wantRefusals starts a program once without each of these capabilities; it must fail each time.
 func wantRefusals(t *testing.T, host *lab.Host, capabilities []string, arguments ...string) {
 	t.Helper()
 	before := e2e.ReadSettings(t, host)
@@ -165,7 +165,7 @@ func wantRefusals(t *testing.T, host *lab.Host, capabilities []string, arguments
 	}
 }
 
-// TestAgentCapabilities: likewise a backend's agent.
+// TestAgentCapabilities is the same test for a backend's agent.
 func TestAgentCapabilities(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 1})

@@ -24,17 +24,17 @@ import (
 )
 
 const (
-	// lossRate is how many packets a second are sent; fewer where a core does not do it.
+	// lossRate is the rate of packets a second; lower where a core cannot send that many.
 	lossRate = 500_000
-	// lossPairs is how often they are sent, without and with a capture in turn, for lossPart each time.
+	// lossPairs is how often packets are sent, without and with a capture in turn, for lossPart each time.
 	lossPairs = 5
 	lossPart  = 5 * time.Second
-	// lossSample: one packet in so many is captured.
+	// lossSample: one packet of this number is captured.
 	lossSample = 1000
 )
 
-// TestCaptureLossMeasured measures how many of a client's packets the balancer does not get or send on, at as many a
-// second as one core sends, while one in a thousand is captured, and while none is, in turn.
+// TestCaptureLossMeasured measures how many of a client's packets the balancer does not receive or forward, at the rate
+// that one core can send, with a capture of one packet in a thousand and without a capture, in turn.
 func TestCaptureLossMeasured(t *testing.T) {
 	file := measured(t, "capture-loss.txt")
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 1})
@@ -60,7 +60,7 @@ func TestCaptureLossMeasured(t *testing.T) {
 	}
 }
 
-// losses sends for a while, and returns how many packets were forwarded and lost.
+// losses sends for a while, and returns the numbers of forwarded and lost packets.
 func (b *balancer) losses(t *testing.T, client *lab.Host, vip netip.AddrPort) string {
 	t.Helper()
 	forwarded := func() (n uint64) {
@@ -86,7 +86,7 @@ func (b *balancer) losses(t *testing.T, client *lab.Host, vip netip.AddrPort) st
 		100*float64(lost)/float64(sent))
 }
 
-// floodFor sends as an option says, for at most four times lossPart, and returns how many were sent.
+// floodFor sends as options say, for at most four times lossPart, and returns the number of packets that were sent.
 func floodFor(t *testing.T, client *lab.Host, options flood.Options) (sent uint64) {
 	t.Helper()
 	err := client.Do(func() error {
@@ -114,7 +114,8 @@ func floodFor(t *testing.T, client *lab.Host, options flood.Options) (sent uint6
 	return sent
 }
 
-// captureSample captures one packet in lossSample into a file; end ends that, and says how many were captured.
+// captureSample captures one packet in lossSample into a file; end ends the capture, and returns a text with the number
+// of captured packets.
 func (b *balancer) captureSample(t *testing.T) (end func() string) {
 	t.Helper()
 	var said cmdtest.SyncBuffer

@@ -36,14 +36,14 @@ import (
 const (
 	// captureTarget is the target that captures packets by the hundred thousand.
 	captureTarget = "test-capture"
-	// capturedPackets is how many a client sends through each mode, family and hook; JEOUL_TEST_PACKETS says another
-	// number.
+	// capturedPackets is the number of packets that a client sends through each mode, family and hook;
+	// JEOUL_TEST_PACKETS sets another number.
 	capturedPackets = 100_000
-	// capturedFlows is how many flows they are of, and tracedFlows about how many of them it is asked: each question
-	// loads a program.
+	// capturedFlows is the number of flows of the packets, and tracedFlows about the number of flows that are traced:
+	// each trace loads a program.
 	capturedFlows, tracedFlows = 100, 2
-	// captureLag is how many of the client's packets may be on their way into the file: with the replies, fewer than a
-	// capture's ring has room for.
+	// captureLag is the greatest number of the client's packets that may be on their way into the file: with the
+	// replies, fewer than a capture's ring has room for.
 	captureLag = 2_000
 )
 
@@ -51,20 +51,20 @@ const (
 var wireshark = []string{"frame.interface_name", "frame.comment", "udp.srcport", "ip.src", "ip.dst", "ipv6.src",
 	"ipv6.dst"}
 
-// capturedFrame is a frame of a capture's file as tshark reads it.
+// capturedFrame is a frame of a capture's file, as tshark reads it.
 type capturedFrame struct {
-	// Out: as it left.
+	// out: the frame is as it left.
 	out bool
-	// says are the comments by their first word, as "outcome".
+	// says are the comments by their first word, such as "outcome".
 	says map[string]string
-	// port is the source's, and addresses are all that the frame's headers bear.
+	// port is the source port, and addresses are all addresses in the frame's headers.
 	port      string
 	addresses []string
 }
 
 // TestCaptureOfEveryMode captures a client's packets through each mode, family and hook, and their replies, into a file
-// that tshark reads: each packet is there, with the decision that the counters and `jeoul trace` have, and with the
-// headers that its comments name.
+// that tshark reads: the file has each packet, with the same decision as in the counters and in `jeoul trace`, and with
+// the headers that its comments name.
 func TestCaptureOfEveryMode(t *testing.T) {
 	testenv.Target(t, captureTarget)
 	packets := capturedPackets
@@ -83,8 +83,8 @@ func TestCaptureOfEveryMode(t *testing.T) {
 	})
 }
 
-// newCaptureStage is a stage whose backends take datagrams, and nothing else; datagrams by a mode whose replies the
-// balancer sees are answered.
+// newCaptureStage is a stage whose backends only receive datagrams; in modes whose replies the balancer sees, they
+// answer them.
 func newCaptureStage(t *testing.T, hook lb.Hook) *stage {
 	t.Helper()
 	s := buildStage(t, hook, 1)
@@ -101,7 +101,7 @@ func newCaptureStage(t *testing.T, hook lb.Hook) *stage {
 	return s
 }
 
-// captureAll captures the traffic of one service, and compares.
+// captureAll captures the traffic of one service, and compares it with the counters.
 func (s *stage) captureAll(t *testing.T, p path, packets int) {
 	file := filepath.Join(t.TempDir(), "all.pcapng")
 	before := s.status(t)
@@ -132,10 +132,10 @@ func (s *stage) captureAll(t *testing.T, p path, packets int) {
 	t.Logf("%d packets, %d of them replies, %d flows: as counted, and as traced", f.in, returned, len(f.decided))
 }
 
-// capturedCounts are the packets of a file, counted by the comments on its frames.
+// capturedCounts counts the packets of a file by the comments on its frames.
 type capturedCounts struct {
 	in, out int
-	// outcomes and backends count packets; decided has the decision about each flow to a backend, by its port.
+	// outcomes and backends count packets; decided holds the decision about each flow to a backend, by its port.
 	outcomes, backends map[string]uint64
 	decided            map[string]string
 }
@@ -172,7 +172,7 @@ func countFrames(t *testing.T, frames []*capturedFrame) *capturedCounts {
 // nameOf is the name of the service that the datagrams are sent to.
 func (s *stage) nameOf(p path) string { return fmt.Sprint(s.service(p, dnsPort)["name"]) }
 
-// growth is how many packets the service's backends got between two statuses, and how many came back.
+// growth returns how many packets the service's backends received between two statuses, and how many came back.
 func (s *stage) growth(p path, before, after *ops.Status) (backends map[string]uint64, sent, returned uint64) {
 	of := func(status *ops.Status) []ops.Backend {
 		i := slices.IndexFunc(status.Services, func(service ops.Service) bool { return service.Name == s.nameOf(p) })
@@ -190,7 +190,8 @@ func (s *stage) growth(p path, before, after *ops.Status) (backends map[string]u
 	return backends, sent, returned
 }
 
-// sendDatagrams has the client send so many, as fast as `may` lets it, from ports that it returns, which stay open.
+// sendDatagrams makes the client send a number of datagrams, as fast as `may` permits, from ports that it returns,
+// which stay open.
 func (s *stage) sendDatagrams(t *testing.T, p path, packets int, may func(sent int) bool) (ports []uint16) {
 	t.Helper()
 	var sockets []*net.UDPConn
@@ -223,7 +224,7 @@ func (s *stage) sendDatagrams(t *testing.T, p path, packets int, may func(sent i
 	return ports
 }
 
-// tracesAgree asks `jeoul trace` about a packet of each of some flows, and compares the decisions.
+// tracesAgree runs `jeoul trace` for a packet of each of some flows, and compares the decisions.
 func (s *stage) tracesAgree(t *testing.T, p path, ports []uint16, decided map[string]string) {
 	t.Helper()
 	if len(decided) != len(ports) {
@@ -302,14 +303,14 @@ func readByTshark(t *testing.T, file string) (frames []*capturedFrame) {
 	return frames
 }
 
-// fileCapture is a capture into a file that runs beside a test, as `jeoul capture --frames both --write` makes it.
+// fileCapture is a capture into a file during a test, like `jeoul capture --frames both --write`.
 type fileCapture struct {
 	requests, replies atomic.Int64
 	end               context.CancelFunc
 	result            chan error
 }
 
-// taken is how many packets are in the file.
+// taken returns the number of packets in the file.
 func (c *fileCapture) taken() int64 { return c.requests.Load() + c.replies.Load() }
 
 // startFileCapture returns when packets are captured.
@@ -355,15 +356,15 @@ func (c *fileCapture) finish(t *testing.T) {
 	}
 }
 
-// TestCaptureOfAFlood has everything captured while SYNs come as fast as a core can send them: by ten at once, of which
-// as many are refused as are too many, one whose reader stops, and one whose disk is full. Each ends as it should and
-// says why, and clients are served as ever.
+// TestCaptureOfAFlood captures everything while SYNs come as fast as a core can send them: with ten captures at once,
+// of which those above the limit are refused, one whose reader stops, and one whose disk is full. Each ends as it
+// should with the right reason, and clients are served as before.
 func TestCaptureOfAFlood(t *testing.T) {
 	testenv.Target(t, captureTarget)
 	s := newCaptureStage(t, lb.HookXDP)
 	dir := t.TempDir()
 	small := filepath.Join(dir, "small")
-	// The host has mounts of its own, which go with it.
+	// The host has its own mounts, which are removed with it.
 	if err := s.host.Do(func() error {
 		return errors.Join(os.Mkdir(small, 0o755), unix.Mount("tmpfs", small, "tmpfs", 0, "size=256k"))
 	}); err != nil {
@@ -418,8 +419,7 @@ func TestCaptureOfAFlood(t *testing.T) {
 	stop(t, s.daemon)
 }
 
-// flood sends SYNs until the captures on a full disk and of a reader that has stopped have ended, and has a client ask
-// meanwhile.
+// flood sends SYNs until the captures on a full disk and of a stopped reader have ended, while a client sends requests.
 func (s *stage) flood(t *testing.T, full *commandCapture) {
 	t.Helper()
 	flood, end := context.WithCancel(t.Context())
@@ -453,10 +453,10 @@ func (s *stage) flood(t *testing.T, full *commandCapture) {
 	t.Logf("%d SYNs were sent", syns.Sent())
 }
 
-// capturesAtOnce is how many captures may run.
+// capturesAtOnce is the greatest number of captures that may run.
 const capturesAtOnce = 8
 
-// commandCapture is `jeoul capture` beside a test.
+// commandCapture is `jeoul capture` during a test.
 type commandCapture struct {
 	process *lab.Process
 	said    cmdtest.SyncBuffer

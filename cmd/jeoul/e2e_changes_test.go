@@ -17,8 +17,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// TestLeaksAroundChanges looks at every packet that reaches a client while backends
-// go and come, and while the balancer does, in the middle of transfers.
+// TestLeaksAroundChanges checks every packet that reaches a client while backends and the balancer stop and start, in
+// the middle of transfers.
 func TestLeaksAroundChanges(t *testing.T) {
 	testenv.Target(t, matrixTarget)
 	t.Parallel()
@@ -29,8 +29,8 @@ func TestLeaksAroundChanges(t *testing.T) {
 	})
 }
 
-// removeBackends takes a backend away by a reload in the middle of transfers from all of
-// them: it goes on sending to clients that it does not know.
+// removeBackends removes a backend by a reload in the middle of transfers from all of them: it continues to send to
+// clients that it does not know.
 func (s *stage) removeBackends(t *testing.T) {
 	w := s.checkPackets(t, s.Clients[0])
 	defer w.stop(t)
@@ -54,8 +54,9 @@ func (s *stage) removeBackends(t *testing.T) {
 	})
 }
 
-// restartBalancer has the balancer leave its work to the next one in the middle of transfers. (Of one that was stopped
-// permanently the next does not know the flows, nor that packets that backends still send belong to any.)
+// restartBalancer restarts the balancer so that the next process continues its work, in the middle of transfers. (After
+// a permanent stop, the next process does not have the flows, nor does it know that packets that backends still send
+// belong to any.)
 func (s *stage) restartBalancer(t *testing.T) {
 	w := s.checkPackets(t, s.Clients[0])
 	defer w.stop(t)
@@ -66,18 +67,18 @@ func (s *stage) restartBalancer(t *testing.T) {
 	})
 }
 
-// awaitMore waits until the client has got a good many packets more.
+// awaitMore waits until the client has received many more packets.
 func (w *packetChecker) awaitMore(t *testing.T) {
 	t.Helper()
 	before := w.Packets()
 	testenv.Eventually(t, e2e.WaitLimit, "transfers go on", func() bool { return w.Packets() >= before+packetsAfterChange })
 }
 
-// packetsAfterChange is how many packets are looked at after a change, beyond those on their way.
+// packetsAfterChange is the number of packets that are checked after a change, beyond those under way.
 const packetsAfterChange = 5000
 
-// whileFetching does something while the client gets files, slowly, from every backend that translates, and no faster
-// than the watcher looks. Their end does not matter.
+// whileFetching runs do while the client downloads files, slowly, from every backend that translates, and no faster
+// than the packets are checked. The end of the downloads does not matter.
 func (s *stage) whileFetching(t *testing.T, w *packetChecker, do func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -41,15 +41,15 @@ func openDashboard(t *testing.T, url string) *testbrowser.Tab {
 	return tab
 }
 
-// linkLive is true while the page has its link to the balancer.
+// linkLive is true while the page is connected to the balancer.
 const linkLive = `document.getElementById("link").textContent.includes("live")`
 
-// row is the row of a backend, as an expression.
+// row returns the row of a backend, as an expression.
 func row(backend string) string {
 	return fmt.Sprintf(`document.querySelector('[data-key="b %s"]')`, backend)
 }
 
-// TestDashboardInBrowser looks at a live laboratory as a person does.
+// TestDashboardInBrowser uses the dashboard of a live laboratory as a person does.
 func TestDashboardInBrowser(t *testing.T) {
 	testenv.Target(t, dashboardTarget)
 	s := newDashboardLab(t, entry{})
@@ -86,11 +86,11 @@ func TestDashboardInBrowser(t *testing.T) {
 	stop(t, s.daemon)
 }
 
-// killsShown is how often a backend is killed, for the times that the page takes to be more than one.
+// killsShown is how often a backend is killed, so that there is more than one time of the page.
 const killsShown = 10
 
-// expectDownAfterKill ends a backend's server again and again and waits until the page says that it is down. It logs
-// how long that took.
+// expectDownAfterKill ends a backend's server repeatedly and waits until the page shows that it is down. It logs how
+// long that took.
 func (s *dashboardLab) expectDownAfterKill(t *testing.T, tab *testbrowser.Tab) {
 	up := row("web/web02") + `.querySelector(".pill").textContent.includes("up")`
 	for range killsShown {
@@ -113,14 +113,15 @@ func (s *dashboardLab) expectDownAfterKill(t *testing.T, tab *testbrowser.Tab) {
 	tab.Until("web02 is up again", up)
 }
 
-// watchForDown has the page note when it has drawn that a backend, whose row is an expression, is unhealthy.
+// watchForDown makes the page record when it has drawn that a backend, whose row is an expression, is unhealthy.
 const watchForDown = `window.shownAt = 0; new MutationObserver((_, observer) => {
 	if (!%s?.querySelector(".pill").textContent.includes("unhealthy")) return;
 	observer.disconnect();
 	requestAnimationFrame(() => { window.shownAt = Date.now(); });
 }).observe(document.querySelector("main"), { subtree: true, childList: true, characterData: true }); 0`
 
-// expectUpgradeNotice has a daemon of another build take over: the page goes on, and offers to become that build's.
+// expectUpgradeNotice lets a daemon of another build take over: the page continues, and offers to reload as that
+// build's page.
 func (s *dashboardLab) expectUpgradeNotice(t *testing.T, tab *testbrowser.Tab) {
 	leave(t, s.daemon)
 	s.startBuilt(t)
@@ -199,7 +200,7 @@ func (s *dashboardLab) chooseByKeys(t *testing.T, tab *testbrowser.Tab, verb, st
 	})
 }
 
-// expectFocusKept: a row that is drawn elsewhere, as others have more connections now, keeps the focus that is in it.
+// expectFocusKept: a row that moves, because others have more connections now, keeps the focus in it.
 func expectFocusKept(t *testing.T, tab *testbrowser.Tab) {
 	tab.Until("the rows are there", row("web/web04"))
 	tab.Eval(row("web/web04") + `.querySelector("button").focus()`)
@@ -215,7 +216,7 @@ func expectFocusKept(t *testing.T, tab *testbrowser.Tab) {
 	tab.Eval(`document.querySelector('[data-column="name"]').click(); document.querySelector('[data-column="name"]').click()`)
 }
 
-// drainByClick drains web03 as a person does, and waits until clients get none of its answers any more.
+// drainByClick drains web03 as a person does, and waits until clients get no more of its answers.
 func (s *dashboardLab) drainByClick(t *testing.T, tab *testbrowser.Tab, web *responseCounts) {
 	tab.Click(`[data-key="b web/web03"] [data-act="change"]`)
 	tab.Click(`dialog input[value="drain"]`)
@@ -225,7 +226,7 @@ func (s *dashboardLab) drainByClick(t *testing.T, tab *testbrowser.Tab, web *res
 	tab.Until("it is done", `document.querySelector("dialog").textContent.includes("Done")`)
 	tab.Click(`dialog [data-act="dismiss"]`)
 	tab.Until("web03 is draining", row("web/web03")+`.textContent.includes("draining")`)
-	web.awaitMore(t, 5) // what was on its way
+	web.awaitMore(t, 5) // the answers that were under way
 	before, _ := web.of(s.Servers[2].Name)
 	web.awaitMore(t, 60)
 	if after, _ := web.of(s.Servers[2].Name); after != before {
@@ -233,7 +234,7 @@ func (s *dashboardLab) drainByClick(t *testing.T, tab *testbrowser.Tab, web *res
 	}
 }
 
-// expectMarkupEscaped has names and texts with markup come from the balancer.
+// expectMarkupEscaped makes the balancer send names and texts with markup.
 func expectMarkupEscaped(t *testing.T, tab *testbrowser.Tab) {
 	const markup = `<img id="made" src="x" onerror="document.title = 'run'"><b>bold</b>`
 	tab.Eval(`location.hash = "#/events"`)
@@ -247,7 +248,7 @@ func expectMarkupEscaped(t *testing.T, tab *testbrowser.Tab) {
 	}
 }
 
-// checkAccessibility looks at every view by axe-core, in light and in dark, in a wide and in a narrow window.
+// checkAccessibility checks every view with axe-core, in light and in dark, in a wide and in a narrow window.
 func checkAccessibility(t *testing.T, tab *testbrowser.Tab) {
 	script, err := os.ReadFile(filepath.Join("..", "..", "internal", "test", "testbrowser", "axe", "axe.min.js"))
 	if err != nil {
@@ -282,7 +283,7 @@ func checkAccessibility(t *testing.T, tab *testbrowser.Tab) {
 	tab.Eval(`location.hash = "#/services"`)
 }
 
-// expectAccessible has axe-core check the current view.
+// expectAccessible checks the current view with axe-core.
 func expectAccessible(t *testing.T, tab *testbrowser.Tab, what string) {
 	t.Helper()
 	var found []string
@@ -302,11 +303,11 @@ func (s *dashboardLab) pictures(t *testing.T, ctx context.Context, tab *testbrow
 	s.ask(t, ctx, "mail", 25)
 	s.faultyServers[s.Servers[3].Name].close(t)
 	select {
-	case <-time.After(90 * time.Second): // Charts are to have something to show.
+	case <-time.After(90 * time.Second): // Charts need something to show.
 	case <-ctx.Done():
 		return
 	}
-	// No scroll bar is drawn, and a place for one would be an empty strip.
+	// No scroll bar is drawn, and space for one would be an empty strip.
 	tab.Eval(`document.documentElement.style.scrollbarGutter = "auto"`)
 	for _, p := range []struct {
 		name, view    string
@@ -323,7 +324,7 @@ func (s *dashboardLab) pictures(t *testing.T, ctx context.Context, tab *testbrow
 }
 
 // TestDashboardOverTCP opens the page that the balancer serves itself. The page says that a token with the role read
-// may not change backends, and the balancer refuses its changes with the reason.
+// may not change backends, and the balancer rejects its changes with the reason.
 func TestDashboardOverTCP(t *testing.T) {
 	testenv.Target(t, dashboardTarget)
 	dir := t.TempDir()
@@ -369,9 +370,10 @@ func TestDashboardOverTCP(t *testing.T) {
 	stop(t, s.daemon)
 }
 
-// expectCatchUp has the page miss things in each way in which browsers and their machines rest, and catch up with them.
+// expectCatchUp makes the page miss changes in each way in which browsers and their machines suspend it, and checks
+// that it catches up.
 func (s *dashboardLab) expectCatchUp(t *testing.T, tab *testbrowser.Tab, link *relay) {
-	// As of an hour that passes while the test does not.
+	// As if an hour had passed while the test does not wait.
 	tab.Eval(`window.passed = { wall: 0, running: 0 };
 		((wall, running) => { Date.now = () => wall() + passed.wall; performance.now = () => running() + passed.running; })(Date.now, performance.now.bind(performance)); 0`)
 	missed := func(what, backend string) {
@@ -400,7 +402,7 @@ func (s *dashboardLab) expectCatchUp(t *testing.T, tab *testbrowser.Tab, link *r
 	tab.Eval(`Object.defineProperty(document, "hidden", { value: false, configurable: true }); document.dispatchEvent(new Event("visibilitychange"))`)
 	missed("a hidden tab", "web03")
 
-	// The machine sleeps: its connections die without a word, and performance.now() has stood still when it wakes.
+	// The machine sleeps: its connections die silently, and performance.now() has not advanced when it wakes.
 	link.cut()
 	drain("web04")
 	tab.Eval(`passed.wall += 3.6e6`)
@@ -411,15 +413,15 @@ func (s *dashboardLab) expectCatchUp(t *testing.T, tab *testbrowser.Tab, link *r
 	tab.Until("the page is live with a clock that was set back", linkLive)
 }
 
-// relay leads from an address of this machine's loopback to one inside of the balancer's host.
+// relay forwards connections from an address of this machine's loopback to an address inside of the balancer's host.
 type relay struct {
 	address string
 	mu      sync.Mutex
-	// whole is closed when the connections that there are die without a word.
+	// whole is closed when the present connections die silently.
 	whole chan struct{}
 }
 
-// cut has all connections that there are carry nothing any more. They stay open.
+// cut stops all present connections from carrying data. They stay open.
 func (r *relay) cut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -459,7 +461,7 @@ func (s *dashboardLab) relay(t *testing.T, to string) *relay {
 	return r
 }
 
-// copyUntil copies from a connection to another until that ends, and nothing more once whole is closed.
+// copyUntil copies from a connection to another until that ends, and copies nothing after whole is closed.
 func copyUntil(t *testing.T, to, from net.Conn, whole <-chan struct{}) {
 	defer to.Close()
 	for part := make([]byte, 64<<10); ; {

@@ -25,7 +25,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// dashboardLab is a laboratory whose balancer is looked at through its dashboard.
+// dashboardLab is a laboratory whose balancer is observed through its dashboard.
 type dashboardLab struct {
 	*lab.Lab
 	*balancer
@@ -68,7 +68,7 @@ func newDashboardLab(t *testing.T, more entry) *dashboardLab {
 	return s
 }
 
-// services are three of different kinds, all on the same four servers.
+// services are three services of different kinds, all on the same four servers.
 func (s *dashboardLab) services() (services []entry) {
 	for _, service := range []entry{
 		{"name": "web", "scheduler": "maglev", "check": entry{"type": "http", "via": "address", "path": "/healthz",
@@ -111,7 +111,7 @@ func startDashboard(t *testing.T, flags cmdkit.DaemonFlags) string {
 	return strings.TrimSpace(link)
 }
 
-// ask makes connections to a service until the context ends, so many a second, and counts who has answered.
+// ask makes connections to a service until the context ends, at a rate per second, and counts the servers that answer.
 func (s *dashboardLab) ask(t *testing.T, ctx context.Context, service string, perSecond int) *responseCounts {
 	t.Helper()
 	to := fmt.Sprintf("http://%s/", netip.AddrPortFrom(s.VIP4, watchedPorts[service]))
@@ -145,7 +145,7 @@ func (s *dashboardLab) ask(t *testing.T, ctx context.Context, service string, pe
 	return a
 }
 
-// responseCounts counts who has answered.
+// responseCounts counts answers by server.
 type responseCounts struct {
 	mu sync.Mutex
 	by map[string]int
@@ -157,7 +157,7 @@ func (a *responseCounts) note(server string) {
 	a.by[server]++
 }
 
-// of returns how often a server has answered, and how often all have.
+// of returns the number of a server's answers, and that of all answers.
 func (a *responseCounts) of(server string) (its, all int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -167,7 +167,7 @@ func (a *responseCounts) of(server string) (its, all int) {
 	return a.by[server], all
 }
 
-// awaitMore waits for so many more answers.
+// awaitMore waits for a number of further answers.
 func (a *responseCounts) awaitMore(t *testing.T, n int) {
 	t.Helper()
 	_, before := a.of("")

@@ -54,7 +54,7 @@ func TestDashboardIsServed(t *testing.T) {
 	}
 }
 
-// TestDashboardNeedsAPort: where another program has the port, the command names the remedy.
+// TestDashboardNeedsAPort: if another program has the port, the command names the remedy.
 func TestDashboardNeedsAPort(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

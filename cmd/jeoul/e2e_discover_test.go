@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// discoveryStage is a balancer with a service whose backends a file lists, and one whose backends BIND names.
+// discoveryStage is a balancer with a service whose backends are listed in a file, and one whose backends BIND names.
 type discoveryStage struct {
 	*lab.Lab
 	*balancer
@@ -90,8 +90,8 @@ func newDiscoveryStage(t *testing.T) *discoveryStage {
 	return d
 }
 
-// TestDiscoveredBackends: while a list is written again and again, and a zone of BIND's is loaded again, no connection
-// to a backend that stays is broken. When both are away, and the balancer starts again, all are still there.
+// TestDiscoveredBackends: while a list is written repeatedly, and a zone of BIND is reloaded, no connection to a
+// remaining backend breaks. If both sources are missing, and the balancer starts again, all backends are still there.
 // JEOUL_TEST_CHANGES is how often the list is written.
 func TestDiscoveredBackends(t *testing.T) {
 	t.Parallel()

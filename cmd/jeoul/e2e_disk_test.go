@@ -36,7 +36,7 @@ type stateDisk struct {
 	dir  string
 }
 
-// newStateDisk mounts it, in the mount namespace of the host, with which it goes.
+// newStateDisk mounts the disk in the mount namespace of the host, with which it is removed.
 func newStateDisk(t *testing.T, host *lab.Host) *stateDisk {
 	t.Helper()
 	d := &stateDisk{host, filepath.Join(host.Dir, "state")}
@@ -60,7 +60,7 @@ func (d *stateDisk) filler(n int) string { return filepath.Join(d.dir, "filler-"
 func (d *stateDisk) faults() []func() error {
 	return []func() error{
 		func() error { return unix.Mount("", d.dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, "") },
-		// No room: write as much as goes in, and then each page that is left.
+		// No room: write as much as possible, and then each page that is left.
 		func() error {
 			if err := os.WriteFile(d.filler(0), bytes.Repeat([]byte("x"), 1<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
 				return fmt.Errorf("filling the disk: %w", err)
@@ -95,9 +95,9 @@ func (d *stateDisk) repair() error {
 	return err
 }
 
-// TestUnwritableState has the state directory without room, without inodes, or read-only, while a backend fails, one is
-// drained, and the process is killed and started: all of it is decided, nothing that serves breaks, the status names
-// the state that a restart may lose, until there is room.
+// TestUnwritableState makes the state directory full, without inodes, or read-only, while a backend fails, one is
+// drained, and the process is killed and started. All of it takes effect, nothing that serves breaks, and the status
+// names the state that a restart may lose, until there is room.
 func TestUnwritableState(t *testing.T) {
 	testenv.Also(t, diskTarget)
 	t.Parallel()
@@ -124,12 +124,12 @@ func TestUnwritableState(t *testing.T) {
 	})
 }
 
-// diskStage is a balancer on such a disk, before a backend that is drained and one that fails.
+// diskStage is a balancer on such a disk, with a backend that is drained and one that fails.
 type diskStage struct {
 	*segment
 	disk            *stateDisk
 	drained, fading *lab.Host
-	// probe answers the checks of the backend that fails.
+	// probe answers the checks of the failing backend.
 	probe net.Listener
 	held  connections
 }
@@ -144,7 +144,7 @@ func newDiskStage(t *testing.T, hook lb.Hook) *diskStage {
 		backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String()})
 		probe := answerChecks(t, server)
 		t.Cleanup(func() { probe.Close() })
-		u.probe = probe // the last one's
+		u.probe = probe // the last backend's
 	}
 	check := entry{"type": "tcp", "via": "address", "port": checkPort,
 		"interval": "2s", "timeout": "2s", "rise": 1, "fall": 2}
@@ -176,7 +176,7 @@ func answerChecks(t *testing.T, server *lab.Host) (probe net.Listener) {
 	return probe
 }
 
-// serves reports whether the checks of the backend that fails have noticed.
+// serves reports whether the checks of the failing backend have noticed its state.
 func (u *diskStage) serves(healthy bool) func(*ops.Status) bool {
 	want := map[bool]lb.Health{true: lb.Healthy, false: lb.Failing}[healthy]
 	return func(status *ops.Status) bool {
@@ -186,7 +186,7 @@ func (u *diskStage) serves(healthy bool) func(*ops.Status) bool {
 	}
 }
 
-// injectFault has the n-th fault begin and end.
+// injectFault starts and ends the n-th fault.
 func (u *diskStage) injectFault(t *testing.T, n int) {
 	t.Helper()
 	when, troubles := fmt.Sprintf("fault %d", n), u.disk.faults()

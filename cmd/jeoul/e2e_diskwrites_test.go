@@ -30,12 +30,12 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// writeFaults has the changes that a daemon makes to files fail, and counts by file and operation.
+// writeFaults makes changes of files by a daemon fail, and counts them by file and operation.
 type writeFaults struct {
 	mu sync.Mutex
-	// fails says which operations fail; nil: none.
+	// fails selects the operations that fail; nil: none.
 	fails func(op testdisk.Op) unix.Errno
-	// socket is the API's, by which the test watches the daemon: it has a test of its own.
+	// socket is the API's socket, through which the test observes the daemon: it has a separate test.
 	socket, dir    string
 	made, failures map[string]int
 }
@@ -47,8 +47,7 @@ func newWriteFaults() *writeFaults {
 	return &writeFaults{dir: "/nowhere", made: map[string]int{}, failures: map[string]int{}}
 }
 
-// inject begins with an injector. It is to be there before the laboratory, and so ends after the laboratory's
-// processes.
+// inject starts an injector. It must start before the laboratory, so that it ends after the laboratory's processes.
 func (w *writeFaults) inject(t *testing.T) *testdisk.Injector {
 	t.Helper()
 	injector, err := testdisk.Inject(t.TempDir(), w.decide)
@@ -63,7 +62,7 @@ func (w *writeFaults) inject(t *testing.T) *testdisk.Injector {
 	return injector
 }
 
-// about says whose files it is about: those below a directory, without a socket.
+// about selects the files: those below a directory, without a socket.
 func (w *writeFaults) about(dir, socket string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,7 +94,7 @@ func (w *writeFaults) set(fails func(testdisk.Op) unix.Errno) {
 	w.fails = fails
 }
 
-// table lists how often each change of each file was asked for, and has failed.
+// table lists how often each change of each file was requested, and has failed.
 func (w *writeFaults) table() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,8 +105,8 @@ func (w *writeFaults) table() string {
 	return text.String()
 }
 
-// faultOf is the fault of a round. Whole troubles fail every operation of their kind; single ones fail one operation,
-// so that those before it in a write succeed.
+// faultOf returns the fault of a round. Whole faults fail every operation of their kind; single ones fail one
+// operation, so that those before it in a write succeed.
 func faultOf(n int) (name string, fails func(testdisk.Op) unix.Errno) {
 	single := []testdisk.Op{testdisk.Write, testdisk.Rename, testdisk.Chmod, testdisk.Truncate, testdisk.Create,
 		testdisk.Open, testdisk.Remove, testdisk.Allocate, testdisk.Sync, testdisk.MkdirAll}
@@ -131,15 +130,15 @@ func faultOf(n int) (name string, fails func(testdisk.Op) unix.Errno) {
 	}
 }
 
-// Connections that live through the faults, in `make test` and in diskTarget, and how many rounds those are.
+// Connections that exist during the faults, in `make test` and in diskTarget, and the number of rounds.
 const (
 	fewConnections, someConnections = 50, 500
 	fewRounds, someRounds           = 1, 100
 )
 
-// TestFaultsAtEachWrite: a balancer of two that share VIPs cannot write its files, by turns all of them or one step of
+// TestFaultsAtEachWrite: a balancer of two that share VIPs cannot write its files, in turns all of them or one step of
 // each write, while a backend dies, another gets a new MAC address, the VIPs move to it and away, and it is killed and
-// started. All of it is decided, and connections go on, as in the rounds with a disk that works.
+// started. All of it takes effect, and connections continue, as in the rounds with a working disk.
 func TestFaultsAtEachWrite(t *testing.T) {
 	testenv.Also(t, diskTarget)
 	t.Parallel()
@@ -151,7 +150,7 @@ func TestFaultsAtEachWrite(t *testing.T) {
 	healthy := 0
 	for n := range rounds {
 		name, fails := faultOf(n)
-		// One of ten is the control.
+		// One round of ten is the control.
 		if n%10 == 9 {
 			name, fails = "a disk that works", nil
 			healthy++
@@ -171,14 +170,15 @@ func TestFaultsAtEachWrite(t *testing.T) {
 	}
 }
 
-// faultyPair is a couple of balancers, of which the first cannot always write.
+// faultyPair is a pair of balancers, of which the first cannot always write.
 type faultyPair struct {
 	*balancerPair
 	faults   *writeFaults
 	injector *testdisk.Injector
 	probe    net.Listener
 	held     connections
-	// decisions is the number of decisions that were waited for, and lost that of connections that did not go on.
+	// decisions is the number of decisions that were waited for, and lost the number of connections that did not
+	// continue.
 	decisions, lost int
 }
 
@@ -203,7 +203,7 @@ func newFaultyPair(t *testing.T, connections int) *faultyPair {
 	return f
 }
 
-// configure has all servers serve, and writes the configuration of both.
+// configure starts all servers, and writes the configuration of both balancers.
 func (f *faultyPair) configure(t *testing.T) {
 	t.Helper()
 	s := &segment{f.lab, f.both[0]}
@@ -218,7 +218,7 @@ func (f *faultyPair) configure(t *testing.T) {
 		last := f.probe
 		t.Cleanup(func() { last.Close() })
 	}
-	// Who is dead refuses at once; a busy machine is late by less than the timeout.
+	// A dead backend refuses immediately; a busy machine is late by less than the timeout.
 	check := entry{"type": "tcp", "via": "address", "port": checkPort,
 		"interval": "2s", "timeout": "2s", "rise": 1, "fall": 2}
 	file := filepath.Join(f.lab.Servers[0].Dir, "backends")
@@ -239,7 +239,7 @@ func (f *faultyPair) configure(t *testing.T) {
 	}
 }
 
-// start starts one of both balancers, the first with faults.
+// start starts one of the balancers, the first with faults.
 func (f *faultyPair) start(t *testing.T, which int) {
 	t.Helper()
 	b := f.both[which]
@@ -265,7 +265,7 @@ func (f *faultyPair) await(t *testing.T, what string, ok func(*ops.Status) bool)
 	f.decisions++
 }
 
-// expectConnectionsAlive counts the connections that do not go on with their servers, and opens others.
+// expectConnectionsAlive counts the connections that do not continue with their servers, and opens others.
 func (f *faultyPair) expectConnectionsAlive(t *testing.T, when string) {
 	t.Helper()
 	lost := 0
@@ -282,7 +282,7 @@ func (f *faultyPair) expectConnectionsAlive(t *testing.T, when string) {
 	f.lost += lost
 }
 
-// serves reports whether the checks of the backend that fails say so.
+// serves reports whether the checks of the failing backend have the given verdict.
 func (f *faultyPair) serves(want lb.Health) func(*ops.Status) bool {
 	return func(s *ops.Status) bool {
 		return !slices.ContainsFunc(s.Services, func(s ops.Service) bool {
@@ -293,7 +293,7 @@ func (f *faultyPair) serves(want lb.Health) func(*ops.Status) bool {
 	}
 }
 
-// round has a fault begin and end.
+// round starts and ends a fault.
 func (f *faultyPair) round(t *testing.T, when string, fails func(testdisk.Op) unix.Errno) {
 	t.Helper()
 	a, serves := f.both[0], f.serves
@@ -356,8 +356,8 @@ func (f *faultyPair) moveMAC(t *testing.T, host *lab.Host) (moved string) {
 	return moved
 }
 
-// TestStandsInForSocket: a daemon whose unix socket cannot be made is asked all the same, names the fault, and has the
-// socket once that can be.
+// TestStandsInForSocket: a daemon whose unix socket cannot be created can still be reached, reports the fault, and
+// creates the socket once that is possible.
 func TestStandsInForSocket(t *testing.T) {
 	t.Parallel()
 	faults := newWriteFaults()

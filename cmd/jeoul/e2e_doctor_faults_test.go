@@ -26,7 +26,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// within runs something on a host, and fails the test if it fails.
+// within runs a function on a host, and fails the test if it fails.
 func within(t *testing.T, host *lab.Host, f func() error) {
 	t.Helper()
 	if err := host.Do(f); err != nil {
@@ -40,7 +40,7 @@ func undoAtCleanup(t *testing.T, host *lab.Host, f func() error) {
 	t.Cleanup(func() { within(t, host, f) })
 }
 
-// set sets a sysctl of a host, and puts it back.
+// set sets a sysctl of a host, and restores it.
 func set(t *testing.T, host *lab.Host, name, value string) {
 	t.Helper()
 	var before string
@@ -67,7 +67,7 @@ func runOn(t *testing.T, host *lab.Host, input, name string, arguments ...string
 	})
 }
 
-// repeat does something over and over until the test ends.
+// repeat calls a function repeatedly until the test ends.
 func repeat(t *testing.T, every time.Duration, f func(context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -90,7 +90,7 @@ func repeat(t *testing.T, every time.Duration, f func(context.Context)) {
 	})
 }
 
-// fullListenQueue has a program that listens and does not accept.
+// fullListenQueue runs a program that listens and does not accept.
 func fullListenQueue(t *testing.T, w *doctorLab) {
 	web := w.Servers[0]
 	const port = 8099
@@ -117,7 +117,7 @@ func fullListenQueue(t *testing.T, w *doctorLab) {
 	w.expectFinding(t, web, "listen-queue-full", fmt.Sprintf(":%d", port))
 }
 
-// fullConntrack fills the table of a backend that has rules with a state.
+// fullConntrack fills the connection tracking table of a backend with stateful rules.
 func fullConntrack(t *testing.T, w *doctorLab) {
 	web := w.Servers[0]
 	runOn(t, web, "table inet ward { chain in { type filter hook input priority 0; ct state invalid drop; }; }",
@@ -128,8 +128,7 @@ func fullConntrack(t *testing.T, w *doctorLab) {
 	w.expectFinding(t, web, "conntrack-full", "full")
 }
 
-// fill sends a host one datagram after another, each of a connection of its own, until
-// its table has no room.
+// fill sends a host one datagram after another, each of a new flow, until its table has no room.
 func (w *doctorLab) fill(t *testing.T, web *lab.Host) {
 	t.Helper()
 	seed := uint64(0)
@@ -181,7 +180,7 @@ func tableFull() (bool, error) {
 	return count >= limit-limit/100, nil
 }
 
-// failingNeighbour takes a backend's link down.
+// failingNeighbour sets a backend's link down.
 func failingNeighbour(t *testing.T, w *doctorLab) {
 	web := w.Servers[2]
 	within(t, web, func() error { return linkUp(web.Interface, false) })
@@ -192,7 +191,7 @@ func failingNeighbour(t *testing.T, w *doctorLab) {
 	w.expectFinding(t, w.Lab.Balancer, "neighbour-failed", web.IPv4.String())
 }
 
-// awaitAllUp waits until all backends take part, at the end of a test too.
+// awaitAllUp waits until all backends are up, also at the end of a test.
 func (w *doctorLab) awaitAllUp(t *testing.T) {
 	t.Helper()
 	testenv.Eventually(t, e2e.WaitLimit, "every backend is up", func() bool { return allUp(w.status(t)) })
@@ -222,8 +221,7 @@ func forget(host *lab.Host, address netip.Addr) error {
 	return err
 }
 
-// reversePathDrop gives a backend a second leg by which it would answer the client, and
-// the strict filter.
+// reversePathDrop gives a backend a second interface by which it would answer the client, and the strict filter.
 func reversePathDrop(t *testing.T, w *doctorLab) {
 	web, client := w.Servers[0], w.Clients[0]
 	within(t, web, func() error {
@@ -252,7 +250,7 @@ func reversePathDrop(t *testing.T, w *doctorLab) {
 	w.expectFinding(t, web, "rp-filter", client.IPv4.String())
 }
 
-// filteredPort has a backend drop all that no rule of a chain lets pass, as firewalls are configured.
+// filteredPort makes a backend drop everything that no rule of a chain accepts, as firewalls are configured.
 func filteredPort(t *testing.T, w *doctorLab) {
 	web := w.Servers[0]
 	runOn(t, web, "table inet ward { chain allowed { tcp dport 22 accept; }; "+
@@ -262,7 +260,7 @@ func filteredPort(t *testing.T, w *doctorLab) {
 	w.expectFinding(t, web, "filter-drops", netip.AddrPortFrom(w.VIP4, doctorPort).String())
 }
 
-// wrongMACAddress configures a neighbour that is not there.
+// wrongMACAddress configures a neighbour that does not exist.
 func wrongMACAddress(t *testing.T, w *doctorLab) {
 	web, balancer := w.Servers[1], w.Lab.Balancer
 	within(t, balancer, func() error {
@@ -279,8 +277,8 @@ func wrongMACAddress(t *testing.T, w *doctorLab) {
 	w.expectFinding(t, balancer, "wrong-mac", web.IPv4.String())
 }
 
-// missingVIP stops a backend's agent, which takes the VIP with it; it is looked for from
-// the balancer and on the backend.
+// missingVIP stops a backend's agent, which removes the VIP with it; the doctor runs on the balancer and on the
+// backend.
 func missingVIP(t *testing.T, w *doctorLab) {
 	web := w.Servers[0]
 	stop(t, w.agents[web.Name])
@@ -289,8 +287,7 @@ func missingVIP(t *testing.T, w *doctorLab) {
 	w.expectFinding(t, web, "vip-missing", w.VIP4.String())
 }
 
-// answeredARP has a backend with the VIP on its loopback, as the agent puts it, without
-// the silence that goes with it.
+// answeredARP puts the VIP on a backend's loopback, as the agent does, without the ARP settings that go with it.
 func answeredARP(t *testing.T, w *doctorLab) {
 	web := w.Servers[0]
 	stop(t, w.agents[web.Name])
@@ -304,7 +301,7 @@ func answeredARP(t *testing.T, w *doctorLab) {
 	}
 	within(t, web, func() error { return vip(netlink.AddrAdd) })
 	for _, client := range w.Clients {
-		// They may have learnt the wrong one.
+		// They may have learnt the wrong address.
 		undoAtCleanup(t, client, func() error { return forget(client, w.VIP4) })
 	}
 	undoAtCleanup(t, web, func() error { return vip(netlink.AddrDel) })
@@ -312,11 +309,10 @@ func answeredARP(t *testing.T, w *doctorLab) {
 	w.expectFinding(t, w.Clients[1], "vip-answered", "2 hosts", "--vip", w.VIP4.String())
 }
 
-// tinyBacklog gives a core more packets than it takes: net.core.netdev_max_backlog is
-// the whole machine's and stays, but a backend's packets are steered to one core (RPS),
-// which has thousands of rules to go through for each, several times over: the flood
-// comes through the rings of two veth pairs. If the steered core comes to empty those,
-// no more arrives than it takes; each flood is short, since the next one may have better luck.
+// tinyBacklog gives a core more packets than it takes. net.core.netdev_max_backlog applies to the whole machine and
+// stays, but a backend's packets are steered to one core (RPS), which has thousands of rules to evaluate for each,
+// several times over: the flood comes through the rings of two veth pairs. If the steered core itself empties those, no
+// more packets arrive than it takes; so each flood is short, because the next one may have better luck.
 func tinyBacklog(t *testing.T, w *doctorLab) {
 	web := w.Servers[0]
 	if runtime.NumCPU() < 2 {
@@ -329,8 +325,8 @@ func tinyBacklog(t *testing.T, w *doctorLab) {
 	steering := "/sys/class/net/" + web.Interface + "/queues/rx-0/rps_cpus"
 	within(t, web, func() error { return os.WriteFile(steering, []byte("2"), 0) })
 	undoAtCleanup(t, web, func() error { return os.WriteFile(steering, []byte("0"), 0) })
-	// Beside others that want the processors, the flood may be no more than the core takes for as long
-	// as the doctor looks: then there is nothing to find.
+	// If others use the processors, the flood may be no more than the core takes while the doctor looks: then there is
+	// nothing to find.
 	for until := time.Now().Add(4 * e2e.WaitLimit); ; {
 		r := w.examineInFlood(t, web)
 		if found(r, "softnet-backlog") || time.Now().After(until) {
@@ -340,7 +336,7 @@ func tinyBacklog(t *testing.T, w *doctorLab) {
 	}
 }
 
-// examineInFlood runs the doctor on a backend while floods come, one after the other.
+// examineInFlood runs the doctor on a backend during a series of floods.
 func (w *doctorLab) examineInFlood(t *testing.T, web *lab.Host) *doctor.Report {
 	t.Helper()
 	ended := make(chan *doctor.Report)
@@ -382,7 +378,7 @@ func exhaustedPorts(t *testing.T, w *doctorLab) {
 	w.expectFinding(t, client, "ports-exhausted", to.String())
 }
 
-// narrowBackend makes a backend's interface take less than the segment does.
+// narrowBackend sets the MTU of a backend's interface below that of the segment.
 func narrowBackend(t *testing.T, w *doctorLab) {
 	web := w.Servers[1]
 	within(t, web, func() error { return setMTU(web.Interface, 1400) })
@@ -398,7 +394,7 @@ func setMTU(name string, mtu int) error {
 	return netlink.LinkSetMTU(link, mtu)
 }
 
-// narrowClient puts a client behind a narrow link whose router may not say so.
+// narrowClient puts a client behind a narrow link whose router may not report it.
 func narrowClient(t *testing.T, w *doctorLab) {
 	web, gateway := w.Servers[0], w.Clients[1]
 	far := e2e.NewFar(t, gateway, 1)
@@ -406,7 +402,7 @@ func narrowClient(t *testing.T, w *doctorLab) {
 	runOn(t, gateway,
 		"table inet ward { chain out { type filter hook output priority 0; icmp type destination-unreachable drop; }; }", "nft", "-f", "-")
 	undoAtCleanup(t, gateway, func() error { return exec.Command("nft", "delete", "table", "inet", "ward").Run() })
-	// Or they would go on hanging for minutes.
+	// Otherwise they would hang for minutes.
 	t.Cleanup(func() {
 		if err := web.DestroySockets(); err != nil {
 			t.Error(err)
@@ -428,8 +424,7 @@ func narrowClient(t *testing.T, w *doctorLab) {
 	w.expectFinding(t, web, "mtu-black-hole", far.Addresses[0].String(), "--for", "3s")
 }
 
-// slowBackend makes one take ten times as long, and more, as a busy machine makes the
-// others slow as well.
+// slowBackend makes one backend take ten times as long, and more, because a busy machine makes the others slow as well.
 func slowBackend(t *testing.T, w *doctorLab) {
 	web := w.Servers[1]
 	w.delays[web.Name].Store(int64(20 * doctorDelay))

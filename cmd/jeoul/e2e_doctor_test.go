@@ -26,20 +26,20 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// The ward's service, and how long its backends take to answer.
+// The port of the laboratory's service, and how long its backends take to answer.
 const (
 	doctorPort  = 80
 	doctorDelay = 10 * time.Millisecond
 )
 
-// doctorLab is a laboratory for the doctor: a balancer with one service, backends with web
-// servers that can be slow, and a client that asks all the time.
+// doctorLab is a laboratory for the doctor: a balancer with one service, backends with web servers that can be slow,
+// and a client that sends requests all the time.
 type doctorLab struct {
 	*lab.Lab
 	*balancer
 	agents map[string]*lab.Process
 	delays map[string]*atomic.Int64
-	answer atomic.Int64 // requests that were answered
+	answer atomic.Int64 // answered requests
 }
 
 func newDoctorLab(t *testing.T) *doctorLab {
@@ -75,7 +75,7 @@ func (w *doctorLab) startAgent(t *testing.T, server *lab.Host) {
 	})
 }
 
-// serve answers requests with 5 KiB, after a while.
+// serve answers requests with 5 KiB, after a delay.
 func (w *doctorLab) serve(t *testing.T, server *lab.Host) {
 	t.Helper()
 	delay := &atomic.Int64{}
@@ -100,8 +100,7 @@ func (w *doctorLab) serve(t *testing.T, server *lab.Host) {
 	t.Cleanup(func() { web.Close() })
 }
 
-// sendRequests sends requests from a client for as long as the test runs, each by a
-// connection of its own.
+// sendRequests sends requests from a client while the test runs, each on a new connection.
 func (w *doctorLab) sendRequests(t *testing.T, client *lab.Host) {
 	t.Helper()
 	dial := func(ctx context.Context, network, to string) (connection net.Conn, err error) {
@@ -150,7 +149,7 @@ func (w *doctorLab) ask(ctx context.Context, web *http.Client) error {
 	return err
 }
 
-// awaitServed waits until requests are answered, many in a row: whatever was wrong is over.
+// awaitServed waits until many requests in a row are answered: the fault is over.
 func (w *doctorLab) awaitServed(t *testing.T) {
 	t.Helper()
 	before := w.answer.Load()
@@ -206,7 +205,7 @@ func record(t *testing.T, host *lab.Host, r *doctor.Report) {
 	}
 }
 
-// diagnosis is a report for the log.
+// diagnosis returns the text of a report for the log.
 func diagnosis(host *lab.Host, r *doctor.Report) string {
 	b := &strings.Builder{}
 	fmt.Fprintf(b, "on %s:\n", host.Name)
@@ -214,8 +213,7 @@ func diagnosis(host *lab.Host, r *doctor.Report) string {
 	return b.String()
 }
 
-// expectFinding runs the doctor on a host, whose first finding must be of a kind and name
-// something.
+// expectFinding runs the doctor on a host; the first finding must be of a kind and contain a name.
 func (w *doctorLab) expectFinding(t *testing.T, host *lab.Host, kind, names string, arguments ...string) {
 	t.Helper()
 	checkFinding(t, host, w.examine(t, host, arguments...), kind, names)
@@ -233,7 +231,7 @@ func checkFinding(t *testing.T, host *lab.Host, r *doctor.Report, kind, names st
 	}
 }
 
-// expectNoFindings runs the doctor on hosts at once; nothing must be found.
+// expectNoFindings runs the doctor on hosts at once; there must be no finding.
 func (w *doctorLab) expectNoFindings(t *testing.T, hosts ...*lab.Host) {
 	t.Helper()
 	reports := make(chan error)
@@ -253,8 +251,8 @@ func (w *doctorLab) expectNoFindings(t *testing.T, hosts ...*lab.Host) {
 	}
 }
 
-// TestDoctorNamesFaults makes the faults that the doctor must know, one by one (`make test` a few of them,
-// `make test-matrix` all), and looks from the host where a user would.
+// TestDoctorNamesFaults makes the faults that the doctor must find, one by one (`make test` a few of them, `make
+// test-matrix` all), and runs the doctor on the host where a user would.
 func TestDoctorNamesFaults(t *testing.T) {
 	testenv.Also(t, matrixTarget)
 	w := newDoctorLab(t)
@@ -275,7 +273,7 @@ func TestDoctorNamesFaults(t *testing.T) {
 	t.Run("healthy again", func(t *testing.T) { w.expectNoFindings(t, all...) })
 }
 
-// faults are made on purpose; each is mended by the cleanup of its test.
+// faults are made on purpose; the cleanup of its test repairs each.
 var faults = []struct {
 	name  string
 	quick bool // made in `make test`

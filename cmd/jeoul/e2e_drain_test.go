@@ -28,18 +28,17 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// How much traffic the drains meet.
+// The traffic during the drains.
 const (
 	heldDownloads  = 24
 	newConnections = 60
-	// heldStep is how much of a download is read between two changes, in bytes: more
-	// than buffers hold, so that the server has to go on sending.
+	// heldStep is the number of bytes of a download that are read between two changes: more than buffers hold, so that
+	// the server must continue to send.
 	heldStep = 4 << 20
 )
 
-// TestDrain takes a backend out while long downloads go through it, in a service that
-// keeps no flows and in one that keeps all: none breaks, nothing new comes to it, the
-// report comes to nothing, and undo brings it back.
+// TestDrain drains a backend during long downloads through it, in a service that tracks no flows and in one that tracks
+// all: none breaks, no new flow comes to it, the number of flows left falls to 0, and undo restores it.
 func TestDrain(t *testing.T) {
 	testenv.Also(t, matrixTarget)
 	t.Parallel()
@@ -57,7 +56,7 @@ func TestDrain(t *testing.T) {
 		for _, p := range paths() {
 			if p.mode == lb.L2DSR || p.mode == lb.NAT && p.vip.Is4() || p.mode == lb.FullNAT && p.vip.Is6() {
 				for i, port := range []uint16{webPort, otherWebPort} {
-					// Otherwise one of each: without remembered flows and with them, by each family.
+					// Otherwise one of each: without tracked flows and with them, by each family.
 					if p.vip.Is6() == (i == 1) || testenv.InTarget(matrixTarget) {
 						cells = append(cells, &drainCell{stage: s, path: p, port: port})
 					}
@@ -69,7 +68,7 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// drainCell is a service of which a backend is drained.
+// drainCell is a service one of whose backends is drained.
 type drainCell struct {
 	*stage
 	path  path
@@ -78,12 +77,12 @@ type drainCell struct {
 	drain command
 }
 
-// target is one of its backends, as commands name it.
+// target returns one of its backends, in the form of commands.
 func (c *drainCell) target(server *lab.Host) string {
 	return fmt.Sprintf("%s-%s-%d/%s", c.path.mode, familyName(c.path.vip), c.port, server.Name)
 }
 
-// begin drains a server while downloads are under way.
+// begin drains a server during downloads.
 func (c *drainCell) begin(t *testing.T, server *lab.Host, arguments ...string) {
 	t.Helper()
 	c.held = c.startDownloads(t, c.path, c.port)
@@ -202,7 +201,7 @@ func (s *stage) checkRefused(t *testing.T, says string, arguments ...string) {
 	}
 }
 
-// checkNew makes new connections and looks at who answers.
+// checkNew makes new connections and checks which servers answer.
 func (s *stage) checkNew(t *testing.T, p path, port uint16, right func(server string) bool) {
 	t.Helper()
 	for range newConnections {
@@ -216,7 +215,7 @@ func (s *stage) checkNew(t *testing.T, p path, port uint16, right func(server st
 	}
 }
 
-// heldDownloadSet are downloads that are read when a test says so.
+// heldDownloadSet holds downloads that are read when a test asks for it.
 type heldDownloadSet struct {
 	connections []net.Conn
 	bodies      []io.Reader
@@ -258,7 +257,7 @@ func (s *stage) startDownloads(t *testing.T, p path, port uint16) *heldDownloadS
 	return h
 }
 
-// read reads on, in all of them at once; fewer bytes are the end.
+// read reads from all downloads at once; fewer bytes mean the end.
 func (h *heldDownloadSet) read(t *testing.T, bytes int64) {
 	t.Helper()
 	group, _ := errgroup.WithContext(context.WithoutCancel(t.Context()))
@@ -273,7 +272,7 @@ func (h *heldDownloadSet) read(t *testing.T, bytes int64) {
 	}
 }
 
-// finish reads all to their ends and compares them with the file.
+// finish reads all downloads to their ends and compares them with the file.
 func (h *heldDownloadSet) finish(t *testing.T) {
 	t.Helper()
 	h.read(t, bulk)

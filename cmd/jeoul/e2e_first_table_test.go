@@ -24,7 +24,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// serversWithOneDead are servers of a laboratory, of which the last refuses all connections from the start.
+// serversWithOneDead are the servers of a laboratory, of which the last refuses all connections from the start.
 type serversWithOneDead struct {
 	lab  *lab.Lab
 	dead *e2e.Arrivals
@@ -33,8 +33,8 @@ type serversWithOneDead struct {
 	balancers []*balancer
 }
 
-// skipIfStalled skips the test if a balancer took the VIPs without verdicts: the machine kept its health checks waiting
-// for longer than a balancer waits for them.
+// skipIfStalled skips the test if a balancer took the VIPs without verdicts: the machine delayed its health checks for
+// longer than a balancer waits for them.
 func (d *serversWithOneDead) skipIfStalled(t *testing.T) {
 	t.Helper()
 	for _, b := range d.balancers {
@@ -110,7 +110,7 @@ func (d *serversWithOneDead) run(t *testing.T, host *lab.Host, beside func(*conf
 	return b
 }
 
-// begin opens some connections to each service, which go on.
+// begin opens some connections to each service, which stay open.
 func (d *serversWithOneDead) begin(t *testing.T, client *lab.Host, n int, ports ...uint16) {
 	t.Helper()
 	for _, port := range ports {
@@ -126,7 +126,7 @@ func (d *serversWithOneDead) begin(t *testing.T, client *lab.Host, n int, ports 
 	}
 }
 
-// expectConnectionsAlive asks by each connection, and looks whether any has come to the dead backend.
+// expectConnectionsAlive sends a request on each connection, and checks whether any has reached the dead backend.
 func (d *serversWithOneDead) expectConnectionsAlive(t *testing.T, when string) {
 	t.Helper()
 	for connection, server := range d.open {
@@ -169,7 +169,7 @@ func routeTo(t *testing.T, l *lab.Lab) {
 
 // TestFirstTableBesideOthers: of three balancers behind a router, two start while connections are held through the
 // first, and a backend is dead from the start. None of them sends a connection there once the router sends to it, and
-// connections go on where they were.
+// connections continue with their backends.
 func TestFirstTableBesideOthers(t *testing.T) {
 	testenv.Target(t, matrixTarget)
 	t.Parallel()
@@ -205,7 +205,7 @@ func TestFirstTableBesideOthers(t *testing.T) {
 	testenv.Eventually(t, e2e.WaitLimit, "the router sends to all balancers", func() bool {
 		all := sendsTo(len(l.Balancers))
 		d.expectConnectionsAlive(t, "while others start")
-		// Those that take turns are known elsewhere half a second later only.
+		// Other balancers have flows of the scheduler by turns only half a second later.
 		d.begin(t, client, 1, hashPort)
 		return all
 	})
@@ -215,8 +215,8 @@ func TestFirstTableBesideOthers(t *testing.T) {
 }
 
 // TestFirstTableByAddress: of two members that announce no routes, one starts while connections are held through the
-// other, and a backend is dead from the start. It has the VIP once it knows that, and connections go on through it
-// where they were.
+// other, and a backend is dead from the start. It has the VIP only after its checks have found that, and connections
+// continue through it with their backends.
 func TestFirstTableByAddress(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 4})

@@ -31,7 +31,7 @@ import (
 type containerHost struct {
 	*balancer
 	hook lb.Hook
-	// answers: packets that the services cannot send on are answered.
+	// answers: packets that the services cannot forward are answered.
 	answers bool
 	// at are the hosts: outside, and the containers web01, web02 and other.
 	at map[string]*namespace.Namespace
@@ -47,7 +47,7 @@ var (
 // containers have these numbers in the bridge's networks.
 var containers = map[string]byte{"web01": 11, "web02": 12, "other": 13}
 
-// numbered is a network's host of a number.
+// numbered returns a network's host with a number.
 func numbered(p netip.Prefix, number byte) netip.Prefix {
 	bytes := p.Addr().AsSlice()
 	bytes[len(bytes)-1] = number
@@ -57,7 +57,7 @@ func numbered(p netip.Prefix, number byte) netip.Prefix {
 
 func newContainerHost(t *testing.T, hook lb.Hook) *containerHost {
 	t.Helper()
-	// Of the laboratory it has the means to run a program on a host.
+	// It uses the laboratory to run a program on a host.
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 1})
 	h := &containerHost{balancer: newBalancer(t, l.Balancer), hook: hook, at: map[string]*namespace.Namespace{}}
 	var own *namespace.Namespace
@@ -66,7 +66,7 @@ func newContainerHost(t *testing.T, hook lb.Hook) *containerHost {
 	}
 	t.Cleanup(func() { own.Close() })
 	h.addBridge(t, own)
-	// The laboratory leaves none beside.
+	// The laboratory leaves no ports free.
 	testenv.In(t, own, func() error { return testenv.WriteSysctl("net/ipv4/ip_local_port_range", "32768 60999") })
 	h.addLink(t, own, "outside", "up", outsideNets, outsideNets, 2)
 	for name, number := range containers {
@@ -111,7 +111,7 @@ func (h *containerHost) addBridge(t *testing.T, own *namespace.Namespace) {
 	})
 }
 
-// addLink joins the balancer's host to another, whose default routes lead back.
+// addLink connects the balancer's host to another, whose default routes lead back.
 func (h *containerHost) addLink(t *testing.T, own *namespace.Namespace, name, device string, ours, nets []netip.Prefix,
 	number byte) {
 	t.Helper()
@@ -141,14 +141,14 @@ func (h *containerHost) start(t *testing.T) {
 	h.within(t, 3*e2e.WaitLimit, "every backend is up", allUp)
 }
 
-// hairpinCell is a way to ask a container: a VIP, a protocol, and which container answers.
+// hairpinCell is a way to reach a container: a VIP, a protocol, and the container that answers.
 type hairpinCell struct {
 	vip      netip.Addr
 	protocol string
 	backend  string
 }
 
-// port is the service's, and the backend's is 8000 more.
+// port is the service's port; the backend's port is 8000 higher.
 func (c hairpinCell) port() uint16 {
 	port := uint16(80)
 	if c.protocol == "udp" {
@@ -180,7 +180,7 @@ func (c hairpinCell) bridgeNet() netip.Prefix {
 	return bridgeNets[1]
 }
 
-// serve answers on a container: each line with the container's name and whom it sees.
+// serve answers on a container: each line with the container's name and the client's address that it sees.
 func (h *containerHost) serve(t *testing.T, name string) {
 	t.Helper()
 	for _, cell := range hairpinCells() {
@@ -214,7 +214,7 @@ func answerDatagrams(connection net.PacketConn, name string) {
 		if err != nil {
 			return
 		}
-		// Clients that are gone are not shown.
+		// Clients that are gone do not matter.
 		_, _ = connection.WriteTo(fmt.Appendf(nil, "%s saw %s\n", name, hostOf(from)), from)
 	}
 }
@@ -238,7 +238,7 @@ func answerConnections(listener net.Listener, name string) {
 
 func hostOf(a net.Addr) string { return netip.MustParseAddrPort(a.String()).Addr().String() }
 
-// useMode writes the configuration, with keys that it has besides.
+// useMode writes the configuration, with additional keys.
 func (h *containerHost) useMode(t *testing.T, mode lb.Mode, keys entry) {
 	t.Helper()
 	var services []entry
@@ -295,7 +295,7 @@ func askUntil(connection net.Conn, retry time.Duration) (answer string, err erro
 	return "", err
 }
 
-// ask has a host ask a cell once.
+// ask sends one request from a host to a cell.
 func (h *containerHost) ask(t *testing.T, from string, cell hairpinCell) (string, error) {
 	t.Helper()
 	connection, err := h.dial(t, from, cell)
@@ -305,13 +305,13 @@ func (h *containerHost) ask(t *testing.T, from string, cell hairpinCell) (string
 	defer connection.Close()
 	retry := e2e.WaitLimit
 	if cell.protocol == "udp" {
-		retry = time.Second // a datagram may be lost while a neighbour is looked for
+		retry = time.Second // a datagram may be lost during neighbour resolution
 	}
 	return askUntil(connection, retry)
 }
 
-// TestHairpin: a container that asks the VIP is served, whether by itself or by another, and a
-// neighbour of the backends, too, each by the bridge's address; and a client outside by its own.
+// TestHairpin: a container that sends to the VIP is served, by itself or by another container, and so is a neighbour of
+// the backends, each with the bridge's address as its source; a client outside is served with its own address.
 func TestHairpin(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
@@ -344,8 +344,8 @@ func TestHairpin(t *testing.T) {
 	})
 }
 
-// TestHairpinOutlivesARestart: a flow of a near client goes on while the daemon is away, and after that, from
-// the same address.
+// TestHairpinOutlivesARestart: a flow of a near client continues while the daemon is away, and after that, from the
+// same address.
 func TestHairpinOutlivesARestart(t *testing.T) {
 	testenv.Target(t, matrixTarget)
 	t.Parallel()
@@ -378,7 +378,7 @@ func TestHairpinOutlivesARestart(t *testing.T) {
 	goOn("after a restart")
 }
 
-// TestContainersUseFullNAT: in that mode nothing has to be done for containers that ask the VIP.
+// TestContainersUseFullNAT: full NAT needs no special configuration for containers that send to the VIP.
 func TestContainersUseFullNAT(t *testing.T) {
 	t.Parallel()
 	h := newContainerHost(t, lb.HookTC)
@@ -399,8 +399,8 @@ func TestContainersUseFullNAT(t *testing.T) {
 	}
 }
 
-// TestHairpinWithoutPortsIsRefused: where the host's own connections take all ports, a container that asks the
-// VIP gets an error at once, with the reason in the log.
+// TestHairpinWithoutPortsIsRefused: if the host's own connections use all ports, a container that sends to the VIP gets
+// an error immediately, with the reason in the log.
 func TestHairpinWithoutPortsIsRefused(t *testing.T) {
 	t.Parallel()
 	h := newContainerHost(t, lb.HookTC)

@@ -20,15 +20,15 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// halfOpenPorts are as few as a pool of full NAT may have.
+// halfOpenPorts is the smallest number of ports of a pool of full NAT.
 const halfOpenPorts = 64
 
 // halfOpenClients are clients that do not exist (RFC 5737).
 var halfOpenClients = &net.IPNet{IP: net.IPv4(203, 0, 113, 0), Mask: net.CIDRMask(24, 32)}
 
-// TestFullNATAmongHalfOpen: clients who only ever send a SYN have all ports of the pool,
-// and the backend holds their half-open connections. Others get in all the same: they take
-// such ports over, and the backend's kernel and theirs come to terms.
+// TestFullNATAmongHalfOpen: clients that only ever send a SYN occupy all ports of the pool, and the backend has their
+// half-open connections. Others are still served: they take such ports over, and the backend's kernel and theirs
+// resolve the conflict.
 func TestFullNATAmongHalfOpen(t *testing.T) {
 	testenv.Target(t, matrixTarget)
 	t.Parallel()
@@ -41,8 +41,8 @@ func TestFullNATAmongHalfOpen(t *testing.T) {
 				"backends": []entry{{"name": "server", "address": l.Servers[0].IPv4.String(), "port": 8080}}}},
 			"fullnat": entry{"addresses": []string{"198.18.0.99"},
 				"ports": fmt.Sprintf("%d-%d", firstPoolPort, firstPoolPort+halfOpenPorts-1)}})
-		// Replies to clients that do not exist are lost at the real client. Unreachable, as where no route leads to
-		// them, would end their connections.
+		// Replies to clients that do not exist are lost at the real client. ICMP unreachable, as without a route, would
+		// end their connections.
 		if err := l.Balancer.Do(func() error {
 			return netlink.RouteAdd(&netlink.Route{Dst: halfOpenClients, Gw: l.Clients[0].IPv4.AsSlice()})
 		}); err != nil {
@@ -56,13 +56,13 @@ func TestFullNATAmongHalfOpen(t *testing.T) {
 			if _, err := e2e.NewBrowser(l.Clients[0]).Who(bounded(t), vip); err != nil {
 				t.Fatalf("connection %d after %v: %v", i, time.Since(began), err)
 			}
-			// Some ms if the backend says at once that it holds another one.
+			// Some ms if the backend reports immediately that it has another connection.
 			t.Logf("connection %d took %v", i, time.Since(began))
 		}
 	})
 }
 
-// halfOpen sends SYNs of so many clients that do not exist.
+// halfOpen sends SYNs of a number of clients that do not exist.
 func halfOpen(t *testing.T, l *lab.Lab, vip netip.AddrPort, n int) {
 	t.Helper()
 	client := l.Clients[0]

@@ -36,16 +36,16 @@ func (i checkFault) runs() bool {
 // checkFault is a way in which a backend stops serving.
 type checkFault struct {
 	name string
-	// prepare comes before, and changes nothing; nil: nothing is to prepare.
+	// prepare is called before, and changes nothing; nil: there is nothing to prepare.
 	prepare, inject, repair func()
-	// tcp and http are parts of the reasons that checks of these types report for it; none: they find nothing.
+	// tcp and http are parts of the reasons that checks of these types give for it; none: they do not detect it.
 	tcp, http string
 }
 
-// none is where a check finds nothing.
+// none marks a check that does not detect a fault.
 const none = ""
 
-// checkFaults are the faults of a backend with this server, asked by checks with this timeout.
+// checkFaults returns the faults of a backend with this server, with checks of this timeout.
 func (s *stage) checkFaults(t *testing.T, p *faultyServer, timeout time.Duration) []checkFault {
 	silent, unopened := "does not answer within "+timeout.String(), timeout.String()
 	var replacement process
@@ -55,7 +55,7 @@ func (s *stage) checkFaults(t *testing.T, p *faultyServer, timeout time.Duration
 		}
 	}
 	return []checkFault{
-		// The kernel goes on opening connections to a process that is stopped.
+		// The kernel continues to accept connections for a stopped process.
 		{"stopped", replaceServer, func() { replacement.signal(t, syscall.SIGSTOP) },
 			func() { replacement.signal(t, syscall.SIGCONT) },
 			none, silent},
@@ -72,7 +72,7 @@ func (s *stage) checkFaults(t *testing.T, p *faultyServer, timeout time.Duration
 	}
 }
 
-// checkFaultsByVIP are the illnesses of a backend that serves at its own address, and takes nothing for the VIPs.
+// checkFaultsByVIP returns the faults of a backend that serves at its own address, and accepts nothing for the VIPs.
 func (s *stage) checkFaultsByVIP(t *testing.T, faulty *lab.Host, timeout time.Duration) []checkFault {
 	return []checkFault{
 		{"VIPs dropped", nil, func() { s.setVIPs(t, faulty, false) }, func() { s.setVIPs(t, faulty, true) },
@@ -83,7 +83,7 @@ func (s *stage) checkFaultsByVIP(t *testing.T, faulty *lab.Host, timeout time.Du
 	}
 }
 
-// setVIPs puts the VIPs on a backend's lo, where the agent had put them, or takes them off.
+// setVIPs adds the VIPs to a backend's lo, where the agent had put them, or deletes them.
 func (s *stage) setVIPs(t *testing.T, host *lab.Host, on bool) {
 	t.Helper()
 	err := host.Do(func() error {
@@ -108,7 +108,7 @@ func (s *stage) setVIPs(t *testing.T, host *lab.Host, on bool) {
 	}
 }
 
-// process is a server in processes of its own, one for each port, which can be stopped and killed.
+// process is a server in separate processes, one for each port, which can be stopped and killed.
 type process []*lab.Process
 
 // replaceServer has processes listen on the server's ports in its place, and returns when they do.
@@ -144,7 +144,7 @@ func (p process) signal(t *testing.T, signal syscall.Signal) {
 	}
 }
 
-// kill ends the processes; those that have ended stay so.
+// kill kills the processes; ended ones are left alone.
 func (p process) kill(t *testing.T) {
 	t.Helper()
 	for _, one := range p {
@@ -161,8 +161,8 @@ const (
 	faultFound                  = faultInterval*faultFall + faultTimeout
 )
 
-// TestMeasureFaults measures, for each mode and family by each hook, how long it takes until a fault is
-// found, and until it is found that it is over.
+// TestMeasureFaults measures, for each mode and family by each hook, how long it takes until a fault is detected, and
+// until its end is detected.
 func TestMeasureFaults(t *testing.T) {
 	file := measured(t, "health-faults.txt")
 	fmt.Fprintf(file,
@@ -196,9 +196,8 @@ func TestMeasureFaults(t *testing.T) {
 // keepsVIP: packets reach backends with the VIP in them.
 func keepsVIP(mode lb.Mode) bool { return !mode.Translates() }
 
-// startChecked starts the balancer with a service of the web port for each wanted mode and family, all
-// with one check, before servers on these ports of each backend, which it returns by their names. Backends have
-// an agent.
+// startChecked starts the balancer with a service of the web port for each wanted mode and family, all with one check,
+// with servers on these ports of each backend, which it returns by their names. Backends have an agent.
 func (s *stage) startChecked(t *testing.T, hook lb.Hook, wanted func(lb.Mode) bool, check entry,
 	ports ...uint16) map[string]*faultyServer {
 	t.Helper()
@@ -222,7 +221,7 @@ func (s *stage) startChecked(t *testing.T, hook lb.Hook, wanted func(lb.Mode) bo
 	return servers
 }
 
-// measureFault measures one fault, which the checks of some modes find.
+// measureFault measures one fault, which the checks of some modes detect.
 func (s *stage) measureFault(t *testing.T, file io.Writer, faulty *lab.Host, fault checkFault,
 	finds func(lb.Mode) bool) {
 	t.Run(fault.name, func(t *testing.T) {
@@ -251,14 +250,14 @@ func (s *stage) measureFault(t *testing.T, file io.Writer, faulty *lab.Host, fau
 	})
 }
 
-// verdictChange is when, and with which reason, the checks of a service changed to their verdict on a backend.
+// verdictChange is the time and the reason of the change of a service's checks to their verdict on a backend.
 type verdictChange struct {
 	since  time.Time
 	reason string
 }
 
-// awaitVerdicts waits until the checks of these modes say this of a backend, and those of others that it is
-// healthy. It returns since when, by services' names.
+// awaitVerdicts waits until the checks of these modes have a verdict on a backend, and those of the others find it
+// healthy. It returns the changes, by services' names.
 func (s *stage) awaitVerdicts(t *testing.T, host *lab.Host, state lb.Health,
 	of func(lb.Mode) bool) map[string]verdictChange {
 	t.Helper()

@@ -24,8 +24,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// measureInto is a directory for measurements of health checks, as `make bench-health` takes them; without it, these
-// tests are skipped, for they assert no time and take theirs.
+// measureInto is a directory for measurements of health checks, as `make bench-health` makes them. Without it, these
+// tests are skipped, because they assert no time and take long.
 const measureInto = "JEOUL_MEASURE"
 
 // measured returns a file for a measurement, or skips the test.
@@ -46,11 +46,11 @@ func measured(t *testing.T, name string) *os.File {
 // measuredTimes is how often a backend's death is measured in each mode by each hook.
 const measuredTimes = 50
 
-// quietAfter is how long no SYN may come before the last is taken for the last.
+// quietAfter is the time without a SYN after which the last SYN is assumed to be the last.
 const quietAfter = 300 * time.Millisecond
 
-// TestMeasureLastNewFlow measures the time from a verdict that a backend fails to the last SYN that
-// comes to it, while 2,000 connections a second begin.
+// TestMeasureLastNewFlow measures the time from a verdict that a backend fails to the last SYN that it receives, at
+// 2,000 new connections a second.
 func TestMeasureLastNewFlow(t *testing.T) {
 	file := measured(t, "health-last-flow.txt")
 	fmt.Fprintf(file,
@@ -80,7 +80,7 @@ func TestMeasureLastNewFlow(t *testing.T) {
 		all[len(all)-1])
 }
 
-// lastFlows measures one mode by one hook.
+// lastFlows measures one mode in one hook.
 func lastFlows(t *testing.T, hook lb.Hook, mode lb.Mode) (samples []float64) {
 	s := buildStage(t, hook, 1)
 	p := paths()[2*slices.Index(lb.PacketModes, mode)]
@@ -118,7 +118,7 @@ func lastFlows(t *testing.T, hook lb.Hook, mode lb.Mode) (samples []float64) {
 	return samples
 }
 
-// awaitHealth waits until the checks say this of a backend, and returns since when they do.
+// awaitHealth waits until the checks have a verdict on a backend, and returns the time since which they have it.
 func (s *stage) awaitHealth(t *testing.T, host *lab.Host, state lb.Health) (since time.Time) {
 	t.Helper()
 	s.eventually(t, fmt.Sprintf("%s is %s", host.Name, state), func(status *ops.Status) bool {
@@ -136,11 +136,10 @@ func (s *stage) awaitHealth(t *testing.T, host *lab.Host, state lb.Health) (sinc
 // addressesEach is the number of addresses on each server that are checked while packets saturate the cores.
 const addressesEach = 40
 
-// saturatedFor is how long, where JEOUL_MEASURE_TIME says nothing else.
+// saturatedFor is the duration, unless JEOUL_MEASURE_TIME sets another.
 const saturatedFor = 10 * time.Minute
 
-// TestMeasureFalseDowns counts backends that are found to fail though they serve, while packets
-// saturate the cores.
+// TestMeasureFalseDowns counts backends that checks find failing although they serve, while packets saturate the cores.
 func TestMeasureFalseDowns(t *testing.T) {
 	file := measured(t, "health-false-downs.txt")
 	lasts := saturatedFor
@@ -226,7 +225,7 @@ func machine(t *testing.T) procfs.Stat {
 	return stat
 }
 
-// addAddress gives a host one more address.
+// addAddress adds an address to a host.
 func (s *stage) addAddress(t *testing.T, host *lab.Host, address netip.Addr) {
 	t.Helper()
 	err := host.Do(func() error {

@@ -26,8 +26,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// faultyServer is a web server that can fall ill: its port closed, without an answer, with one that comes
-// late or with status 503, or with a full accept queue.
+// faultyServer is a web server that can fail: with its port closed, without an answer, with a late answer or status
+// 503, or with a full accept queue.
 type faultyServer struct {
 	host  *lab.Host
 	ports []uint16
@@ -35,11 +35,11 @@ type faultyServer struct {
 	mu     sync.Mutex
 	server *http.Server
 	status int
-	// held is open while requests wait without success; nil: they do not.
+	// held is open while requests wait without success; nil: they do not wait.
 	held chan struct{}
-	// late is how long an answer takes.
+	// late is the delay of an answer.
 	late time.Duration
-	// full are the sockets of ports with a full accept queue: the listeners', and those that fill them.
+	// full are the sockets of ports with a full accept queue: the listeners, and the sockets that fill them.
 	full []int
 }
 
@@ -84,7 +84,7 @@ func (p *faultyServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(status)
 }
 
-// open lets the server listen.
+// open makes the server listen.
 func (p *faultyServer) open(t *testing.T) {
 	t.Helper()
 	p.server = &http.Server{Handler: p}
@@ -101,7 +101,7 @@ func (p *faultyServer) open(t *testing.T) {
 	}
 }
 
-// close closes its ports, as the kernel does for a server that is killed.
+// close closes its ports, as the kernel does for a killed server.
 func (p *faultyServer) close(t *testing.T) {
 	t.Helper()
 	if err := p.server.Close(); err != nil && !errors.Is(err, http.ErrServerClosed) {
@@ -109,7 +109,7 @@ func (p *faultyServer) close(t *testing.T) {
 	}
 }
 
-// answer has it answer with a status; with 0, requests wait without success.
+// answer makes it answer with a status; with 0, requests wait without success.
 func (p *faultyServer) answer(t *testing.T, status int) {
 	t.Helper()
 	p.mu.Lock()
@@ -130,8 +130,8 @@ func (p *faultyServer) delayAnswers(late time.Duration) {
 	p.late = late
 }
 
-// fillAcceptQueues has its ports listen with accept queues that are full, so that the kernel drops SYNs,
-// or has it serve again.
+// fillAcceptQueues makes its ports listen with full accept queues, so that the kernel drops SYNs, or makes it serve
+// again.
 func (p *faultyServer) fillAcceptQueues(t *testing.T, on bool) {
 	t.Helper()
 	for _, socket := range p.full {
@@ -150,8 +150,8 @@ func (p *faultyServer) fillAcceptQueues(t *testing.T, on bool) {
 	}
 }
 
-// fill listens on a port without room for a connection (one fits all the same), and opens more
-// than fit. It runs inside of the host.
+// fill listens on a port without room for a connection (one still fits), and opens more than fit. It runs inside of the
+// host.
 func (p *faultyServer) fill(port int) error {
 	listener, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -174,7 +174,7 @@ func (p *faultyServer) fill(port int) error {
 	return err
 }
 
-// setCable takes a host's cable out at the switch, or puts it in.
+// setCable disconnects a host's cable at the switch, or connects it.
 func (s *stage) setCable(t *testing.T, host *lab.Host, out bool) {
 	t.Helper()
 	err := s.Switch.Do(func() error {
@@ -192,7 +192,7 @@ func (s *stage) setCable(t *testing.T, host *lab.Host, out bool) {
 	}
 }
 
-// checkTimeout is that of the checks of a stage, and checkInterval their interval.
+// checkTimeout is the timeout of the checks of a stage, and checkInterval their interval.
 var checkTimeout, checkInterval = testenv.Slowed(200 * time.Millisecond), testenv.Slowed(300 * time.Millisecond)
 
 // checksOf are the health checks of the stage's services, by their web port.
@@ -202,14 +202,14 @@ var checksOf = map[uint16]entry{
 		"timeout": checkTimeout.String()},
 }
 
-// TestHealthChecks: a backend that falls ill in any way gets no new connection once its checks have
-// found that, under the right reason, and serves again when it is cured.
+// TestHealthChecks: a backend that fails in any way gets no new connection once its checks have detected that, with the
+// right reason, and serves again when it is repaired.
 func TestHealthChecks(t *testing.T) {
 	testenv.Also(t, matrixTarget)
 	onHooksAtOnce(t, checkByAddress)
 }
 
-// onHooksAtOnce runs a test with each hook, both at the same time: its time is mostly waiting.
+// onHooksAtOnce runs a test with each hook, both at the same time, because it mostly waits.
 func onHooksAtOnce(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
@@ -299,11 +299,11 @@ func checkByAddress(t *testing.T, hook lb.Hook) {
 	})
 }
 
-// takeOver has another process go on with the work: a backend that failed gets no new flow from its start on.
+// takeOver lets another process continue the work: a failed backend gets no new flow from the start of that process on.
 func (s *stage) takeOver(t *testing.T, faulty *lab.Host, translating []path) {
 	leave(t, s.daemon)
 	s.daemon = jeoul(t, s.host, &s.log, "run", "-c", s.config, "--state-dir", filepath.Join(s.host.Dir, "state"))
-	// The first status that the new process shows: before any check of it can have failed three times.
+	// The first status that the new process shows, before any of its checks can have failed three times.
 	var first *ops.Status
 	s.eventually(t, "another process answers", func(status *ops.Status) bool {
 		first = status
@@ -322,7 +322,7 @@ func (s *stage) takeOver(t *testing.T, faulty *lab.Host, translating []path) {
 	}
 }
 
-// everyBackend reports whether something holds for every backend of every service.
+// everyBackend reports whether a condition holds for every backend of every service.
 func everyBackend(status *ops.Status, holds func(ops.Service, ops.Backend) bool) bool {
 	for _, service := range status.Services {
 		for _, b := range service.Backends {
@@ -347,7 +347,7 @@ func (s *stage) expectNoNewFlows(t *testing.T, to netip.AddrPort, host *lab.Host
 	}
 }
 
-// askNow asks a backend by the command's way, while it serves and while it does not.
+// askNow checks a backend by the command, while it serves and while it does not.
 func (s *stage) askNow(t *testing.T, server *faultyServer) {
 	client := api.NewClient(s.socket)
 	for _, test := range []struct {

@@ -19,15 +19,16 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// faultyBalancerStage is a stage whose balancer has a problem of its own, while its backends are healthy.
+// faultyBalancerStage is a stage whose balancer itself has a fault, while its backends are healthy.
 type faultyBalancerStage struct {
 	*stage
 	// byVIP and byAddress are the services, by the path that their checks take.
 	byVIP, byAddress []path
 }
 
-// TestTroubleOfTheChecker: a fault of the balancer, or of its path to all backends at once, is not taken for the
-// backends' deaths, or new flows go to all of them; the log is short, and all is as before when it is over.
+// TestTroubleOfTheChecker: a fault of the balancer, or of its path to all backends at once, does not count as the
+// backends' failure, or new flows go to all of them; the log is short, and everything is as before when the fault is
+// over.
 func TestTroubleOfTheChecker(t *testing.T) {
 	testenv.Also(t, matrixTarget)
 	t.Parallel()
@@ -64,7 +65,7 @@ func TestTroubleOfTheChecker(t *testing.T) {
 	}
 }
 
-// awaitAllHealthy waits until each backend is healthy and gets new flows, and clients are answered by all.
+// awaitAllHealthy waits until each backend is healthy and gets new flows, and all of them answer clients.
 func (s *faultyBalancerStage) awaitAllHealthy(t *testing.T) {
 	t.Helper()
 	s.eventually(t, "every backend is found healthy and is up", func(status *ops.Status) bool {
@@ -75,8 +76,8 @@ func (s *faultyBalancerStage) awaitAllHealthy(t *testing.T) {
 	s.answerAll(t, append(s.byVIP, s.byAddress...))
 }
 
-// answerAll asks services until each backend has had a turn (rr). One may come a little later than its check has
-// passed: a link that was down has its MAC address found again.
+// answerAll sends requests to services until each backend has had a turn (rr). A backend may come a little later than
+// its check has passed: the MAC address behind a link that was down is resolved again.
 func (s *faultyBalancerStage) answerAll(t *testing.T, services []path) {
 	t.Helper()
 	browser := e2e.NewBrowser(s.Clients[0])
@@ -97,7 +98,7 @@ func (s *faultyBalancerStage) answerAll(t *testing.T, services []path) {
 // logged returns the daemon's log from an offset in bytes.
 func (s *faultyBalancerStage) logged(since int) string { return s.log.String()[since:] }
 
-// expectNoneUnhealthy fails the test where the daemon has logged since then that a backend is unhealthy.
+// expectNoneUnhealthy fails the test if the daemon has logged since an offset that a backend is unhealthy.
 func (s *faultyBalancerStage) expectNoneUnhealthy(t *testing.T, since int) {
 	t.Helper()
 	if log := s.logged(since); strings.Contains(log, "is unhealthy") {
@@ -116,15 +117,15 @@ func (s *faultyBalancerStage) awaitMoreChecks(t *testing.T) {
 	})
 }
 
-// passes waits for a time in which checks would have failed often enough: nothing else may happen meanwhile.
+// passes waits for a time in which checks would have failed often enough, and during which nothing else may happen.
 func passes(t *testing.T, lasts time.Duration) {
 	t.Helper()
 	until := time.Now().Add(lasts)
 	testenv.Eventually(t, e2e.WaitLimit, "the time has passed", func() bool { return time.Now().After(until) })
 }
 
-// suspend stops the daemon for longer than it takes to find a backend ill, and for less, so that
-// answers wait for it.
+// suspend stops the daemon for longer than it takes to find a backend unhealthy, and for less, so that answers wait for
+// it.
 func (s *faultyBalancerStage) suspend(t *testing.T) {
 	since := len(s.log.String())
 	for _, lasts := range []time.Duration{600, 600, 600, 2500} {
@@ -141,7 +142,7 @@ func (s *faultyBalancerStage) suspend(t *testing.T) {
 	s.awaitAllHealthy(t)
 }
 
-// exhaustDescriptors leaves the daemon no file descriptor more than it has.
+// exhaustDescriptors leaves the daemon no further file descriptor.
 func (s *faultyBalancerStage) exhaustDescriptors(t *testing.T) {
 	since := len(s.log.String())
 	pid := s.daemon.PID()
@@ -155,8 +156,8 @@ func (s *faultyBalancerStage) exhaustDescriptors(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Descriptors below the limit that are free would do for some checks; the daemon's open ones below it do not matter
-	// to a limit of none.
+	// Free descriptors below the limit would suffice for some checks; with a limit of 0, the daemon's open ones do not
+	// matter.
 	limit(unix.Rlimit{Cur: 0, Max: before.Max})
 	testenv.Eventually(t, e2e.WaitLimit, "the daemon says that it cannot ask", func() bool {
 		return strings.Contains(s.logged(since), "too many open files")
@@ -171,8 +172,8 @@ func (s *faultyBalancerStage) exhaustDescriptors(t *testing.T) {
 	s.awaitAllHealthy(t)
 }
 
-// blockChecks has a firewall of the balancer's host drop the host's own packets to the backends. Clients' packets go
-// on, and so do checks by the VIP, which take the same path.
+// blockChecks makes a firewall of the balancer's host drop the host's own packets to the backends. Clients' packets are
+// forwarded, and so are checks by the VIP, which take the same path.
 func (s *faultyBalancerStage) blockChecks(t *testing.T) {
 	since := len(s.log.String())
 	rules := "table inet fence { chain out { type filter hook output priority 0; " +
@@ -193,8 +194,8 @@ func (s *faultyBalancerStage) blockChecks(t *testing.T) {
 	s.expectFewLines(t, since)
 }
 
-// isolate takes the balancer's own cable out for longer than it takes to find a backend ill: no backend is accused, for
-// the interface names the fault.
+// isolate disconnects the balancer's own cable for longer than it takes to find a backend unhealthy: no backend is
+// reported, because the interface identifies the fault.
 func (s *faultyBalancerStage) isolate(t *testing.T) {
 	since := len(s.log.String())
 	s.setCable(t, s.Balancer, true)
@@ -203,19 +204,19 @@ func (s *faultyBalancerStage) isolate(t *testing.T) {
 	})
 	passes(t, 3*time.Second)
 	s.setCable(t, s.Balancer, false)
-	// Until then the backends are as they were, and the next test would have the line in its log.
+	// Until then the backends are unchanged, and the next test would have the line in its log.
 	testenv.Eventually(t, e2e.WaitLimit, "the log says that the interface is up", func() bool {
 		return strings.Contains(s.logged(since), " is up")
 	})
 	s.awaitAllHealthy(t)
 	s.expectNoneUnhealthy(t, since)
-	// A line for each reason: that this host was busy, or that no neighbour answered yet, are others.
+	// One line for each reason: other lines are that this host was busy, or that no neighbour answered yet.
 	if log := s.logged(since); strings.Count(log, `why="interface `) > 1 {
 		t.Errorf("the log is long:\n%s", log)
 	}
 }
 
-// partition takes the cables of all backends out until each fails its checks, and puts them in.
+// partition disconnects the cables of all backends until each fails its checks, and connects them again.
 func (s *faultyBalancerStage) partition(t *testing.T) {
 	since := len(s.log.String())
 	for _, server := range s.Servers {
@@ -235,7 +236,7 @@ func (s *faultyBalancerStage) partition(t *testing.T) {
 	s.expectFewLines(t, since)
 }
 
-// expectFewLines fails the test where the log has more lines than, for the beginning and for the end, one for each
+// expectFewLines fails the test if the log has more lines than one at the beginning and one at the end, for each
 // service and each backend by its checks, and one by its neighbour.
 func (s *faultyBalancerStage) expectFewLines(t *testing.T, since int) {
 	t.Helper()

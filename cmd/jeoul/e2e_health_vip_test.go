@@ -16,9 +16,9 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// TestHealthChecksByVIP: in the modes that leave the VIP in the packet, a backend that falls ill in
-// any way is found so, under the right reason, and healthy when it is cured: also one that no longer
-// takes packets for the VIPs, though its servers answer by its own address.
+// TestHealthChecksByVIP: in the modes that leave the VIP in the packet, the checks detect every failure of a backend,
+// with the right reason, and its repair. They also detect that a backend no longer accepts packets for the VIPs,
+// although its servers answer by its own address.
 func TestHealthChecksByVIP(t *testing.T) {
 	testenv.Also(t, matrixTarget)
 	onHooksAtOnce(t, checkByVIP)
@@ -64,8 +64,8 @@ func checkByVIP(t *testing.T, hook lb.Hook) {
 	t.Run("all at once", func(t *testing.T) { s.hangAll(t, servers) })
 }
 
-// replaceAgent has a backend keep the VIPs, and unwrap no tunnels and clear no marks: only the mode that sends it
-// packets as they are goes on. It returns the agent that does so.
+// replaceAgent makes a backend keep the VIPs, without decapsulating tunnels or clearing marks: only the mode that sends
+// it unchanged packets continues. It returns the agent that does so.
 func (s *stage) replaceAgent(t *testing.T, faulty *lab.Host) *lab.Process {
 	stop(t, s.agents[faulty.Name])
 	arguments := []string{"agent", "--state-dir", filepath.Join(faulty.Dir, "state"), "--mode", string(lb.L2DSR)}
@@ -77,7 +77,7 @@ func (s *stage) replaceAgent(t *testing.T, faulty *lab.Host) *lab.Process {
 	return jeoul(t, faulty, &cmdtest.SyncBuffer{}, arguments...)
 }
 
-// wrapOnly has a backend do without decapsulation.
+// wrapOnly makes a backend stop decapsulating.
 func (s *stage) wrapOnly(t *testing.T, faulty *lab.Host) {
 	plain := s.replaceAgent(t, faulty)
 	s.eventually(t, faulty.Name+" is found ill in all modes but l2dsr", func(status *ops.Status) bool {
@@ -92,8 +92,8 @@ func (s *stage) wrapOnly(t *testing.T, faulty *lab.Host) {
 	})
 }
 
-// hangAll has all backends hang at once: new flows go to all of them, and the log has a line for
-// each host and one for each service.
+// hangAll makes all backends hang at once: new flows go to all of them, and the log has a line for each host and one
+// for each service.
 func (s *stage) hangAll(t *testing.T, servers map[string]*faultyServer) {
 	before := strings.Count(s.log.String(), "\n")
 	every := func(h func(*faultyServer)) {
@@ -116,8 +116,8 @@ func (s *stage) hangAll(t *testing.T, servers map[string]*faultyServer) {
 	s.eventually(t, "every backend is found healthy", func(status *ops.Status) bool {
 		return everyBackend(status, func(_ ops.Service, b ops.Backend) bool { return b.Health.State == lb.Healthy })
 	})
-	// Each backend of each service fails and is healthy again, and each service tells who serves: those
-	// that come together share a line.
+	// Each backend of each service fails and is healthy again, and each service logs which backends serve: simultaneous
+	// ones share a line.
 	services := len(s.status(t).Services)
 	if lines := strings.Count(s.log.String(), "\n") - before; lines > 2*services*(len(servers)+1) {
 		t.Errorf("the log has %d more lines of %d services with %d backends", lines, services, len(servers))

@@ -29,8 +29,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// TestKeepalivedImportsServeTheSame is TestImportsServeTheSame for keepalived, which fills the IPVS of the kernel that
-// it runs on, so that `make test-import` has it run in a virtual machine.
+// TestKeepalivedImportsServeTheSame is TestImportsServeTheSame for keepalived, which configures IPVS of the running
+// kernel; so `make test-import` runs it in a virtual machine.
 func TestKeepalivedImportsServeTheSame(t *testing.T) {
 	testenv.Root(t)
 	all := os.Getenv("JEOUL_TEST_IMPORTS") != ""
@@ -49,18 +49,18 @@ func TestKeepalivedImportsServeTheSame(t *testing.T) {
 		cases, requests = cases[:1], 50
 	}
 	for _, c := range cases {
-		// IPVS remembers connections and clients beyond its services: each case has a laboratory of its own.
+		// IPVS remembers connections and clients beyond its services, so each case has its own laboratory.
 		t.Run(c.name, func(t *testing.T) { c.compare(t, c.segment(t), requests) })
 	}
 }
 
-// addressPlan is a laboratory that only says which addresses all have.
+// addressPlan is a laboratory without hosts, which only has the address plan.
 func addressPlan(t *testing.T) *lab.Lab {
 	t.Helper()
 	return newLab(t, lab.Spec{Clients: 2, Servers: 4})
 }
 
-// segment builds the laboratory of a case: servers that hold the VIPs and answer clients themselves, or, for NAT,
+// segment builds the laboratory of a case: servers that have the VIPs and answer clients themselves, or, for NAT,
 // servers behind the balancer.
 func (c sameCase) segment(t *testing.T) *lab.Lab {
 	t.Helper()
@@ -80,7 +80,7 @@ func (c sameCase) segment(t *testing.T) *lab.Lab {
 	return l
 }
 
-// addVIPs has a server take packets to VIPs, as they are and in tunnels.
+// addVIPs makes a server accept packets for VIPs, both unchanged and in tunnels.
 func addVIPs(t *testing.T, server *lab.Host, vips []netip.Addr) {
 	t.Helper()
 	var a *agent.Agent
@@ -98,8 +98,9 @@ func addVIPs(t *testing.T, server *lab.Host, vips []netip.Addr) {
 	})
 }
 
-// serveAll answers at addresses of the namespace: web servers, one with TLS, and services of datagrams. Port 8088 is
-// closed on S4, whose DNS does not know its zone either; a path /bad/S1,S2 fails on those servers.
+// serveAll answers at addresses of the namespace: with web servers, one of them with TLS, and with services of
+// datagrams. Port 8088 is closed on S4, whose DNS does not have its zone either; a path /bad/S1,S2 fails on those
+// servers.
 func serveAll(t *testing.T, name, label string, addresses []netip.Addr) error {
 	for _, port := range []int{80, 443, 8080, 8088} {
 		if port == 8088 && label == "S4" {
@@ -124,7 +125,7 @@ func serveAll(t *testing.T, name, label string, addresses []netip.Addr) error {
 		}
 		t.Cleanup(web.Close)
 	}
-	for _, address := range addresses { // each answer is sent from the address that was asked
+	for _, address := range addresses { // the source of each answer is the address that was asked
 		for _, port := range []uint16{53, 5353} {
 			packets, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(address, port)))
 			if err != nil {
@@ -144,7 +145,8 @@ func serveAll(t *testing.T, name, label string, addresses []netip.Addr) error {
 	return nil
 }
 
-// zoneAnswer answers the name of the server to TXT, and a zone's head to all else, of which S4 knows none.
+// zoneAnswer answers TXT queries with the name of the server, and all others with a zone's head, which S4 does not
+// have.
 func zoneAnswer(q *dns.Msg, name, label string) *dns.Msg {
 	answer := new(dns.Msg).SetReply(q)
 	head := dns.RR_Header{Name: q.Question[0].Name, Class: dns.ClassINET, Ttl: 1}
@@ -161,7 +163,7 @@ func zoneAnswer(q *dns.Msg, name, label string) *dns.Msg {
 	return answer
 }
 
-// target reads where a request goes: [6:|2:]PORT[/udp|/dns|/tls]. 6 is the VIP of IPv6, 2 the second of IPv4.
+// target parses the target of a request: [6:|2:]PORT[/udp|/dns|/tls]. 6 is the IPv6 VIP, 2 the second IPv4 VIP.
 func (r request) target(l *lab.Lab) (to netip.AddrPort, kind string) {
 	vip, port := l.VIP4, r.port
 	if family, rest, ok := strings.Cut(port, ":"); ok {
@@ -172,7 +174,7 @@ func (r request) target(l *lab.Lab) (to netip.AddrPort, kind string) {
 	return netip.AddrPortFrom(vip, uint16(number)), kind
 }
 
-// askDatagram asks a server by a datagram, and returns its name, or nothing. A datagram that is lost is sent again.
+// askDatagram sends a server a datagram, and returns the server's name, or nothing. A lost datagram is sent again.
 func askDatagram(client *lab.Host, to netip.AddrPort, kind string, bound time.Duration) string {
 	var connection net.Conn
 	if err := client.Do(func() (err error) {
@@ -204,16 +206,15 @@ func askDatagram(client *lab.Host, to netip.AddrPort, kind string, bound time.Du
 	return ""
 }
 
-// wrapTLS begins TLS where the request asks for it.
+// wrapTLS starts TLS if the request asks for it.
 func wrapTLS(connection net.Conn, kind string) net.Conn {
 	if kind != "tls" {
 		return connection
 	}
-	return tls.Client(connection, &tls.Config{InsecureSkipVerify: true}) // of a server of this test
+	return tls.Client(connection, &tls.Config{InsecureSkipVerify: true}) // it is a server of this test
 }
 
-// awaitTable waits until keepalived's table is that of the case, by the answers of its checks, and it holds its
-// addresses.
+// awaitTable waits until keepalived's table is that of the case, after its checks, and it has its addresses.
 func (c sameCase) awaitTable(t *testing.T, l *lab.Lab, ended *atomic.Bool, log *cmdtest.SyncBuffer) {
 	t.Helper()
 	var table string
@@ -253,7 +254,7 @@ func readIn(host *lab.Host, path string) (text string, err error) {
 	return text, err
 }
 
-// servedBy counts the servers of a table of IPVS that get connections.
+// servedBy counts the servers in a table of IPVS that get connections.
 func servedBy(table string) (count int) {
 	for line := range strings.Lines(table) {
 		words := strings.Fields(line)
@@ -264,10 +265,10 @@ func servedBy(table string) (count int) {
 	return count
 }
 
-// holdsVIP reports whether the program itself puts the VIP on an interface.
+// holdsVIP reports whether the program itself adds the VIP to an interface.
 func (c sameCase) holdsVIP() bool { return strings.Contains(c.text, "vrrp_instance") }
 
-// startKeepalived has keepalived serve a case, and returns how to end it.
+// startKeepalived starts keepalived with a case, and returns a function that ends it.
 func (c sameCase) startKeepalived(t *testing.T, l *lab.Lab) (end func()) {
 	t.Helper()
 	file := func(name string) string { return filepath.Join(l.Balancer.Dir, name) }

@@ -31,26 +31,27 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// sameCase is a configuration of a dialect: its program, and Jeoul by the imported configuration, must serve alike.
+// sameCase is a configuration of a dialect: the dialect's program, and Jeoul with the imported configuration, must
+// serve alike.
 type sameCase struct {
 	dialect, name, text string
 	ports, hosts, paths []string
 	pools               map[string]string // the pool of each server
 	differs             []explainedDifference
 	parts               map[string]string // the files that the configuration includes
-	up                  int               // how many servers keepalived finds to serve
-	upAre               []string          // they are these, as a table of IPVS has them; empty: any
+	up                  int               // the number of servers that keepalived finds to serve
+	upAre               []string          // those servers, as in a table of IPVS; empty: any
 	containers          bool              // servers are behind the balancer
-	sticky              bool              // a client stays with a server, or does not, by the original's decision
+	sticky              bool              // whether a client stays with a server; the original decides
 }
 
-// explainedDifference is a difference: of requests that match, which a remark that matches speaks of.
+// explainedDifference is a difference that a matching remark explains, for requests that match.
 type explainedDifference struct{ requests, remark *regexp.Regexp }
 
-// TestImportsServeTheSame has the program of a dialect serve requests by a configuration, and then Jeoul by the
-// importer's translation of it. Each difference must be named by a remark: by one that the case expects, or by one that
-// leaves the service out. `make test-import` runs all configurations with 1,000 requests each; without, the first of
-// each dialect has fifty.
+// TestImportsServeTheSame makes the program of a dialect serve requests with a configuration, and then Jeoul with the
+// importer's translation of it. A remark must explain each difference: one that the case expects, or one that leaves
+// the service out. `make test-import` runs all configurations with 1,000 requests each; otherwise only the first of
+// each dialect runs, with fifty.
 func TestImportsServeTheSame(t *testing.T) {
 	testenv.Also(t, matrixTarget)
 	t.Parallel()
@@ -78,7 +79,7 @@ func TestImportsServeTheSame(t *testing.T) {
 	}
 }
 
-// serveWeb has a server answer on three ports with its name and the request.
+// serveWeb makes a server answer on three ports with its name and the request.
 func serveWeb(t *testing.T, server *lab.Host) {
 	t.Helper()
 	for _, port := range []int{80, 8080} {
@@ -144,7 +145,7 @@ func replaceWords(text string, pairs []string) string {
 	return word.ReplaceAllStringFunc(text, func(w string) string { return pairs[slices.Index(pairs, w)+1] })
 }
 
-// head reads a line about a case.
+// head parses a line about a case.
 func (c *sameCase) head(t *testing.T, l *lab.Lab, line string) {
 	t.Helper()
 	words := strings.Fields(line)
@@ -180,7 +181,7 @@ func (c *sameCase) head(t *testing.T, l *lab.Lab, line string) {
 	}
 }
 
-// wrap completes a case's part of a configuration to a whole one.
+// wrap completes a case's part of a configuration to a complete one.
 func wrap(dialect, text string) string {
 	const times = "\n timeout connect 3s\n timeout client 6s\n timeout server 6s"
 	switch dialect {
@@ -229,7 +230,7 @@ func wrap(dialect, text string) string {
 		post + "\t}\n\tchain forward {\n\t\ttype filter hook forward priority filter; policy accept;\n" + forward + "\t}\n}\n"
 }
 
-// noForward begins a table filter of iptables that lets everything through.
+// noForward begins a table filter of iptables that accepts everything.
 const noForward = "*filter\n:FORWARD ACCEPT [0:0]\n"
 
 // request is a client's request.
@@ -242,7 +243,7 @@ func (r request) String() string {
 	return fmt.Sprintf("C%d :%s %s%s", r.client+1, r.port, r.host, r.path)
 }
 
-// requests are the requests of a case.
+// requests returns the requests of a case.
 func (c sameCase) requests() (list []request) {
 	for client := range 2 {
 		for _, port := range c.ports {
@@ -256,7 +257,7 @@ func (c sameCase) requests() (list []request) {
 	return list
 }
 
-// compare runs a case both ways.
+// compare runs a case with the original program and with Jeoul.
 func (c sameCase) compare(t *testing.T, l *lab.Lab, count int) {
 	kinds := c.requests()
 	each := max(count/len(kinds), 5)
@@ -275,7 +276,7 @@ func (c sameCase) compare(t *testing.T, l *lab.Lab, count int) {
 	}
 }
 
-// difference says how two counts of answers differ, "" where they do not: in an answer, or in the share of one.
+// difference describes how two counts of answers differ, in an answer or in the share of one; "" if they do not.
 func difference(a, b map[string]int) string {
 	totals := [2]int{}
 	for i, m := range []map[string]int{a, b} {
@@ -305,8 +306,8 @@ const startTimeoutOriginal = 10 * time.Minute
 // nothing is the answer in the results of a client that is not served.
 const nothing = "no answer"
 
-// explained reports whether a remark speaks of a difference: one that the case expects, or, where clients get no answer
-// any more, one that leaves a service of that port out.
+// explained reports whether a remark explains a difference: a remark that the case expects, or, if clients no longer
+// get an answer, one that leaves a service of that port out.
 func (c sameCase) explained(kind request, after map[string]int, remarks string) bool {
 	for _, n := range c.differs {
 		if n.requests.MatchString(kind.String()) {
@@ -323,7 +324,7 @@ func (c sameCase) explained(kind request, after map[string]int, remarks string) 
 	return false
 }
 
-// askAll asks each request so many times, and counts the answers.
+// askAll sends each request a number of times, and counts the answers.
 func (c sameCase) askAll(t *testing.T, l *lab.Lab, kinds []request, each int) map[request]map[string]int {
 	counts, servers := map[request]map[string]int{}, map[request]map[string]bool{}
 	var mu sync.Mutex
@@ -332,7 +333,7 @@ func (c sameCase) askAll(t *testing.T, l *lab.Lab, kinds []request, each int) ma
 	for _, kind := range kinds {
 		answers, names := map[string]int{}, map[string]bool{}
 		counts[kind], servers[kind] = answers, names
-		refused := 0 // one that is never answered need not be asked for ever
+		refused := 0 // a request that is never answered need not be repeated forever
 		for range each {
 			free <- struct{}{}
 			mu.Lock()
@@ -363,10 +364,10 @@ func (c sameCase) askAll(t *testing.T, l *lab.Lab, kinds []request, each int) ma
 	return counts
 }
 
-// ask sends a request, and returns the server's name and its answer without the parts that differ each time: of several
-// servers in a pool, the pool.
+// ask sends a request, and returns the server's name and its answer without the parts that differ each time. For
+// several servers in a pool, it returns the pool.
 func (c sameCase) ask(l *lab.Lab, r request) (name, answer string) {
-	const bound = 2 * time.Second // a client that is not served learns of it by silence
+	const bound = 2 * time.Second // a client that is not served only notices the silence
 	client := l.Clients[r.client]
 	to, kind := r.target(l)
 	if kind == "udp" || kind == "dns" {
@@ -399,7 +400,7 @@ func (c sameCase) ask(l *lab.Lab, r request) (name, answer string) {
 	return name, fmt.Sprintf("%d %s port %s", response.StatusCode, c.pool(name), strings.TrimSpace(rest))
 }
 
-// pool is the pool that a server is in.
+// pool returns the pool of a server.
 func (c sameCase) pool(server string) string {
 	if c.pools[server] == "" {
 		return "another server: " + server
@@ -407,7 +408,7 @@ func (c sameCase) pool(server string) string {
 	return c.pools[server]
 }
 
-// run runs a program on the balancer to its end.
+// run runs a program on the balancer until it ends.
 func run(t *testing.T, host *lab.Host, input, path string, args ...string) (output string, err error) {
 	t.Helper()
 	var text cmdtest.SyncBuffer
@@ -437,7 +438,7 @@ func must(t *testing.T, host *lab.Host, input, path string, args ...string) {
 	}
 }
 
-// original has the program of the dialect serve while do asks.
+// original makes the program of the dialect serve while do sends requests.
 func (c sameCase) original(t *testing.T, l *lab.Lab, do func() map[request]map[string]int) map[request]map[string]int {
 	t.Helper()
 	host, ip := l.Balancer, testenv.Program(t, "ip")
@@ -468,7 +469,7 @@ func (c sameCase) original(t *testing.T, l *lab.Lab, do func() map[request]map[s
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { // HAProxy ends by the signal
+	defer func() { // HAProxy ends on the signal
 		process.Signal(syscall.SIGTERM)
 		process.Wait()
 	}()
@@ -479,7 +480,7 @@ func (c sameCase) original(t *testing.T, l *lab.Lab, do func() map[request]map[s
 	return do()
 }
 
-// vips are the addresses that are put on the balancer's interface for the program of the dialect.
+// vips returns the addresses that are added to the balancer's interface for the program of the dialect.
 func (c sameCase) vips(l *lab.Lab) []string {
 	switch {
 	case c.dialect != "keepalived":
@@ -490,7 +491,7 @@ func (c sameCase) vips(l *lab.Lab) []string {
 	return []string{l.VIP4.String() + "/32", l.VIP4.Next().String() + "/32", l.VIP6.String() + "/128"}
 }
 
-// sockets is how many addresses the program listens on.
+// sockets returns the number of addresses on which the program listens.
 func (c sameCase) sockets() int {
 	seen := map[string]bool{}
 	for _, match := range regexp.MustCompile(`(?:bind|listen|,)\s*[0-9.]+:(\d+)`).FindAllStringSubmatch(c.text, -1) {
@@ -499,7 +500,7 @@ func (c sameCase) sockets() int {
 	return len(seen)
 }
 
-// command is that of the program of a dialect, which stays in the foreground.
+// command returns the command of a dialect's program, which stays in the foreground.
 func (c sameCase) command(t *testing.T, dir string, log *cmdtest.SyncBuffer) lab.Command {
 	t.Helper()
 	file := filepath.Join(dir, c.dialect+".conf")
@@ -515,7 +516,8 @@ func (c sameCase) command(t *testing.T, dir string, log *cmdtest.SyncBuffer) lab
 	return lab.Command{Path: testenv.Program(t, c.dialect), Args: args, Stdout: log, Stderr: log}
 }
 
-// imported has Jeoul serve by the importer's translation of the configuration while do asks, and returns the remarks.
+// imported makes Jeoul serve with the importer's translation of the configuration while do sends requests, and returns
+// the remarks.
 func (c sameCase) imported(t *testing.T, l *lab.Lab, do func() map[request]map[string]int) (remarks string,
 	answers map[request]map[string]int) {
 	t.Helper()

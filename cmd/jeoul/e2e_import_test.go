@@ -26,8 +26,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// documented returns a configuration of the documents that the laboratory has loads of, from the
-// importer's cases, with other addresses.
+// documented returns a configuration of the documents whose loads the laboratory has, from the importer's cases, with
+// other addresses.
 func documented(t *testing.T, name string, addresses ...string) string {
 	t.Helper()
 	archive, err := txtar.ParseFile(filepath.Join(testdocs.Root(t), "internal/move/importer/testdata", name))
@@ -43,7 +43,7 @@ func documented(t *testing.T, name string, addresses ...string) string {
 	return ""
 }
 
-// importOn runs `jeoul import` on a host, which must leave nothing out, and returns the configuration.
+// importOn runs `jeoul import` on a host, which must not leave anything out, and returns the configuration.
 func importOn(t *testing.T, host *lab.Host, dialect, text string, options ...string) entry {
 	t.Helper()
 	executable, err := os.Executable()
@@ -71,7 +71,7 @@ func importOn(t *testing.T, host *lab.Host, dialect, text string, options ...str
 	return configuration
 }
 
-// configureImported adds to an imported configuration where the daemon answers, and keeps its interfaces.
+// configureImported adds the daemon's socket to an imported configuration, and keeps its interfaces.
 func (b *balancer) configureImported(t *testing.T, configuration entry) {
 	t.Helper()
 	configuration["socket"] = b.socket
@@ -80,8 +80,8 @@ func (b *balancer) configureImported(t *testing.T, configuration entry) {
 	}
 }
 
-// TestImportedL2DSR: the lines of ipvsadm of the document on direct server return, imported, spread
-// connections evenly over its 25 web servers, and with thresholds within reach, as many as those say.
+// TestImportedL2DSR: the imported ipvsadm lines of the document on direct server return spread connections evenly over
+// its 25 web servers, and with reachable thresholds, as many as those allow.
 func TestImportedL2DSR(t *testing.T) {
 	t.Parallel()
 	const servers, each = 25, 3
@@ -108,7 +108,7 @@ func TestImportedL2DSR(t *testing.T) {
 	}
 }
 
-// even reports whether each of so many servers has the same number.
+// even reports whether each of a number of servers has the same count.
 func even(counts map[string]int, servers, each int) bool {
 	for _, n := range counts {
 		if n != each {
@@ -118,8 +118,8 @@ func even(counts map[string]int, servers, each int) bool {
 	return len(counts) == servers
 }
 
-// TestImportedThresholds: thresholds of ipvsadm (-x, -y) are in force: beyond them no connection is
-// opened, and when one has ended the next goes to its backend.
+// TestImportedThresholds: thresholds of ipvsadm (-x, -y) are in force: above them no connection is opened, and when one
+// has ended the next goes to its backend.
 func TestImportedThresholds(t *testing.T) {
 	t.Parallel()
 	const servers, upper = 5, 3
@@ -174,7 +174,7 @@ func TestImportedThresholds(t *testing.T) {
 	})
 }
 
-// dialFor connects from a client within a bound.
+// dialFor connects from a client within a time limit.
 func dialFor(client *lab.Host, to netip.AddrPort, bound time.Duration) (connection net.Conn, err error) {
 	err = client.Do(func() (err error) {
 		connection, err = net.DialTimeout("tcp", to.String(), bound)
@@ -210,8 +210,8 @@ func serveDSR(t *testing.T, server *lab.Host, vip netip.Addr) {
 	})
 }
 
-// TestImportedDNSContainers: the iptables rules of the document on DNS containers, imported, have BIND in
-// three containers of the balancer's host answer by turns, and carry the document's load.
+// TestImportedDNSContainers: with the imported iptables rules of the document on DNS containers, BIND in three
+// containers of the balancer's host answers in turns, and carries the document's load.
 func TestImportedDNSContainers(t *testing.T) {
 	t.Parallel()
 	const servers, each = 3, 8

@@ -29,8 +29,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
-// multiLinkBalancer is a balancer with cables to several networks: each has a client, and the last one
-// has the backends. Its configuration says by which packets are taken.
+// multiLinkBalancer is a balancer with cables to several networks: each has a client, and the last one has the
+// backends. Its configuration selects the interfaces on which packets are taken.
 type multiLinkBalancer struct {
 	*balancer
 	hook  lb.Hook
@@ -38,12 +38,12 @@ type multiLinkBalancer struct {
 	hosts map[string]net.Listener // the backends, by their names
 }
 
-// multiLinkVIP is in the network of no cable: clients have a route.
+// multiLinkVIP is in no cable's network: clients have a route.
 var multiLinkVIP = netip.MustParseAddr("10.77.99.100")
 
 func newMultiLinkBalancer(t *testing.T, hook lb.Hook) *multiLinkBalancer {
 	t.Helper()
-	// Of the laboratory it has the means to run a program on a host.
+	// It uses the laboratory to run a program on a host.
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 1})
 	x := &multiLinkBalancer{balancer: newBalancer(t, l.Balancer), hook: hook, cable: map[string]*namespace.Namespace{},
 		hosts: map[string]net.Listener{}}
@@ -61,7 +61,7 @@ func newMultiLinkBalancer(t *testing.T, hook lb.Hook) *multiLinkBalancer {
 	return x
 }
 
-// addLink joins the balancer to a network with a host.
+// addLink connects the balancer to a network with a host.
 func (x *multiLinkBalancer) addLink(t *testing.T, own *namespace.Namespace, i int, name string) {
 	t.Helper()
 	ns := testenv.Namespace(t)
@@ -76,7 +76,7 @@ func (x *multiLinkBalancer) addLink(t *testing.T, own *namespace.Namespace, i in
 		testenv.End{Namespace: ns, Name: "eth0", Addresses: theirs})
 	testenv.In(t, ns, func() error { return netlink.RouteAdd(&netlink.Route{Gw: prefix(1).Addr().AsSlice()}) })
 	if x.hook == lb.HookXDP {
-		// Frames that XDP sends to a veth need an XDP program at its other end, and whole checksums.
+		// Frames that XDP sends to a veth need an XDP program at its peer, and complete checksums.
 		pass, err := wire.NewPass([]wire.Port{{Name: name, Interface: "eth0", Do: ns.Do}})
 		if err != nil {
 			t.Fatal(err)
@@ -120,7 +120,7 @@ func (x *multiLinkBalancer) serve(t *testing.T, name string, at netip.Addr) {
 	}()
 }
 
-// interfaces writes the configuration for these.
+// interfaces writes the configuration for these interfaces.
 func (x *multiLinkBalancer) interfaces(t *testing.T, names ...string) {
 	t.Helper()
 	var backends []entry
@@ -135,8 +135,7 @@ func (x *multiLinkBalancer) interfaces(t *testing.T, names ...string) {
 	}
 }
 
-// expectTakenOn reports whether packets are taken on these interfaces, the first of which has the VIP, and no other
-// has.
+// expectTakenOn waits until packets are taken on these interfaces, the first of which has the VIP, and on no other.
 func (x *multiLinkBalancer) expectTakenOn(t *testing.T, names ...string) {
 	t.Helper()
 	// A program is verified for each interface, which takes seconds on a busy machine.
@@ -149,7 +148,7 @@ func (x *multiLinkBalancer) expectTakenOn(t *testing.T, names ...string) {
 		}
 		return slices.Equal(on, names) && allUp(status)
 	})
-	// It is taken off the old one when the new one serves.
+	// The VIP is removed from the old interface when the new one serves.
 	testenv.Eventually(t, e2e.WaitLimit, "the VIP is on "+names[0]+" only", func() bool {
 		have, err := x.vipInterfaces()
 		return err == nil && slices.Equal(have, names[:1])
@@ -181,7 +180,7 @@ type line struct {
 	host    string
 }
 
-// open makes connections from the network of a cable.
+// open makes connections from a cable's network.
 func (x *multiLinkBalancer) open(t *testing.T, cable string) (lines []*line) {
 	t.Helper()
 	for range 10 {
@@ -211,7 +210,7 @@ func (l *line) ask() (string, error) {
 	return l.answers.ReadString('\n')
 }
 
-// expectAlive asks on each connection: all go on with their backends.
+// expectAlive sends a line on each connection: all continue with their backends.
 func expectAlive(t *testing.T, when string, all ...[]*line) {
 	t.Helper()
 	broken, n := 0, 0
@@ -227,12 +226,11 @@ func expectAlive(t *testing.T, when string, all ...[]*line) {
 	}
 }
 
-// busy keeps a connection busy until stop is called, which returns how many answers were not as
-// they should be.
+// busy keeps a connection busy until stop is called, which returns the number of wrong answers.
 func (l *line) busy() (stop func() error) {
 	end, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		// Not all the time, or programs are verified slowly beside it.
+		// Not all the time, or the verification of programs would be slow.
 		every := time.NewTicker(10 * time.Millisecond)
 		defer every.Stop()
 		for {
@@ -251,8 +249,8 @@ func (l *line) busy() (stop func() error) {
 	return func() error { close(end); return <-ended }
 }
 
-// TestInterfacesChangeByReload adds an interface, has another one carry the VIP, and removes the first, with
-// connections that go on, through a kill too; a refused reload changes nothing, and nothing is left at the end.
+// TestInterfacesChangeByReload adds an interface, moves the VIP to another one, and removes the first, under continuing
+// connections, also through a kill. A refused reload changes nothing, and nothing is left at the end.
 func TestInterfacesChangeByReload(t *testing.T) {
 	testenv.Target(t, matrixTarget)
 	t.Parallel()
@@ -301,7 +299,7 @@ func TestInterfacesChangeByReload(t *testing.T) {
 		})
 		expectAlive(t, "after a refusal", two[1:])
 
-		// A change that no reload takes is made by a start: it goes on from where the process before was.
+		// A start makes a change that no reload accepts: it continues from the state of the previous process.
 		leave(t, x.daemon)
 		x.interfaces(t, "one", "back", "two")
 		x.start(t)

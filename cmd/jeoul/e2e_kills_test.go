@@ -22,12 +22,12 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// TestKilledAtEachStep kills the program at each step of its life: of a start, a change of the
-// configuration, a stop, a restart and `jeoul detach`. Whatever goes on from there, the next start and its
-// stop, or `jeoul detach`, on the same boot or the next one: nothing is left on the host.
+// TestKilledAtEachStep kills the program at each step of its life: of a start, a change of the configuration, a stop, a
+// restart and `jeoul detach`. Whatever continues from there, the next start and its stop, or `jeoul detach`, on the
+// same boot or the next one, nothing is left on the host.
 //
-// A step of one of them is taken at random, and many of all with JEOUL_TEST_EVERY_STEP=1 (`make
-// test-kills`): the packages whose steps these are take every one.
+// It takes one random step of one of them, and with JEOUL_TEST_EVERY_STEP=1 (`make test-kills`) many of all: the
+// packages whose steps these are take every one.
 func TestKilledAtEachStep(t *testing.T) {
 	testenv.Root(t)
 	if !testkill.EveryStep() {
@@ -63,7 +63,7 @@ type killedRun struct {
 	command string
 	// left: another process has left a data plane.
 	left bool
-	// ends is the signal that ends it, if it does not end by itself.
+	// ends is the signal that ends the run, if it does not end by itself.
 	ends syscall.Signal
 }
 
@@ -87,7 +87,7 @@ var nextRuns = []nextRun{continues,
 	{"jeoul detach after a reboot", func(m *killedBalancer, t *testing.T) { m.reboot(t); m.detach(t) }},
 }
 
-// killedBalancer is a balancer that is killed again and again.
+// killedBalancer is a balancer that is killed repeatedly.
 type killedBalancer struct {
 	killedRun
 	*balancer
@@ -116,7 +116,7 @@ func newKilledBalancer(t *testing.T, hook lb.Hook, l killedRun) *killedBalancer 
 	return m
 }
 
-// configured has the services of the configuration, or only the last one.
+// configured writes a configuration with all services, or only the last one.
 func (m *killedBalancer) configured(t *testing.T, all bool) {
 	t.Helper()
 	services := m.one
@@ -126,7 +126,7 @@ func (m *killedBalancer) configured(t *testing.T, all bool) {
 	m.configure(t, m.hook, entry{"services": services})
 }
 
-// kill kills a process before its step of a number, or lets it come to its end, and has the next run find the remains.
+// kill kills a process before its step of a number, or lets it finish, and lets the next run find the remains.
 func (m *killedBalancer) kill(t *testing.T, n int, next nextRun) (steps []string) {
 	t.Helper()
 	m.configured(t, true)
@@ -152,7 +152,7 @@ func (m *killedBalancer) kill(t *testing.T, n int, next nextRun) (steps []string
 	return steps
 }
 
-// victim starts the process that is to be killed.
+// victim starts the process that will be killed.
 func (m *killedBalancer) victim(t *testing.T) (victim *testkill.Victim, command *exec.Cmd) {
 	t.Helper()
 	executable, err := os.Executable()
@@ -172,12 +172,12 @@ func (m *killedBalancer) victim(t *testing.T) (victim *testkill.Victim, command 
 	return victim, command
 }
 
-// changeConfiguration has a daemon change its configuration, once it is up, and then ends it.
+// changeConfiguration makes a daemon change its configuration, once it is up, and then ends it.
 func (m *killedBalancer) changeConfiguration(t *testing.T, command *exec.Cmd, ended <-chan struct{}) {
 	if m.ends == 0 {
 		return
 	}
-	// services waits until it has so many, all of whose backends are up.
+	// services waits until the daemon has a number of services, all of whose backends are up.
 	services := func(n int) bool {
 		for late := time.After(testenv.WaitLimit); ; {
 			status, err := api.NewClient(m.socket).Status(t.Context())
@@ -204,7 +204,7 @@ func (m *killedBalancer) changeConfiguration(t *testing.T, command *exec.Cmd, en
 	}
 }
 
-// up starts the daemon. To load a program takes long where other tests do the same.
+// up starts the daemon. Loading a program takes long if other tests do the same.
 func (m *killedBalancer) up(t *testing.T) {
 	t.Helper()
 	m.daemon = jeoul(t, m.host, &m.log, "run", "-c", m.config, "--state-dir", m.state)
@@ -227,7 +227,7 @@ func (m *killedBalancer) detach(t *testing.T) {
 
 var bootID = regexp.MustCompile(`"boot": "[^"]*"`)
 
-// reboot leaves the host as a reboot does where the state directory is on a disk: all is gone but its files.
+// reboot leaves the host in the state after a reboot with the state directory on a disk: only its files remain.
 func (m *killedBalancer) reboot(t *testing.T) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(m.state, "*"))

@@ -30,7 +30,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// How much traffic the leak test makes on each path.
+// The traffic of the leak test on each path.
 const (
 	shortConnections = 300
 	bulk             = 16 << 20 // bytes of a transfer
@@ -39,7 +39,7 @@ const (
 	abortedPort      = 18000 // of the client
 )
 
-// packetChecker looks at every packet that comes to a client. A packet that does not come from a VIP and its port shows
+// packetChecker checks every packet that reaches a client. A packet that does not come from a VIP and its port shows
 // that a client could learn of a backend.
 type packetChecker struct {
 	*e2e.Capture
@@ -66,7 +66,7 @@ func (s *stage) checkPackets(t *testing.T, client *lab.Host) *packetChecker {
 	return w
 }
 
-// stop ends the looking, and checks that nothing leaked.
+// stop ends the capture, and checks that nothing leaked.
 func (w *packetChecker) stop(t *testing.T) {
 	t.Helper()
 	w.Stop(t)
@@ -79,18 +79,18 @@ func (w *packetChecker) stop(t *testing.T) {
 		w.again, w.errors, w.from)
 }
 
-// retransmitted returns how many TCP segments have come again.
+// retransmitted returns the number of TCP segments that have come again.
 func (w *packetChecker) retransmitted() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.again
 }
 
-// checkPacket looks at one packet.
+// checkPacket checks one packet.
 func (w *packetChecker) checkPacket(packet gopacket.Packet) {
 	link, ok := packet.LinkLayer().(*layers.Ethernet)
 	if !ok || !slices.Equal(link.DstMAC, w.client.MAC) || packet.NetworkLayer() == nil {
-		return // the switch floods what it does not know, and ARP is the segment's own
+		return // the switch floods frames to unknown addresses, and ARP belongs to the segment
 	}
 	source, destination := ends(packet.NetworkLayer())
 	err := w.leakOf(packet, source, destination)
@@ -104,8 +104,8 @@ func (w *packetChecker) checkPacket(packet gopacket.Packet) {
 	}
 }
 
-// follow counts a segment of TCP that begins before the end of the bytes received: on this segment, nothing changes its
-// place in the order.
+// follow counts a TCP segment that begins before the end of the bytes received: nothing on this segment reorders
+// packets.
 func (w *packetChecker) follow(packet gopacket.Packet) {
 	segment, ok := packet.TransportLayer().(*layers.TCP)
 	if !ok {
@@ -156,7 +156,7 @@ func ends(layer gopacket.NetworkLayer) (source, destination netip.Addr) {
 	return source, destination
 }
 
-// leakOf returns an error for a packet that must not come to the client.
+// leakOf returns an error for a packet that must not reach the client.
 func (w *packetChecker) leakOf(packet gopacket.Packet, source, destination netip.Addr) error {
 	if isNeighbourDiscovery(packet) {
 		return nil
@@ -176,10 +176,10 @@ func (w *packetChecker) leakOf(packet gopacket.Packet, source, destination netip
 		w.mu.Unlock()
 		return w.leakInQuote(quoted)
 	}
-	return nil // a later fragment, or an echo reply: the address is all it has
+	return nil // a later fragment, or an echo reply: it has only addresses
 }
 
-// isNeighbourDiscovery reports whether a packet is neighbour discovery, which is between hosts of the segment.
+// isNeighbourDiscovery reports whether a packet is neighbour discovery, which hosts of the segment exchange.
 func isNeighbourDiscovery(packet gopacket.Packet) bool {
 	message, ok := packet.Layer(layers.LayerTypeICMPv6).(*layers.ICMPv6)
 	if !ok {
@@ -198,7 +198,7 @@ func servicePort(port gopacket.Endpoint) error {
 	return fmt.Errorf("port %s, which no service has", port)
 }
 
-// quoted returns the packet that an ICMP error is about; nil for other packets.
+// quoted returns the packet that an ICMP error quotes; nil for other packets.
 func quoted(packet gopacket.Packet) gopacket.Packet {
 	if message, ok := packet.Layer(layers.LayerTypeICMPv4).(*layers.ICMPv4); ok {
 		switch message.TypeCode.Type() {
@@ -206,8 +206,8 @@ func quoted(packet gopacket.Packet) gopacket.Packet {
 			return gopacket.NewPacket(message.Payload, layers.LayerTypeIPv4, gopacket.NoCopy)
 		}
 	}
-	// The last bit of the type tells errors from the rest; four bytes follow that
-	// are the type's own (RFC 4443 section 2.1 and 3).
+	// The highest bit of the type distinguishes errors from other messages; four bytes follow that depend on the type
+	// (RFC 4443 section 2.1 and 3).
 	message, ok := packet.Layer(layers.LayerTypeICMPv6).(*layers.ICMPv6)
 	if ok && message.TypeCode.Type() < 128 && len(message.Payload) > 4 {
 		return gopacket.NewPacket(message.Payload[4:], layers.LayerTypeIPv6, gopacket.NoCopy)
@@ -215,7 +215,7 @@ func quoted(packet gopacket.Packet) gopacket.Packet {
 	return nil
 }
 
-// leakInQuote returns an error for an ICMP error that does not quote a packet of the client's to a VIP.
+// leakInQuote returns an error for an ICMP error that does not quote a packet from the client to a VIP.
 func (w *packetChecker) leakInQuote(packet gopacket.Packet) error {
 	if packet.NetworkLayer() == nil {
 		return errors.New("an ICMP error that quotes no packet")
@@ -231,15 +231,14 @@ func (w *packetChecker) leakInQuote(packet gopacket.Packet) error {
 	return nil
 }
 
-// TestNothingLeaks looks at every packet that reaches the clients while they use
-// services that translate in all the ways that connections end: none may bear the
-// address or port of a backend, or of the pool.
+// TestNothingLeaks checks every packet that reaches the clients while they use services that translate, in all the ways
+// in which connections end: none may have the address or port of a backend, or of the pool.
 func TestNothingLeaks(t *testing.T) {
 	testenv.Also(t, matrixTarget)
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		s := newStage(t, hook, 1, kilo, bulk)
-		// The kernel must give this port to no connection of any path: one in TIME_WAIT would hold it.
+		// The kernel must not give this port to a connection of any path: one in TIME_WAIT would hold it.
 		set(t, s.Clients[0], "net/ipv4/ip_local_reserved_ports", fmt.Sprint(abortedPort))
 		translating := slices.DeleteFunc(paths(), func(p path) bool { return !p.mode.Translates() })
 		if !testenv.InTarget(matrixTarget) { // each mode and each family
@@ -262,7 +261,7 @@ func TestNothingLeaks(t *testing.T) {
 	})
 }
 
-// makeShort makes connection after connection (connect, request, response).
+// makeShort makes one connection after another (connect, request, response).
 func (s *stage) makeShort(t *testing.T, p path) {
 	t.Helper()
 	group, ctx := errgroup.WithContext(t.Context())
@@ -282,7 +281,7 @@ func (s *stage) makeShort(t *testing.T, p path) {
 	}
 }
 
-// makeBulk moves files in both directions at once.
+// makeBulk transfers files in both directions at once.
 func (s *stage) makeBulk(t *testing.T, p path) {
 	t.Helper()
 	group, ctx := errgroup.WithContext(bounded(t))
@@ -302,7 +301,7 @@ func (s *stage) makeBulk(t *testing.T, p path) {
 	}
 }
 
-// connect opens a connection; with a local port given, from there.
+// connect opens a connection, from a local port if one is given.
 func (s *stage) connect(t *testing.T, p path, localPort uint16) net.Conn {
 	t.Helper()
 	return s.connectTo(t, p, webPort, localPort)
@@ -321,7 +320,7 @@ func (s *stage) connectTo(t *testing.T, p path, port, localPort uint16) net.Conn
 		return err
 	}
 	err := s.Clients[0].Do(dial)
-	if errors.Is(err, unix.EADDRNOTAVAIL) { // an earlier connection still holds the ends, in TIME_WAIT for a minute
+	if errors.Is(err, unix.EADDRNOTAVAIL) { // an earlier connection still has the endpoints, in TIME_WAIT for a minute
 		t.Logf("%v; the client's sockets:\n%s", err, s.sockets(localPort))
 		testenv.Eventually(t, e2e.WaitLimit, "the port can be used again", func() bool {
 			err = s.Clients[0].Do(dial)
@@ -338,7 +337,8 @@ func (s *stage) connectTo(t *testing.T, p path, port, localPort uint16) net.Conn
 	return connection
 }
 
-// sockets returns the kernel's lines about the first client's TCP sockets of a local port (proc_net_tcp.txt of Linux).
+// sockets returns the kernel's lines about the first client's TCP sockets with a local port (proc_net_tcp.txt of
+// Linux).
 func (s *stage) sockets(port uint16) (lines string) {
 	_ = s.Clients[0].Do(func() error {
 		for _, table := range []string{"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"} {
@@ -357,7 +357,7 @@ func (s *stage) sockets(port uint16) (lines string) {
 	return lines
 }
 
-// whoOn asks a web server on a connection, which stays open, and returns its name.
+// whoOn sends a request to a web server on a connection, which stays open, and returns the server's name.
 func whoOn(connection net.Conn) (server string, err error) {
 	if _, err := fmt.Fprint(connection, "GET /who HTTP/1.1\r\nHost: lab\r\n\r\n"); err != nil {
 		return "", err
@@ -369,7 +369,7 @@ func whoOn(connection net.Conn) (server string, err error) {
 	return response.Header.Get("Lab-Server"), response.Body.Close()
 }
 
-// fetch asks for a file on a new connection and reads its beginning.
+// fetch requests a file on a new connection and reads its beginning.
 func (s *stage) fetch(t *testing.T, p path, file string, localPort uint16) net.Conn {
 	t.Helper()
 	connection := s.connect(t, p, localPort)
@@ -383,21 +383,20 @@ func (s *stage) fetch(t *testing.T, p path, file string, localPort uint16) net.C
 	return connection
 }
 
-// reuse lets a port be used again at once.
+// reuse lets a port be used again immediately.
 func reuse(_, _ string, socket syscall.RawConn) (err error) {
 	return errors.Join(socket.Control(func(fd uintptr) {
 		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	}), err)
 }
 
-// abort breaks transfers off, as the death of a client does, again and again from the same port: packets in flight then
-// meet a connection that is gone, or another one.
+// abort aborts transfers, as the death of a client does, repeatedly from the same port: packets in flight then meet a
+// connection that is gone, or another one.
 func (s *stage) abort(t *testing.T, p path) {
 	t.Helper()
 	for range aborted {
 		connection := s.fetch(t, p, fmt.Sprintf("/%d", bulk), abortedPort)
-		// Closing sends a reset, whether bytes have come meanwhile that the client has not read or not: a FIN would
-		// leave the port in TIME_WAIT.
+		// Closing sends a reset, whether the client has unread bytes or not: a FIN would leave the port in TIME_WAIT.
 		if err := connection.(*net.TCPConn).SetLinger(0); err != nil {
 			t.Fatal(err)
 		}
@@ -405,8 +404,8 @@ func (s *stage) abort(t *testing.T, p path) {
 	}
 }
 
-// forgetClient takes the client out of the balancer's neighbours: where it is has
-// to be found out again, for a reply that is on its way.
+// forgetClient deletes the client from the balancer's neighbours: it must be resolved again for a reply that is under
+// way.
 func (s *stage) forgetClient(t *testing.T, p path) {
 	t.Helper()
 	err := s.Balancer.Do(func() error {
@@ -416,7 +415,7 @@ func (s *stage) forgetClient(t *testing.T, p path) {
 		}
 		err = netlink.NeighDel(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: p.own(s.Clients[0]).AsSlice()})
 		if errors.Is(err, unix.ENOENT) {
-			return nil // it did not know
+			return nil // there was no entry
 		}
 		return err
 	})
@@ -428,7 +427,7 @@ func (s *stage) forgetClient(t *testing.T, p path) {
 	}
 }
 
-// blackholeVIP blackholes the client's route to a VIP: none of its packets arrives any more, while it still hears
+// blackholeVIP blackholes the client's route to a VIP: none of its packets arrives any more, while it still receives
 // everything. It returns a function that undoes it.
 func (s *stage) blackholeVIP(t *testing.T, p path) (undo func()) {
 	t.Helper()
@@ -443,14 +442,14 @@ func (s *stage) blackholeVIP(t *testing.T, p path) (undo func()) {
 	}
 }
 
-// retransmissions is how many retransmissions a test waits for: the first two come after 0.2 and 0.6 seconds.
+// retransmissions is the number of retransmissions that a test waits for: the first two come after 0.2 and 0.6 seconds.
 const retransmissions = 2
 
-// slowly is where a web server sends files slowly.
+// slowly is the path at which a web server sends files slowly.
 const slowly = "/slow"
 
-// closeUnacknowledged has a server close a connection that rests, and its FIN is not
-// acknowledged: it sends that again and again, while the client has closed too.
+// closeUnacknowledged makes a server close an idle connection, and its FIN is not acknowledged: it retransmits the FIN,
+// while the client has closed too.
 func (s *stage) closeUnacknowledged(t *testing.T, w *packetChecker, p path) {
 	t.Helper()
 	connection := s.connect(t, p, 0)
@@ -460,7 +459,7 @@ func (s *stage) closeUnacknowledged(t *testing.T, w *packetChecker, p path) {
 	}
 	defer s.blackholeVIP(t, p)()
 	s.awaitRetransmissions(t, w, func() error {
-		// A server that reads its configuration again closes idle connections.
+		// A server that reloads its configuration closes idle connections.
 		if err := s.webs[server].Process.Signal(syscall.SIGHUP); err != nil {
 			return err
 		}
@@ -471,21 +470,21 @@ func (s *stage) closeUnacknowledged(t *testing.T, w *packetChecker, p path) {
 	})
 }
 
-// abortUnacknowledged has a client die in the middle of a transfer while nothing from it
-// arrives: the server sends to a client that knows nothing of the connection.
+// abortUnacknowledged makes a client die in the middle of a transfer while nothing from it arrives: the server sends to
+// a client that no longer has the connection.
 func (s *stage) abortUnacknowledged(t *testing.T, w *packetChecker, p path) {
 	t.Helper()
 	connection := s.fetch(t, p, fmt.Sprintf("%s/%d", slowly, bulk), 0)
 	undo := s.blackholeVIP(t, p)
 	s.awaitRetransmissions(t, w, connection.Close)
-	// Now the client's resets arrive, and those of the server's that are late.
+	// Now the client's resets arrive, and the late ones of the server.
 	undo()
 	if _, err := e2e.NewBrowser(s.Clients[0]).Who(bounded(t), netip.AddrPortFrom(p.vip, webPort)); err != nil {
 		t.Error(err)
 	}
 }
 
-// awaitRetransmissions does something, and waits until the client has got segments again.
+// awaitRetransmissions runs do, and waits until the client has received segments again.
 func (s *stage) awaitRetransmissions(t *testing.T, w *packetChecker, do func() error) {
 	t.Helper()
 	before := w.retransmitted()
@@ -497,8 +496,7 @@ func (s *stage) awaitRetransmissions(t *testing.T, w *packetChecker, do func() e
 	})
 }
 
-// tryRefused asks for names while no DNS server runs: in every mode the client is
-// told, about its own packet.
+// tryRefused sends queries while no DNS server runs: in every mode the client gets an error about its own packet.
 func (s *stage) tryRefused(t *testing.T) {
 	for _, server := range s.Servers {
 		if err := s.dns[server.Name].Process.Stop(t.Context()); err != nil {

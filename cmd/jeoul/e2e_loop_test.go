@@ -21,7 +21,7 @@ type loop struct {
 	here, there *balancer
 }
 
-// newLoop starts both. Each has its own VIP in mode nat, and both the same in l2dsr.
+// newLoop starts both balancers. Each has its own VIP in mode nat, and both have the same VIP in l2dsr.
 func newLoop(t *testing.T, mode lb.Mode) *loop {
 	t.Helper()
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 1})
@@ -45,7 +45,7 @@ func newLoop(t *testing.T, mode lb.Mode) *loop {
 	return p
 }
 
-// sendSYNs sends a SYN, and another one each second until the time is over.
+// sendSYNs sends a SYN, and another one each second, until the time is over.
 func (p *loop) sendSYNs(ctx context.Context, limit time.Duration) {
 	_ = p.Clients[0].Do(func() error {
 		connection, err := (&net.Dialer{Timeout: limit}).DialContext(ctx, "tcp",
@@ -69,8 +69,7 @@ func (p *loop) counted(t *testing.T, names ...string) (packets uint64) {
 	return packets
 }
 
-// TestLoopEnds: a SYN that goes round between two balancers in mode nat ends when its hops
-// are used up.
+// TestLoopEnds: a SYN that loops between two balancers in mode nat ends when its hop limit is used up.
 func TestLoopEnds(t *testing.T) {
 	t.Parallel()
 	p := newLoop(t, lb.NAT)
@@ -85,7 +84,7 @@ func TestLoopEnds(t *testing.T) {
 	}
 }
 
-// TestLoopIsFound: nothing of a packet changes in mode l2dsr. There the doctor finds the loop.
+// TestLoopIsFound: mode l2dsr changes nothing in a packet. There the doctor finds the loop.
 func TestLoopIsFound(t *testing.T) {
 	t.Parallel()
 	p := newLoop(t, lb.L2DSR)
@@ -93,11 +92,11 @@ func TestLoopIsFound(t *testing.T) {
 	p.here.eventually(t, "packets go round", func(*ops.Status) bool { return p.counted(t, "forwarded") > 1000 })
 	w := &doctorLab{Lab: p.Lab, balancer: p.here}
 	report := w.examine(t, p.here.host)
-	// The doctor counts for two seconds. Of a sender that a busy machine has held up meanwhile, nothing went round.
+	// The doctor counts for two seconds. If a busy machine has delayed the sender during that time, nothing looped.
 	for tries := 1; tries < 5 && !found(report, "forwarding-loop"); tries++ {
 		report = w.examine(t, p.here.host)
 	}
-	// Before anything else, because it takes the machine's time.
+	// First, because the loop takes the machine's CPU time.
 	stop(t, p.there.daemon)
 	checkFinding(t, p.here.host, report, "forwarding-loop", "web/other")
 }

@@ -67,8 +67,8 @@ func TestMachinesRunEveryKind(t *testing.T) {
 	}
 }
 
-// watchKeys looks for the workers' private keys on the balancer and each server, until the function that it returns is
-// called, which returns the modes of the files that were there.
+// watchKeys looks for the workers' private keys on the balancer and each server, until the returned function is called,
+// which returns the modes of the files that existed.
 func watchKeys(t *testing.T) func() map[string]fs.FileMode {
 	ctx, cancel := context.WithCancel(t.Context())
 	found := map[string]fs.FileMode{}
@@ -77,7 +77,7 @@ func watchKeys(t *testing.T) func() map[string]fs.FileMode {
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		for {
-			paths, _ := filepath.Glob("/var/tmp/jeoul-worker-*/tls.pem") // the pattern is right
+			paths, _ := filepath.Glob("/var/tmp/jeoul-worker-*/tls.pem") // the pattern is valid
 			for _, path := range paths {
 				if info, err := os.Stat(path); err == nil {
 					found[path] = info.Mode()

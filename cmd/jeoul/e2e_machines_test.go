@@ -57,7 +57,7 @@ quick:
     - {kind: iperf3, concurrency: [2], duration: 1s}
 `
 
-// sshLab is a lab whose hosts are reached by SSH, and a host outside of the weighed part, which runs the bench.
+// sshLab is a lab whose hosts are reached by SSH, and a host outside of the measured part, which runs the bench.
 type sshLab struct {
 	lab *lab.Lab
 	ssh *e2e.SSH
@@ -84,7 +84,7 @@ func newSSHLab(t *testing.T, clients, servers int) *sshLab {
 	return s
 }
 
-// bench runs `jeoul bench run` at the station, and returns its output.
+// bench runs `jeoul bench run` on that host, and returns its output.
 func (s *sshLab) bench(ctx context.Context, t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	program, err := os.Executable()
@@ -114,7 +114,7 @@ func (s *sshLab) write(t *testing.T, suite string) string {
 	return path
 }
 
-// points are the points that a run measured, each with whether its trial is valid, without the figures.
+// points returns the points that a run measured, each with whether its trial is valid, without the figures.
 func points(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	run, err := results.Load(filepath.Join(dir, bench.ResultsFile))
@@ -147,7 +147,7 @@ func points(t *testing.T, dir string) map[string]bool {
 	return all
 }
 
-// expectNothingLeft checks that the machines are as they were.
+// expectNothingLeft checks that the machines are in their original state.
 func (s *sshLab) expectNothingLeft(t *testing.T) {
 	t.Helper()
 	if left, _ := filepath.Glob("/var/tmp/jeoul-worker-*"); len(left) > 0 {
@@ -204,8 +204,7 @@ func TestMachinesGiveTheSameTable(t *testing.T) {
 	}
 }
 
-// expectRefused runs a suite with an inventory, and checks that it is refused with all
-// the words.
+// expectRefused runs a suite with an inventory, and checks that it is refused with all the words.
 func (s *sshLab) expectRefused(t *testing.T, inventory string, words ...string) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "out")
@@ -263,7 +262,7 @@ func TestMachinesThatCannotBeHadAreNamed(t *testing.T) {
 		"hosts.ini:7: web02: named is not installed there", "prepare the machines: ansible-playbook")
 }
 
-// ssh runs a command in a host's own mounts, as a session there would.
+// ssh runs a command in a host's own mounts, like a session there.
 func ssh(s *sshLab, host *lab.Host, command string) (string, error) {
 	var output bytes.Buffer
 	p, err := host.Start(context.Background(), lab.Command{Path: "/bin/sh", Args: []string{"-c", command},

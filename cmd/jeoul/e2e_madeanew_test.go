@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/namespace"
 )
 
-// unplug deletes one of the balancer's interfaces, and waits until it says so.
+// unplug deletes one of the balancer's interfaces, and waits until the balancer reports it.
 func (x *multiLinkBalancer) unplug(t *testing.T, name string) {
 	t.Helper()
 	within(t, x.host, func() error {
@@ -33,7 +33,7 @@ func (x *multiLinkBalancer) unplug(t *testing.T, name string) {
 	})
 }
 
-// has waits until the balancer does not miss an interface any more.
+// has waits until the balancer no longer misses an interface.
 func (x *multiLinkBalancer) has(t *testing.T, name string) {
 	t.Helper()
 	x.within(t, 3*e2e.WaitLimit, name+" is in use again", func(status *ops.Status) bool {
@@ -44,7 +44,7 @@ func (x *multiLinkBalancer) has(t *testing.T, name string) {
 	})
 }
 
-// plug makes it again, with a network behind it as before, and waits until packets are taken there.
+// plug creates the interface again, with a network behind it as before, and waits until packets are taken there.
 func (x *multiLinkBalancer) plug(t *testing.T, i int, name string, all ...string) {
 	t.Helper()
 	var own *namespace.Namespace
@@ -57,8 +57,8 @@ func (x *multiLinkBalancer) plug(t *testing.T, i int, name string, all ...string
 	x.expectTakenOn(t, all...)
 }
 
-// TestInterfaceIsMadeAnewUnderTheBalancer deletes the interface that carries the VIP, and makes it again: traffic by
-// the others goes on, and the new one has all that the old one had.
+// TestInterfaceIsMadeAnewUnderTheBalancer deletes the interface that carries the VIP, and creates it again: traffic
+// through the others continues, and the new one has everything that the old one had.
 func TestInterfaceIsMadeAnewUnderTheBalancer(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
@@ -83,7 +83,7 @@ func TestInterfaceIsMadeAnewUnderTheBalancer(t *testing.T) {
 	})
 }
 
-// TestOnlyInterfaceIsMadeAnew has nothing else to serve by meanwhile, and goes on all the same.
+// TestOnlyInterfaceIsMadeAnew has no other interface to serve by during that time, and still continues.
 func TestOnlyInterfaceIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {

@@ -23,16 +23,16 @@ const (
 	one, kilo, mega, huge = 1, 1 << 10, 1 << 20, 100 << 20
 )
 
-// asks is how many connections or sockets show the spreading. That the hash
-// puts as many on one of three backends happens once in a million years of runs.
+// asks is the number of connections or sockets that show the spreading. The hash sends all of them to one of three
+// backends once in a million years of runs.
 const asks = 24
 
 // padding makes a query of two fragments.
 const padding = 2000
 
 // TestEveryMode is the matrix: mode × family × protocol × hook, and the tunnels whose backends have the other family.
-// Web and DNS servers answer through every path; their data arrives whole both ways, they see the client as the mode
-// promises, and each gets its part.
+// Web and DNS servers answer through every path; their data arrives complete in both directions, they see the client as
+// the mode promises, and each gets its share.
 func TestEveryMode(t *testing.T) {
 	testenv.Also(t, matrixTarget)
 	t.Parallel()
@@ -45,7 +45,7 @@ func TestEveryMode(t *testing.T) {
 					name += "-crosswise"
 				}
 				t.Run(name, func(t *testing.T) { s.tryCell(t, p, port) })
-				if p.mode != lb.NAT { // TestHairpin: a stage has none, so that clients of its segment are seen
+				if p.mode != lb.NAT { // TestHairpin: a stage has none, so that servers see the clients of its segment
 					t.Run(name+"-backend", func(t *testing.T) { s.tryBackend(t, p, port) })
 				}
 			}
@@ -54,8 +54,8 @@ func TestEveryMode(t *testing.T) {
 	})
 }
 
-// cellPorts are the ports of the services of path i that are tried: a web service and a name service, the schedulers
-// and the backends' families by turns; all of them in `make test-matrix`.
+// cellPorts returns the ports of the tested services of path i: a web service and a name service, with the schedulers
+// and the backends' families in turns; all of them in `make test-matrix`.
 func cellPorts(i int) []uint16 {
 	switch {
 	case testenv.InTarget(matrixTarget):
@@ -67,7 +67,7 @@ func cellPorts(i int) []uint16 {
 	}
 }
 
-// tryCell tries everything on one service.
+// tryCell tests everything on one service.
 func (s *stage) tryCell(t *testing.T, p path, port uint16) {
 	to := netip.AddrPortFrom(p.vip, port)
 	if port == dnsPort || port == otherDNSPort {
@@ -77,8 +77,8 @@ func (s *stage) tryCell(t *testing.T, p path, port uint16) {
 	s.tryWeb(t, p, to)
 }
 
-// tryBackend has a backend ask. In the modes of direct return it holds the VIP, and answers itself; in the
-// others it is served by one of them, itself included.
+// tryBackend sends a request from a backend. In the modes of direct return it has the VIP, and answers itself; in the
+// others a backend serves it, possibly itself.
 func (s *stage) tryBackend(t *testing.T, p path, port uint16) {
 	backend := s.Servers[0]
 	if server := s.askAs(t, p, port, backend); !p.mode.Translates() && server != backend.Name {
@@ -86,7 +86,7 @@ func (s *stage) tryBackend(t *testing.T, p path, port uint16) {
 	}
 }
 
-// askAs has a host ask a service once, and returns the name of the server that answered.
+// askAs sends one request from a host to a service, and returns the name of the server that answered.
 func (s *stage) askAs(t *testing.T, p path, port uint16, host *lab.Host) string {
 	t.Helper()
 	to := netip.AddrPortFrom(p.vip, port)
@@ -109,7 +109,7 @@ func (s *stage) askAs(t *testing.T, p path, port uint16, host *lab.Host) string 
 	return name
 }
 
-// tryWeb spreads connections, then moves files in both directions.
+// tryWeb spreads connections, then transfers files in both directions.
 func (s *stage) tryWeb(t *testing.T, p path, to netip.AddrPort) {
 	client := s.Clients[0]
 	browser := e2e.NewBrowser(client)
@@ -147,12 +147,11 @@ func (s *stage) tryWeb(t *testing.T, p path, to netip.AddrPort) {
 	}
 }
 
-// tryDNS asks from many sockets, with queries and answers of one packet and of
-// several.
+// tryDNS sends queries from many sockets, with queries and answers of one packet and of several.
 func (s *stage) tryDNS(t *testing.T, p path, to netip.AddrPort) {
 	client := s.Clients[1]
-	// If a backend's MAC address was known later than another's at the start, UDP flows go by the table before it was,
-	// for as long as the window of that change lasts.
+	// If a backend's MAC address was resolved later than another's at the start, UDP flows follow the previous table
+	// for the duration of that change's window.
 	s.eventually(t, fmt.Sprintf("no transition of %s is under way", to), func(status *ops.Status) bool {
 		return !slices.ContainsFunc(status.Services, func(service ops.Service) bool {
 			return service.Transition != nil && service.Protocol == lb.UDP && service.VIP == to.Addr() &&
@@ -174,8 +173,7 @@ func (s *stage) tryDNS(t *testing.T, p path, to netip.AddrPort) {
 	}
 }
 
-// ask asks one question from a socket of its own, checks whom the server saw, and
-// returns the server's name.
+// ask sends one query from a new socket, checks which client the server saw, and returns the server's name.
 func (s *stage) ask(t *testing.T, p path, to netip.AddrPort, client *lab.Host, kind e2e.Answer, padding int) string {
 	t.Helper()
 	asker, err := e2e.NewAsker(client, to)
@@ -202,7 +200,7 @@ func (s *stage) ask(t *testing.T, p path, to netip.AddrPort, client *lab.Host, k
 	return name
 }
 
-// checkSeen returns an error where a server saw another client or address than the mode promises.
+// checkSeen returns an error if a server saw another client or address than the mode promises.
 func (s *stage) checkSeen(p path, seen e2e.Seen, client *lab.Host) error {
 	server, err := s.server(seen.Server)
 	if err != nil {
@@ -219,8 +217,7 @@ func (s *stage) checkSpread(t *testing.T, to netip.AddrPort, counts map[string]i
 	}
 }
 
-// fragmentCounts are the datagrams that a host has sent as fragments and has put
-// together from them.
+// fragmentCounts are the datagrams that a host has sent as fragments and has reassembled.
 type fragmentCounts struct{ made, joined uint64 }
 
 func (s *stage) fragments(t *testing.T, host *lab.Host) fragmentCounts {
@@ -236,8 +233,8 @@ func (s *stage) fragments(t *testing.T, host *lab.Host) fragmentCounts {
 	return fragmentCounts{four["IpFragOKs"] + six["Ip6FragOKs"], four["IpReasmOKs"] + six["Ip6ReasmOKs"]}
 }
 
-// checkOutcomes checks that nothing was dropped but packets that had to be: those too big for a tunnel, if there were
-// too many to answer each, and the later fragments of a datagram whose first one was too big.
+// checkOutcomes checks that only packets were dropped that had to be: those too big for a tunnel, if there were too
+// many to answer each, and the later fragments of a datagram whose first one was too big.
 func (s *stage) checkOutcomes(t *testing.T) {
 	t.Helper()
 	counts := s.outcomes(t)
@@ -252,8 +249,7 @@ func (s *stage) checkOutcomes(t *testing.T) {
 	}
 }
 
-// noCells are the cells that cannot exist, with a part of the message with
-// which the configuration refuses them.
+// noCells are the cells that cannot exist, with a part of the message with which the configuration rejects them.
 var noCells = []struct {
 	modes  []lb.Mode
 	why    string
@@ -272,8 +268,7 @@ var noCells = []struct {
 		}},
 }
 
-// TestImpossibleCells lists the cells that the matrix leaves out, and sees that the
-// configuration refuses each with the reason.
+// TestImpossibleCells checks that the configuration rejects each cell that the matrix leaves out, with the reason.
 func TestImpossibleCells(t *testing.T) {
 	for _, cells := range noCells {
 		for _, mode := range cells.modes {

@@ -19,13 +19,13 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// departure is how one of two members leaves its packets to the other on purpose.
+// departure is a way in which one of two members deliberately leaves its packets to the other.
 type departure struct {
-	// beside is the part of its configuration for that, by its number.
+	// beside returns the part of its configuration for that, by its number.
 	beside func(number int) entry
 	leave  func(t *testing.T, one *memberBalancer)
 	back   func(t *testing.T, one *memberBalancer)
-	// moves: it has clients send to the other by itself, as VRRP does; else the test does, in a router's place.
+	// moves: it moves clients to the other by itself, as VRRP does; otherwise the test does, in a router's place.
 	moves bool
 }
 
@@ -50,8 +50,8 @@ var departures = map[string]departure{
 	},
 }
 
-// TestLastConnectionsOutliveTheirBalancer: connections by turns that were opened just before their balancer was
-// stopped, or drained, go on through another member.
+// TestLastConnectionsOutliveTheirBalancer: connections of the scheduler by turns that were opened just before their
+// balancer was stopped, or drained, continue through another member.
 func TestLastConnectionsOutliveTheirBalancer(t *testing.T) {
 	testenv.Also(t, matrixTarget)
 	for _, name := range testenv.Some(t, matrixTarget, 1, slices.Sorted(maps.Keys(departures))) {
@@ -77,7 +77,7 @@ func testDeparture(t *testing.T, how departure) {
 	by := func(m *memberBalancer) {
 		t.Helper()
 		if how.moves {
-			// Both are active for a moment where one takes the VIP back: the other yields at its advertisement.
+			// Both are active for a moment when one takes the VIP back: the other yields at its advertisement.
 			for _, each := range []*memberBalancer{one, other} {
 				state := map[bool]string{true: "active", false: "backup"}[each == m]
 				if each == drained {
@@ -86,14 +86,14 @@ func testDeparture(t *testing.T, how departure) {
 				each.eventually(t, each.host.Name+" is "+state, func(status *ops.Status) bool {
 					return status.VRRP != nil && status.VRRP.State == state
 				})
-				// The address follows the state, and until it is gone its host answers a client that asks for it.
+				// The address follows the state, and until it is removed its host answers a client's ARP request.
 				testenv.Eventually(t, e2e.WaitLimit, each.host.Name+" has the VIP only while it is active", func() bool {
 					has, err := hasAddress(each.host, l.VIP4)
 					return err == nil && has == (each == m)
 				})
 			}
-			// Until the client has the announcement, it sends to the one before, whose word of a new flow may
-			// come later than the flow's next packet.
+			// Until the client has the announcement, it sends to the previous balancer, whose message about a new flow
+			// may come later than the flow's next packet.
 			testenv.Eventually(t, e2e.WaitLimit, client.Name+" sends to "+m.host.Name, func() bool {
 				return sendsBy(t, client, l.VIP4, m.host)
 			})
@@ -121,7 +121,7 @@ func testDeparture(t *testing.T, how departure) {
 	}
 }
 
-// sendsBy reports whether a client knows no other host of its segment for an address than this one.
+// sendsBy reports whether a client has this host, and no other of its segment, as the neighbour of an address.
 func sendsBy(t *testing.T, client *lab.Host, address netip.Addr, host *lab.Host) bool {
 	t.Helper()
 	others := 0

@@ -14,12 +14,12 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// partitionTable is the table of a host's filter that takes nothing from another member.
+// partitionTable is the table of a host's filter that drops everything from another member.
 const partitionTable = "parted"
 
-// TestMembersParted: two members do not reach each other, and a third reaches both, so that they stay members: each
-// notices that the other one does not hear it and tells it nothing, without an error of either's kernel. Once they
-// reach each other, connections that began meanwhile are known.
+// TestMembersParted: two members do not reach each other, and a third reaches both, so that they stay members. Each
+// notices that the other does not receive its messages and sends none, without an error of either's kernel. Once they
+// reach each other, they have the connections that began during that time.
 func TestMembersParted(t *testing.T) {
 	t.Parallel()
 	l, key, one, other, third := threeMembers(t)

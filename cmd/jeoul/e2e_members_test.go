@@ -23,13 +23,13 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// memberBalancer is a balancer on a host that knows others.
+// memberBalancer is a balancer on a host with other members.
 type memberBalancer struct {
 	*balancer
 	key string
 }
 
-// configureMember gives it backends, by weights, and a key.
+// configureMember gives it backends, with weights, and a key.
 func (m *memberBalancer) configureMember(t *testing.T, l *lab.Lab, key string, weights ...int) {
 	t.Helper()
 	var backends []entry
@@ -60,8 +60,8 @@ func hasMember(status *ops.Status, name string, state ops.MemberState, differ in
 	})
 }
 
-// TestMembers: two balancers of one configuration have equal digests; one gets another weight, which the other names
-// until it is undone; a third has another key and is refused.
+// TestMembers: two balancers with one configuration have equal digests; one gets another weight, which the other
+// reports until it is undone; a third has another key and is refused.
 func TestMembers(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 2})
@@ -121,8 +121,8 @@ func TestMembers(t *testing.T) {
 	})
 }
 
-// threeMembers returns balancers on the laboratory's own host and its first two clients, that are to be members by a
-// key, with servers that answer; the third client is one of theirs.
+// threeMembers returns balancers on the laboratory's own host and its first two clients, which can be members with a
+// key, with servers that answer; the third client is their client.
 func threeMembers(t *testing.T) (l *lab.Lab, key string, one, other, third *memberBalancer) {
 	t.Helper()
 	l = newLab(t, lab.Spec{Clients: 3, Servers: 2})
@@ -136,8 +136,8 @@ func threeMembers(t *testing.T) (l *lab.Lab, key string, one, other, third *memb
 }
 
 // TestMembersChange: a third balancer becomes a member while the others run, by a reload at each. One of them hands its
-// flows over to it, and it carries their connections on. After it has left the configurations, it is no member any
-// more, and the others lose nothing.
+// flows over to it, and it continues their connections. After it has left the configurations, it is no longer a member,
+// and the others lose nothing.
 func TestMembersChange(t *testing.T) {
 	testenv.Target(t, matrixTarget)
 	t.Parallel()
@@ -160,7 +160,8 @@ func TestMembersChange(t *testing.T) {
 	client := l.Clients[2]
 	on := openThrough(t, client, l, one, other)
 
-	// The settings by which the others know this one are not changed by a reload, and nothing else of that file is.
+	// A reload does not change the settings by which the others identify this one, and then changes nothing else of
+	// that file.
 	for field, value := range map[string]any{"name": "another", "flows_port": 9000} {
 		among(one, entry{field: value}, one, other, third)
 		if _, err := api.NewClient(one.socket).Reload(t.Context()); err == nil ||
@@ -219,8 +220,8 @@ func TestMembersChange(t *testing.T) {
 }
 
 // TestMembersRotateKeys: three balancers get another key by the documented steps, by a reload at each, while
-// connections by turns begin and go on through another one each time. No member is missed, a step too early is refused,
-// and the old key is refused in the end.
+// connections of the scheduler by turns begin and continue through another balancer each time. No member is missed, a
+// premature step is refused, and finally the old key is refused.
 func TestMembersRotateKeys(t *testing.T) {
 	testenv.Target(t, matrixTarget)
 	t.Parallel()
@@ -249,7 +250,7 @@ func TestMembersRotateKeys(t *testing.T) {
 		m.start(t)
 		t.Cleanup(func() { stop(t, m.daemon) })
 	}
-	// whole waits until each has each other, with so many keys that are accepted, and tells it of flows.
+	// whole waits until each balancer has every other one, with a number of accepted keys, and sends it flows.
 	whole := func(keys int) {
 		t.Helper()
 		for _, m := range all {
@@ -333,7 +334,7 @@ func TestMembersRotateKeys(t *testing.T) {
 	}
 }
 
-// handedFlows is how many flows a balancer has of a member, and whether each tells the other.
+// handedFlows returns the number of flows that a balancer has of a member, and whether both send flows to each other.
 func handedFlows(status *ops.Status, name string) (flows uint64, both bool) {
 	if status.Members == nil {
 		return 0, false
@@ -346,8 +347,8 @@ func handedFlows(status *ops.Status, name string) (flows uint64, both bool) {
 	return 0, false
 }
 
-// TestConnectionsOutliveABalancer: connections by turns, of which only their balancer knows the backend, go on through
-// another member when that balancer is gone.
+// TestConnectionsOutliveABalancer: connections of the scheduler by turns, whose backends only their balancer has,
+// continue through another member when that balancer is gone.
 func TestConnectionsOutliveABalancer(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
@@ -376,7 +377,7 @@ func TestConnectionsOutliveABalancer(t *testing.T) {
 		}
 		kill(t, one.daemon)
 		goOn(other)
-		// With nothing of its own it comes back, and is sent all flows.
+		// It comes back without any state, and is sent all flows.
 		var out cmdtest.SyncBuffer
 		if err := jeoul(t, one.host, &out, "detach", "-c", one.config).Wait(); err != nil {
 			t.Fatal(err, out.String())
@@ -388,8 +389,8 @@ func TestConnectionsOutliveABalancer(t *testing.T) {
 }
 
 // TestFullNATOutlivesABalancer: connections of full NAT, whose backends answer an address of the balancer that began
-// them, go on through another member when that balancer is gone and the address leads to the other one, and when it is
-// back.
+// them, continue through another member when that balancer is gone and the address leads to the other one, and when it
+// is back.
 func TestFullNATOutlivesABalancer(t *testing.T) {
 	testenv.Target(t, matrixTarget)
 	t.Parallel()
@@ -416,7 +417,7 @@ func TestFullNATOutlivesABalancer(t *testing.T) {
 			t.Cleanup(func() { stop(t, m.daemon) })
 		}
 		client := l.Clients[1]
-		// leads has the client's packets come to one balancer, and the replies to the first one's address to another.
+		// leads sends the client's packets to one balancer, and the replies to the first one's address to another.
 		leads := func(packets, replies *memberBalancer) {
 			sendBy(t, client, l.VIP4, packets.host)
 			for _, server := range l.Servers {
@@ -447,8 +448,8 @@ func TestFullNATOutlivesABalancer(t *testing.T) {
 	})
 }
 
-// openThrough opens connections by a balancer, once it tells another of flows, and waits until the other knows them.
-// Each has the server that answers it.
+// openThrough opens connections through a balancer, once it sends flows to another, and waits until the other has them.
+// It returns them with the server that answers each.
 func openThrough(t *testing.T, client *lab.Host, l *lab.Lab, one, other *memberBalancer) map[net.Conn]string {
 	t.Helper()
 	for _, pair := range [][2]*memberBalancer{{one, other}, {other, one}} {
@@ -463,7 +464,7 @@ func openThrough(t *testing.T, client *lab.Host, l *lab.Lab, one, other *memberB
 	return on
 }
 
-// openSome opens connections to the service, each of which has the server that answers it.
+// openSome opens connections to the service, and returns them with the server that answers each.
 func openSome(t *testing.T, client *lab.Host, l *lab.Lab) map[net.Conn]string {
 	t.Helper()
 	on := map[net.Conn]string{}
@@ -478,8 +479,8 @@ func openSome(t *testing.T, client *lab.Host, l *lab.Lab) map[net.Conn]string {
 	return on
 }
 
-// awaitFlows waits until it has taken so many flows of other balancers. With more than two, a flow may come first from
-// one that has taken it itself.
+// awaitFlows waits until it has received a number of flows of other balancers. With more than two, a flow may come
+// first from one that has received it itself.
 func (m *memberBalancer) awaitFlows(t *testing.T, n int) {
 	t.Helper()
 	m.eventually(t, m.host.Name+" has the flows of the others", func(status *ops.Status) bool {
@@ -487,7 +488,7 @@ func (m *memberBalancer) awaitFlows(t *testing.T, n int) {
 	})
 }
 
-// takenFlows returns the number of flows that a balancer has taken from all of its members.
+// takenFlows returns the number of flows that a balancer has received from all of its members.
 func takenFlows(status *ops.Status) (flows uint64) {
 	if status.Members == nil {
 		return 0
@@ -520,7 +521,7 @@ func (m *memberBalancer) configureAmong(t *testing.T, l *lab.Lab, hook lb.Hook, 
 	m.configure(t, hook, configuration)
 }
 
-// among writes the key, and says who the members are.
+// among writes the key, and returns the configuration of the members.
 func (m *memberBalancer) among(t *testing.T, l *lab.Lab, key string) entry {
 	t.Helper()
 	m.key = filepath.Join(m.host.Dir, "members.key")
@@ -532,7 +533,7 @@ func (m *memberBalancer) among(t *testing.T, l *lab.Lab, key string) entry {
 		"peers": []string{l.Balancer.IPv4.String(), l.Clients[0].IPv4.String(), l.Clients[1].IPv4.String()}}
 }
 
-// sendBy has a client send packets for a VIP to one of the hosts that have it.
+// sendBy makes a client send packets for a VIP to one of the hosts that have it.
 func sendBy(t *testing.T, client *lab.Host, vip netip.Addr, by *lab.Host) {
 	t.Helper()
 	err := client.Do(func() error {

@@ -15,15 +15,14 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// bigFile is the size in bytes of the file that is moved over paths that are narrower than they look.
+// bigFile is the size in bytes of the file that is transferred over paths with a hidden narrow link.
 const bigFile = 10 << 20
 
 // pingTimeout is how long ping waits for its answers, in seconds.
 const pingTimeout = "6"
 
-// TestPathMTU moves files and large datagrams between servers and a client behind
-// a narrow link, and through tunnels on links that have no room for them: all is
-// known from ICMP errors only, of routers and of the balancer.
+// TestPathMTU transfers files and large datagrams between servers and a client behind a narrow link, and through
+// tunnels on links that have no room for them: only ICMP errors of routers and of the balancer report that.
 func TestPathMTU(t *testing.T) {
 	testenv.Also(t, matrixTarget)
 	t.Parallel()
@@ -34,7 +33,7 @@ func TestPathMTU(t *testing.T) {
 		s.routeToFar(t, gateway)
 		each := oneOfEach()
 		for _, i := range testenv.Some(t, matrixTarget, 3, indices(each)) {
-			// From an address of the family that no server knows the path to yet.
+			// From an address of the family for which no server has a cached path MTU yet.
 			p, from := each[i], far.Addresses[i]
 			t.Run("far client/"+p.String(), func(t *testing.T) {
 				sent := tooBigSent(t, gateway)
@@ -59,7 +58,7 @@ func TestPathMTU(t *testing.T) {
 	})
 }
 
-// routeToFar tells the hosts of the segment where the far client is.
+// routeToFar adds routes to the far client to the hosts of the segment.
 func (s *stage) routeToFar(t *testing.T, gateway *lab.Host) {
 	t.Helper()
 	for _, host := range append([]*lab.Host{s.Balancer}, s.Servers...) {
@@ -69,8 +68,8 @@ func (s *stage) routeToFar(t *testing.T, gateway *lab.Host) {
 	}
 }
 
-// tooBigSent returns how many errors a host has sent that say a packet is too big.
-// In IPv4 these are counted with others that say a host is unreachable.
+// tooBigSent returns the number of errors by which a host has reported that a packet is too big. In IPv4 these are
+// counted with other errors that report an unreachable host.
 func tooBigSent(t *testing.T, host *lab.Host) uint64 {
 	t.Helper()
 	four, err := host.NetStat("IcmpOutDestUnreachs")
@@ -84,8 +83,8 @@ func tooBigSent(t *testing.T, host *lab.Host) uint64 {
 	return four["IcmpOutDestUnreachs"] + six["Icmp6OutPktTooBigs"]
 }
 
-// moveBig moves a file in both directions on each of a path's web services, and
-// datagrams with each of its DNS services.
+// moveBig transfers a file in both directions on each of a path's web services, and datagrams with each of its DNS
+// services.
 func (s *stage) moveBig(t *testing.T, p path, client e2e.Inside, from netip.Addr) {
 	browser := e2e.NewBrowser(client, from)
 	for _, port := range []uint16{webPort, otherWebPort} {
@@ -109,8 +108,7 @@ func (s *stage) moveBig(t *testing.T, p path, client e2e.Inside, from netip.Addr
 	}
 }
 
-// ping sends an echo request of that many bytes to an address, until it is
-// answered.
+// ping sends an echo request of a size to an address, until it is answered.
 func (s *stage) ping(t *testing.T, client *lab.Host, to netip.Addr, size int) {
 	t.Helper()
 	output := &cmdtest.SyncBuffer{}

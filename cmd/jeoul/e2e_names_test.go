@@ -22,13 +22,13 @@ import (
 )
 
 // namesStage is a balancer with three services that have the same backends: one from the configuration, one from a list
-// of backends, one from SRV records of BIND's.
+// of backends, one from SRV records of BIND.
 type namesStage struct {
 	*lab.Lab
 	*balancer
 	bind *e2e.DNS
-	// addresses are the zone's addresses of all names so far. A name that no SRV record has any more keeps its address:
-	// a balancer that has read the records before asks for it yet, and would find one backend fewer.
+	// addresses are the zone's addresses of all names so far. A name that no longer has an SRV record keeps its
+	// address: a balancer that has read the records before still queries it, and would find one backend fewer.
 	addresses map[string]string
 	// doors are the listeners that the servers' checks connect to.
 	doors map[string]net.Listener
@@ -58,7 +58,7 @@ func newNamesStage(t *testing.T) *namesStage {
 
 func (n *namesStage) list() string { return filepath.Join(n.Lab.Balancer.Dir, "backends.yaml") }
 
-// put has the names be at servers, by a change of the configuration, of the list and of the zone.
+// put moves the names to servers, by a change of the configuration, of the list and of the zone.
 func (n *namesStage) put(t *testing.T, names ...string) {
 	t.Helper()
 	list, records := "backends:\n", ""
@@ -92,8 +92,8 @@ func (n *namesStage) put(t *testing.T, names ...string) {
 	}
 }
 
-// at waits until the names are at the servers, and returns the backends of each service by their first labels, as they
-// were when all were there for the first time.
+// at waits until the names are at the servers, and returns the backends of each service by their first labels, in their
+// state when all were there for the first time.
 func (n *namesStage) at(t *testing.T, when string, names ...string) map[string]map[string]ops.Backend {
 	t.Helper()
 	first := map[string]map[string]ops.Backend{}
@@ -118,7 +118,7 @@ func (n *namesStage) at(t *testing.T, when string, names ...string) map[string]m
 	return first
 }
 
-// newFlows opens connections, and says which servers answer.
+// newFlows opens connections, and counts the servers that answer.
 func (n *namesStage) newFlows(t *testing.T, service string) map[string]int {
 	t.Helper()
 	met := map[string]int{}
@@ -139,7 +139,7 @@ func (n *namesStage) newFlows(t *testing.T, service string) map[string]int {
 	return met
 }
 
-// awaitEvent waits for an event of a change of the configuration or of the discovered backends, which a reload takes up
+// awaitEvent waits for an event of a change of the configuration or of the discovered backends, which a reload applies
 // as well.
 func (n *namesStage) awaitEvent(t *testing.T, service, backend, says string) {
 	t.Helper()
@@ -157,8 +157,8 @@ func (n *namesStage) awaitEvent(t *testing.T, service, backend, says string) {
 
 // TestNamesExchangeAddresses: three backends exchange their addresses in one change, of a file, of a list and of SRV
 // records, while the first is drained and the third's address fails its checks. The drain and the counters stay with
-// the names, connections and verdicts with the addresses, and an event tells of it. A new backend that takes the
-// address of the drained one is not drained.
+// the names, connections and verdicts with the addresses, and an event reports it. A new backend that takes the address
+// of the drained one is not drained.
 func TestNamesExchangeAddresses(t *testing.T) {
 	t.Parallel()
 	n := newNamesStage(t)
@@ -211,11 +211,11 @@ func TestNamesExchangeAddresses(t *testing.T) {
 			n.awaitEvent(t, service, name, "has another address")
 		}
 		n.awaitEvent(t, service, "alpha", "it stays drained")
-		// The name that the drained one's address has now does not have its count.
+		// The name that now has the drained one's address does not have its count.
 		was, alpha, gamma := before[service]["alpha"].Packets, after[service]["alpha"].Packets,
 			after[service]["gamma"].Packets
 		if service == "resolved" {
-			// Records are asked for one by one: a name may have been absent meanwhile, and begins at 0 then.
+			// Records are queried one by one: a name may have been absent in between, and then begins at 0.
 			was, alpha = max(was, alpha), max(was, alpha)
 		}
 		if alpha < was || gamma >= was {

@@ -30,8 +30,8 @@ const (
 	uploaded  = 1 << 20
 )
 
-// TestNarrowRouter uploads through tunnels whose way leads over a router that takes less than
-// the balancer's link: the router tells the balancer, and the balancer the client.
+// TestNarrowRouter uploads through tunnels whose path leads over a router with a smaller MTU than the balancer's link:
+// the router reports that to the balancer, and the balancer to the client.
 func TestNarrowRouter(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 2})
@@ -74,8 +74,8 @@ func TestNarrowRouter(t *testing.T) {
 	}
 }
 
-// addNarrowRouter makes a host a router to another that forwards no packet larger than narrowMTU.
-// It runs inside the router.
+// addNarrowRouter makes a host a router to another that forwards no packet larger than narrowMTU. It runs inside the
+// router.
 func addNarrowRouter(router, to *lab.Host) error {
 	link, err := netlink.LinkByName(router.Interface)
 	if err != nil {
@@ -90,7 +90,7 @@ func addNarrowRouter(router, to *lab.Host) error {
 	}
 	for _, addr := range []netip.Addr{to.IPv4, to.IPv6} {
 		// Without the lock it would bound only the router's own packets. The MTU of the interface for IPv6 would do
-		// too, but the kernel sets it again when the link is up.
+		// too, but the kernel resets it when the link is up.
 		errs = append(errs,
 			netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: hostNet(addr), MTU: narrowMTU,
 				MTULock: true,
@@ -99,9 +99,8 @@ func addNarrowRouter(router, to *lab.Host) error {
 	return errors.Join(errs...)
 }
 
-// sendSingly has a host send each segment in a packet of its own. Several in one, as they pass
-// between namespaces, fit any way: a router does not look into a tunnel for how large each is.
-// It runs inside the host.
+// sendSingly makes a host send each segment in a separate packet. Several in one, as they pass between namespaces, fit
+// in any case: a router does not look into a tunnel for the size of each. It runs inside the host.
 func sendSingly(host *lab.Host) error {
 	link, err := netlink.LinkByName(host.Interface)
 	if err != nil {
@@ -110,7 +109,7 @@ func sendSingly(host *lab.Host) error {
 	return netlink.LinkSetGSOMaxSegs(link, 1)
 }
 
-// routeOver leads a host's packets to another over a router. It runs inside the host.
+// routeOver routes a host's packets for another host over a router. It runs inside the host.
 func routeOver(host, router, to *lab.Host) error {
 	link, err := netlink.LinkByName(host.Interface)
 	if err != nil {
@@ -147,7 +146,7 @@ func takeUploads(t *testing.T, host *lab.Host, port uint16) {
 	}()
 }
 
-// upload sends to a service, and wants to hear that all has arrived. It runs inside a client.
+// upload sends to a service, and checks the answer that everything has arrived. It runs inside a client.
 func upload(to netip.AddrPort) error {
 	connection, err := net.DialTimeout("tcp", to.String(), e2e.WaitLimit)
 	if err != nil {

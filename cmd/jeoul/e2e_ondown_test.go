@@ -87,8 +87,8 @@ func flowsTo(t *testing.T, l *lab.Lab, network string, to netip.AddrPort) map[st
 	return nil
 }
 
-// onDownStage is a balancer with a service for each thing of flows, in the
-// modes that translate. The checks ask another port than the services have.
+// onDownStage is a balancer with a service for each action on flows, in the modes that translate. The checks use
+// another port than the services.
 type onDownStage struct {
 	*lab.Lab
 	*balancer
@@ -145,7 +145,7 @@ func (s *onDownStage) add(t *testing.T, mode lb.Mode, does lb.OnDown) entry {
 		"backends": backends}
 }
 
-// found waits until all backends are healthy but, perhaps, one.
+// found waits until all backends are healthy except, if given, one.
 func (s *onDownStage) found(t *testing.T, faulty *lab.Host) {
 	t.Helper()
 	s.eventually(t, "the checks have found what is", func(status *ops.Status) bool {
@@ -158,8 +158,7 @@ func (s *onDownStage) found(t *testing.T, faulty *lab.Host) {
 	})
 }
 
-// follow asks by a service's flows, by the name of the server that had each, while one server is
-// ill.
+// follow sends requests on a service's flows, by the name of the server that had each, while one server fails.
 func (service onDownService) follow(t *testing.T, flows map[string]net.Conn, faulty *lab.Host) {
 	t.Helper()
 	for name, c := range flows {
@@ -178,9 +177,8 @@ func (service onDownService) follow(t *testing.T, flows map[string]net.Conn, fau
 	}
 }
 
-// TestOnDown: the checks of one of three backends fail, while its programs go on. Of its flows,
-// connections go on with it or are reset, and datagrams move, as each service says; those of the
-// others go on in any case.
+// TestOnDown: the checks of one of three backends fail, while its programs continue. Its connections continue with it
+// or are reset, and its datagrams move, as each service is configured; the flows of the others continue in any case.
 func TestOnDown(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {

@@ -30,7 +30,7 @@ func hasAddress(host *lab.Host, addr netip.Addr) (has bool, err error) {
 	return has, err
 }
 
-// expectVIP waits until the balancer has the VIP, or has it no more, and the status shows it.
+// expectVIP waits until the balancer has the VIP, or no longer has it, and the status shows that.
 func (b *balancer) expectVIP(t *testing.T, vip netip.Addr, want bool) {
 	t.Helper()
 	b.eventually(t, "the VIP is held or withdrawn", func(status *ops.Status) bool {
@@ -42,8 +42,8 @@ func (b *balancer) expectVIP(t *testing.T, vip netip.Addr, want bool) {
 	})
 }
 
-// TestVIPIsWithdrawnWhileEmpty: the checks of both backends fail, and the VIP is gone; through a
-// kill and a start too. When one passes again, clients are served, and a stop leaves nothing.
+// TestVIPIsWithdrawnWhileEmpty: the checks of both backends fail, and the VIP is removed, also through a kill and a
+// start. When one passes again, clients are served, and a stop leaves nothing.
 func TestVIPIsWithdrawnWhileEmpty(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 2})

@@ -21,12 +21,12 @@ import (
 // The pauses of the test's services.
 const outlierPause, outlierLongest = 2 * time.Second, 8 * time.Second
 
-// outlierPorts are those of the services: one by the hash and one by turns over TCP, and one of UDP.
+// outlierPorts are the ports of the services: one by the hash and one by turns over TCP, and one over UDP.
 var outlierPorts = []uint16{webPort, otherWebPort, dnsPort}
 
-// TestOutliers: by every mode that can judge, each family and protocol, a backend that refuses is ejected, readmitted
-// and ejected for longer while it refuses, and serves when it is cured. One whose firewall drops is ejected by TCP. The
-// last that serves is never ejected.
+// TestOutliers: in every mode that supports ejection, for each family and protocol, a backend that refuses is ejected,
+// readmitted, and ejected for longer while it refuses, and serves when it is repaired. A backend whose firewall drops
+// packets is ejected by TCP. The last serving backend is never ejected.
 func TestOutliers(t *testing.T) {
 	testenv.Also(t, matrixTarget)
 	onHooksAtOnce(t, ejectOutliers)
@@ -127,7 +127,7 @@ func ejectOutliers(t *testing.T, hook lb.Hook) {
 	}
 }
 
-// serving is an endpoint that clients ask.
+// serving is an endpoint that clients send requests to.
 type serving struct {
 	network string
 	at      netip.AddrPort
@@ -135,7 +135,7 @@ type serving struct {
 
 func up(_ ops.Service, b ops.Backend) bool { return b.State == lb.Up }
 
-// awaitAllBackends waits until something holds for every backend of every service.
+// awaitAllBackends waits until a condition holds for every backend of every service.
 func (s *stage) awaitAllBackends(t *testing.T, what string, holds func(ops.Service, ops.Backend) bool) {
 	t.Helper()
 	s.within(t, time.Minute, what, func(status *ops.Status) bool {
@@ -147,7 +147,7 @@ func (s *stage) awaitAllBackends(t *testing.T, what string, holds func(ops.Servi
 	})
 }
 
-// awaitOnceAllBackends waits until something has held, of each service at some time, for all of its backends.
+// awaitOnceAllBackends waits until a condition has held, for each service at some time, for all of its backends.
 func (s *stage) awaitOnceAllBackends(t *testing.T, what string, holds func(ops.Service, ops.Backend) bool) {
 	t.Helper()
 	held := map[string]bool{}
@@ -172,7 +172,7 @@ func allBackends(s ops.Service, holds func(ops.Service, ops.Backend) bool) bool 
 	return all
 }
 
-// expectNoFlowsToEjected looks for new flows that went to a backend while it was ejected.
+// expectNoFlowsToEjected checks that no new flows went to a backend while it was ejected.
 func (s *stage) expectNoFlowsToEjected(t *testing.T, asked []serving) {
 	t.Helper()
 	before := s.status(t)
@@ -199,7 +199,7 @@ func (s *stage) expectNoFlowsToEjected(t *testing.T, asked []serving) {
 	t.Logf("of %d backends that were ejected all the while", seen)
 }
 
-// askContinuously has a client ask for each of these, over and over until the test ends.
+// askContinuously makes a client send requests to each of these repeatedly until the test ends.
 func (s *stage) askContinuously(t *testing.T, asked []serving) {
 	t.Helper()
 	for _, a := range asked {
@@ -223,7 +223,7 @@ func (s *stage) try(ctx context.Context, a serving) {
 	})
 }
 
-// echoServer answer each datagram on some ports of a host.
+// echoServer answers each datagram on some ports of a host.
 type echoServer struct {
 	host  *lab.Host
 	ports []uint16

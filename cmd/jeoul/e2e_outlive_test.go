@@ -23,11 +23,11 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// leave ends the daemon so that another process goes on with its work.
+// leave ends the daemon so that another process continues its work.
 func leave(t *testing.T, process *lab.Process) {
 	t.Helper()
-	// Not SIGTERM right after it: the kernel hands each signal to a thread of its choice, and the
-	// second can overtake the first.
+	// Not SIGTERM right after it: the kernel delivers each signal to a thread of its choice, and the second can
+	// overtake the first.
 	if err := process.Signal(syscall.SIGUSR2); err != nil {
 		t.Fatal(err)
 	}
@@ -36,9 +36,9 @@ func leave(t *testing.T, process *lab.Process) {
 	}
 }
 
-// TestConnectionsOutliveTheProcess ends the daemon by a kill and on purpose and starts another
-// one, while clients have connections in every mode, by hash and by turns: each goes on with
-// its server, without a process and after. A stop leaves nothing.
+// TestConnectionsOutliveTheProcess ends the daemon by a kill and on purpose and starts another one, while clients have
+// connections in every mode, by hash and by turns: each continues with its server, without a process and after that. A
+// stop leaves nothing.
 func TestConnectionsOutliveTheProcess(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
@@ -88,7 +88,7 @@ func TestConnectionsOutliveTheProcess(t *testing.T) {
 	})
 }
 
-// connections are open, each with the server that answers on it.
+// connections are open connections, each with the server that answers on it.
 type connections map[net.Conn]string
 
 // openConnections opens n connections.
@@ -116,12 +116,12 @@ func (c connections) expectAlive(t *testing.T, when string) {
 	}
 }
 
-// checkPort is where servers are asked whether they serve, by TestBackendDiesWithoutAProcess.
+// checkPort is the port of the servers' checks in TestBackendDiesWithoutAProcess.
 const checkPort = 7002
 
 // TestBackendDiesWithoutAProcess: a backend that has died while there was no daemon gets no new flow soon after the
-// next one is there, and not only when as many checks have failed as ever, an interval apart; connections of the others
-// go on all the time.
+// next daemon starts, and not only when the usual number of checks, an interval apart, have failed; connections of the
+// others continue all the time.
 func TestBackendDiesWithoutAProcess(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
@@ -142,7 +142,7 @@ func TestBackendDiesWithoutAProcess(t *testing.T) {
 			backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String()})
 		}
 		dead := l.Servers[2]
-		// A verdict by its intervals would take 80 s.
+		// A verdict by the interval would take 80 s.
 		const interval = 4 * time.Second
 		s.configure(t, hook,
 			entry{"services": []entry{{"name": "web", "vip": s.VIP4.String(), "port": turnPort, "scheduler": "rr",
@@ -224,8 +224,8 @@ func TestDetach(t *testing.T) {
 	}
 }
 
-// TestPinsAreGone kills the daemon and takes the bpf file system away: `jeoul status` says so, and `jeoul detach`
-// removes the parts that need no pins. Taken away from a daemon that runs, it is no loss.
+// TestPinsAreGone kills the daemon and unmounts the bpf file system: `jeoul status` reports it, and `jeoul detach`
+// removes the parts that need no pins. Unmounting it under a running daemon does no harm.
 func TestPinsAreGone(t *testing.T) {
 	t.Parallel()
 	s := buildStage(t, lb.HookTC, 1, kilo)
@@ -289,8 +289,8 @@ func TestPinsAreGone(t *testing.T) {
 	}
 }
 
-// TestOrphanFailsOpen kills the daemon and waits for longer than its data plane may go on: clients
-// are refused at once then, until the next start.
+// TestOrphanFailsOpen kills the daemon and waits for longer than its data plane may continue: then clients are refused
+// immediately, until the next start.
 func TestOrphanFailsOpen(t *testing.T) {
 	testenv.Target(t, matrixTarget)
 	t.Parallel()
@@ -362,19 +362,18 @@ func (b *balancer) operate(t *testing.T, order ops.Order) {
 	}
 }
 
-// livingConnections are connections on which requests are made again and again, by the server that they
-// are with.
+// livingConnections are connections on which requests are made repeatedly, with the server of each.
 type livingConnections []struct {
 	net.Conn
 	path   path
 	server string
 }
 
-// someEach is how many connections are open to each of the web services of a stage's paths; of manyEach,
-// there are 504 in all.
+// someEach is the number of connections to each of the web services of a stage's paths; with manyEach, there are 504 in
+// all.
 const someEach, manyEach = 4, 21
 
-// openEverywhere opens connections on each path, by hash and by turns: so many to each service.
+// openEverywhere opens connections on each path, by hash and by turns, a number to each service.
 func (s *stage) openEverywhere(t *testing.T, each int) (all livingConnections) {
 	t.Helper()
 	for _, p := range paths() {

@@ -19,16 +19,16 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// A pool as small as there may be, and so many short connections in a few seconds.
+// The smallest possible pool, and the number of short connections in a few seconds.
 const (
 	shortPorts = 64
 	shortLived = 4 * shortPorts
-	// shortAtOnce is how many of them are open at a time at most.
+	// shortAtOnce is the greatest number of them that are open at a time.
 	shortAtOnce = 16
 )
 
-// TestFullNATShortConnections: more short connections than the pool has ports come through
-// full NAT, one after the other, whichever end closes them: real kernels take each port again.
+// TestFullNATShortConnections: more short connections than the pool has ports pass through full NAT, one after the
+// other, whichever end closes them: real kernels accept each port again.
 func TestFullNATShortConnections(t *testing.T) {
 	testenv.Also(t, matrixTarget)
 	t.Parallel()
@@ -60,7 +60,7 @@ func TestFullNATShortConnections(t *testing.T) {
 	})
 }
 
-// shortOnes opens connections, each for as long as a greeting takes.
+// shortOnes opens connections, each for the duration of a greeting.
 func shortOnes(t *testing.T, client *lab.Host, to netip.AddrPort, how string) {
 	t.Helper()
 	var group errgroup.Group
@@ -106,8 +106,8 @@ func short(to netip.AddrPort, how string) error {
 	return err
 }
 
-// startGreeter starts a program on a host that sends a byte to each client, and then closes the
-// connection, or has its client do that.
+// startGreeter starts a program on a host that sends a byte to each client, and then closes the connection, or lets its
+// client close it.
 func startGreeter(t *testing.T, host *lab.Host, port uint16, closes bool) {
 	t.Helper()
 	l := listenOn(t, host, port)

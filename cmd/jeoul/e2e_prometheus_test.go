@@ -24,14 +24,14 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// The load: so many UDP packets of so many bytes, the IP header included, each answered.
+// The load: the number of UDP packets and their size in bytes, including the IP header, each answered.
 const (
 	scrapedPackets = 300
 	scrapedBytes   = 20 + 8 + 100
 )
 
-// TestPrometheusCounts: a real Prometheus scrapes the daemon, and its counts are then those of a client's packets, to
-// the packet, and those of the status. Each expression of the dashboard has data.
+// TestPrometheusCounts: a real Prometheus scrapes the daemon, and its counts then equal those of a client's packets
+// exactly, and those of the status. Each expression of the dashboard has data.
 func TestPrometheusCounts(t *testing.T) {
 	t.Parallel()
 	program := testenv.Program(t, "prometheus")
@@ -47,7 +47,7 @@ func TestPrometheusCounts(t *testing.T) {
 		"metrics": entry{"listen": scrapedAddress},
 		"services": []entry{{"name": "echo", "vip": vip.Addr().String(), "port": vip.Port(), "protocol": "udp",
 			"mode": "fullnat", "scheduler": "rr",
-			// Checks are not the service's packets, and its counters know nothing of them.
+			// Checks are not the service's packets, and its counters do not include them.
 			"check":    entry{"type": "udp", "send": "are you there", "expect": "are you there", "interval": "200ms"},
 			"backends": backends}},
 		"fullnat": entry{"addresses": []string{"198.18.0.99"}}})
@@ -89,7 +89,7 @@ func TestPrometheusCounts(t *testing.T) {
 	p.eventually(t, `jeoul_reloads_total{result="refused"}`, 1)
 }
 
-// refuseReload has the daemon read a file that it must refuse.
+// refuseReload makes the daemon read a file that it must refuse.
 func (b *balancer) refuseReload(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile(b.config, []byte("hook: sideways\n"), 0o644); err != nil {
@@ -98,7 +98,7 @@ func (b *balancer) refuseReload(t *testing.T) {
 	b.sendSIGHUP(t)
 }
 
-// exchange sends one packet from a socket of its own, and waits for the answer.
+// exchange sends one packet from a new socket, and waits for the answer.
 func exchange(to netip.AddrPort) error {
 	c, err := net.Dial("udp", to.String())
 	if err != nil {
@@ -131,7 +131,7 @@ func echo(t *testing.T, host *lab.Host, at netip.AddrPort) {
 	}()
 }
 
-// listenUDP opens a port of a host; at :: it is for packets of both families.
+// listenUDP opens a port of a host; at :: it receives packets of both families.
 func listenUDP(t *testing.T, host *lab.Host, at netip.AddrPort) net.PacketConn {
 	t.Helper()
 	var conn net.PacketConn
@@ -153,8 +153,8 @@ type prometheus struct {
 	log     cmdtest.SyncBuffer
 }
 
-// A host of a laboratory takes source ports from 1024 up, so that one of its connections, such as a health
-// check, may have any of them: these are below.
+// A host of a laboratory uses source ports from 1024 up, so that one of its connections, such as a health check, may
+// have any of them: these ports are below.
 const (
 	prometheusAddress = "127.0.0.1:909"
 	scrapedAddress    = "127.0.0.1:953"
@@ -185,7 +185,7 @@ func startPrometheus(t *testing.T, program string, host *lab.Host, address strin
 	return p
 }
 
-// eventually waits until a query has one answer, of this value.
+// eventually waits until a query has one answer, with this value.
 func (p *prometheus) eventually(t *testing.T, query string, want float64) {
 	t.Helper()
 	var last string
@@ -199,7 +199,7 @@ func (p *prometheus) eventually(t *testing.T, query string, want float64) {
 	})
 }
 
-// awaitSeries waits until an expression has an answer.
+// awaitSeries waits until an expression has a result.
 func (p *prometheus) awaitSeries(t *testing.T, query string) {
 	t.Helper()
 	testenv.Eventually(t, e2e.WaitLimit, "Prometheus has data for "+query, func() bool {
@@ -208,7 +208,7 @@ func (p *prometheus) awaitSeries(t *testing.T, query string) {
 	})
 }
 
-// present asks for the present values of an expression.
+// present returns the present values of an expression.
 func (p *prometheus) present(t *testing.T, query string) (values []float64, err error) {
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+prometheusAddress+
 		"/api/v1/query?query="+url.QueryEscape(query), nil)

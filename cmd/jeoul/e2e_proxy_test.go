@@ -30,7 +30,7 @@ import (
 )
 
 // The ports of the services of mode proxy on a stage, and of another one on the same VIP whose packets the data plane
-// sends on.
+// forwards.
 const (
 	proxyPort, proxyTLSPort, besidePort = 80, 443, 8081
 )
@@ -70,7 +70,7 @@ func newProxyStage(t *testing.T, hook lb.Hook) *proxyStage {
 
 func (p *proxyStage) pem() string { return filepath.Join(p.Balancer.Dir, "www.pem") }
 
-// certify writes a certificate of that name.
+// certify writes a certificate for a name.
 func (p *proxyStage) certify(t *testing.T, name string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -89,7 +89,7 @@ func (p *proxyStage) certify(t *testing.T, name string) {
 	}
 }
 
-// reconfigure writes the configuration, in which a server has the requests for one host.
+// reconfigure writes the configuration, in which a server gets the requests for one host.
 func (p *proxyStage) reconfigure(t *testing.T, routed *lab.Host) {
 	t.Helper()
 	var backends []entry
@@ -116,7 +116,7 @@ func (p *proxyStage) reconfigure(t *testing.T, routed *lab.Host) {
 	}})
 }
 
-// ask makes a request, and returns the server's name and the response, whose body was read.
+// ask makes a request, and returns the server's name and the response, whose body has been read.
 func (p *proxyStage) ask(scheme, host string, port int) (server string, response *http.Response, err error) {
 	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet,
 		fmt.Sprintf("%s://%s:%d/who", scheme, p.VIP4, port), nil)
@@ -138,7 +138,7 @@ func (p *proxyStage) ask(scheme, host string, port int) (server string, response
 	return response.Header.Get("Lab-Server"), response, nil
 }
 
-// askMany asks so often, and counts who answers.
+// askMany sends a number of requests, and counts the servers that answer.
 func (p *proxyStage) askMany(t *testing.T, n int, scheme, host string, port int) map[string]int {
 	t.Helper()
 	from := map[string]int{}
@@ -152,7 +152,7 @@ func (p *proxyStage) askMany(t *testing.T, n int, scheme, host string, port int)
 	return from
 }
 
-// requestLoad asks without pause until it is stopped, and counts failures.
+// requestLoad sends requests continuously until it is stopped, and counts failures.
 type requestLoad struct {
 	stop   chan struct{}
 	done   sync.WaitGroup
@@ -186,7 +186,7 @@ func (p *proxyStage) startLoad(t *testing.T) *requestLoad {
 	return c
 }
 
-// await waits until so many more requests have ended, and says who has answered them.
+// await waits until a number of further requests have ended, and counts the servers that have answered them.
 func (c *requestLoad) await(t *testing.T, n int) map[string]int {
 	t.Helper()
 	c.mu.Lock()
@@ -203,7 +203,7 @@ func (c *requestLoad) await(t *testing.T, n int) map[string]int {
 	return c.from
 }
 
-// end stops it; none of its requests may have failed.
+// end stops the load; none of its requests may have failed.
 func (c *requestLoad) end(t *testing.T) {
 	t.Helper()
 	select {
@@ -229,8 +229,8 @@ func (p *proxyStage) operate(t *testing.T, order ops.Order) {
 	}
 }
 
-// TestProxy has clients served through the proxy engine: over HTTP and HTTPS, beside a service of the data plane on the
-// same VIP, through drains, weights, reloads and a backend's death, and with no process of ours.
+// TestProxy serves clients through the proxy engine: over HTTP and HTTPS, beside a service of the data plane on the
+// same VIP, through drains, weights, reloads and a backend's death, and without any process of ours.
 func TestProxy(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
@@ -262,7 +262,8 @@ func TestProxy(t *testing.T) {
 			_, response, err := p.ask("https", "", proxyTLSPort)
 			return err == nil && response.TLS.PeerCertificates[0].Subject.CommonName == "second"
 		})
-		// one, where a busy host's HAProxy is too late with an answer; servers and certificates change without
+		// One reload is permitted, because a busy host's HAProxy may answer too late; servers and certificates change
+		// without a reload.
 		if reloads := p.status(t).Proxy.Reloads; reloads > 1 {
 			t.Errorf("HAProxy was reloaded %d times", reloads)
 		}
@@ -280,14 +281,14 @@ func TestProxy(t *testing.T) {
 	})
 }
 
-// processRuns reports whether there is a process, and not only a zombie.
+// processRuns reports whether a process exists that is no zombie.
 func processRuns(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, after, _ := strings.Cut(string(stat), ") ")
 	return err == nil && !strings.HasPrefix(after, "Z")
 }
 
-// testDetach kills a daemon that has no service of the data plane's: its remains are removed by `jeoul detach`.
+// testDetach kills a daemon without a service of the data plane: `jeoul detach` removes its remains.
 func (p *proxyStage) testDetach(t *testing.T) {
 	p.configure(t, p.hook,
 		entry{"services": []entry{{"name": "web", "vip": p.VIP6.String(), "port": proxyPort,
@@ -312,7 +313,7 @@ func (p *proxyStage) testDetach(t *testing.T) {
 	}
 }
 
-// testChanges makes operators' changes, under requests of which none may fail.
+// testChanges makes operators' changes, under requests none of which may fail.
 func (p *proxyStage) testChanges(t *testing.T, second string) {
 	c := p.startLoad(t)
 	c.await(t, 20)
@@ -328,7 +329,7 @@ func (p *proxyStage) testChanges(t *testing.T, second string) {
 		t.Errorf("%s has a weight of 8 beside 1 and 1, and has got %v", second, from)
 	}
 	p.reconfigure(t, p.Servers[2])
-	// By its log: the generation grows with every observation of backends, too.
+	// From its log: the generation also grows with every observation of backends.
 	reloaded := func() int { return strings.Count(p.log.String(), "reloaded "+p.config) }
 	before := reloaded()
 	p.sendSIGHUP(t)
@@ -341,10 +342,10 @@ func (p *proxyStage) testChanges(t *testing.T, second string) {
 	c.end(t)
 }
 
-// testServerDeath ends a server: once that is found, no request goes there, nor fails.
+// testServerDeath ends a server: once that is detected, no request goes there, nor fails.
 func (p *proxyStage) testServerDeath(t *testing.T, name string) {
 	web := p.webs[name]
-	if err := web.Process.Signal(syscall.SIGTERM); err != nil { // not by a kill, which its worker would outlive
+	if err := web.Process.Signal(syscall.SIGTERM); err != nil { // not by a kill, which its worker would survive
 		t.Fatal(err)
 	}
 	<-web.Process.Done()
@@ -358,7 +359,7 @@ func (p *proxyStage) testServerDeath(t *testing.T, name string) {
 	}
 }
 
-// testRestart kills the daemon: HAProxy serves on, and the next daemon goes on with it. A HAProxy that is killed is
+// testRestart kills the daemon: HAProxy continues to serve, and the next daemon takes it over. A killed HAProxy is
 // started again.
 func (p *proxyStage) testRestart(t *testing.T) {
 	before := p.status(t).Proxy

@@ -17,12 +17,12 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// How many connections are held, and how many come then.
+// The numbers of connections that are held, and that come after that.
 const heldConnections, laterConnections = 20, 100
 
-// TestDeadProgram: of three backends one has no program that listens, and its kernel resets
-// each connection. Others are held, so that the dead one has the fewest. It gets a few of the
-// next hundred, and when its program is back, it gets some soon.
+// TestDeadProgram: one of three backends has no listening program, and its kernel resets each connection. The others
+// hold connections, so that the dead one has the fewest. It gets a few of the next hundred, and when its program is
+// back, it soon gets some.
 func TestDeadProgram(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
@@ -91,7 +91,7 @@ func deadProgram(t *testing.T, l *lab.Lab, vip netip.AddrPort, port uint16) {
 	}
 }
 
-// hold opens a connection that lasts as long as the test; nil where it was refused.
+// hold opens a connection that lasts as long as the test; nil if it was refused.
 func hold(t *testing.T, client *lab.Host, to netip.AddrPort) (c net.Conn) {
 	t.Helper()
 	err := client.Do(func() (err error) {

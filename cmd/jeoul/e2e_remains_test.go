@@ -13,11 +13,11 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// shortTimeout is how long a client waits to whom the answer does not matter.
+// shortTimeout is how long a client waits if the answer does not matter.
 const shortTimeout = 100 * time.Millisecond
 
-// TestNothingRemains stops, kills and starts again the balancer and an agent while clients ask: a stop leaves nothing
-// on the host, the remains of a kill are undone by the next start, and everything works again after each.
+// TestNothingRemains stops, kills and restarts the balancer and an agent while clients send requests: a stop leaves
+// nothing on the host, the next start removes the remains of a kill, and everything works again after each.
 func TestNothingRemains(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
@@ -55,16 +55,15 @@ func TestNothingRemains(t *testing.T) {
 	})
 }
 
-// idleConnections are connections on which nothing is sent for a while, by the server that
-// they are with.
+// idleConnections are connections on which nothing is sent for a while, with the server of each.
 type idleConnections []struct {
 	net.Conn
 	path   path
 	server string
 }
 
-// openIdle opens some on each path that keeps nothing of a flow: another
-// balancer sends it to the same backend.
+// openIdle opens some connections on each path that does not track flows: another balancer sends them to the same
+// backend.
 func (s *stage) openIdle(t *testing.T) (all idleConnections) {
 	t.Helper()
 	for _, p := range paths() {
@@ -83,7 +82,7 @@ func (s *stage) openIdle(t *testing.T) (all idleConnections) {
 	return all
 }
 
-// expectAlive asks on each connection again.
+// expectAlive sends a request on each connection again.
 func (r idleConnections) expectAlive(t *testing.T) {
 	t.Helper()
 	for _, connection := range r {
@@ -95,15 +94,14 @@ func (r idleConnections) expectAlive(t *testing.T) {
 	}
 }
 
-// askAll asks each service until every server has answered.
+// askAll sends requests to each service until every server has answered.
 func (s *stage) askAll(t *testing.T) {
 	t.Helper()
 	client := s.Clients[0]
 	for _, p := range paths() {
 		for _, port := range []uint16{webPort, otherWebPort} {
 			answered := map[string]bool{}
-			// By the hash alone, this many miss a server once in a hundred thousand
-			// million times.
+			// By the hash alone, this many requests miss a server once in a hundred thousand million times.
 			for asked := 0; len(answered) < len(s.Servers); asked++ {
 				seen, err := e2e.NewBrowser(client).Who(bounded(t), netip.AddrPortFrom(p.vip, port))
 				if err == nil {
@@ -122,7 +120,7 @@ func (s *stage) askAll(t *testing.T) {
 	}
 }
 
-// whileAsking does something while a client asks each service again and again; the answers do not matter.
+// whileAsking runs do while a client sends requests to each service repeatedly; the answers do not matter.
 func (s *stage) whileAsking(t *testing.T, do func()) {
 	t.Helper()
 	stop, asked := make(chan struct{}), make(chan struct{})

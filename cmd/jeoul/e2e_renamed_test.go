@@ -34,7 +34,7 @@ func (b *balancer) rename(t *testing.T, from, to string) {
 		}
 		return netlink.LinkSetUp(link)
 	})
-	// Its link-local address, and the routes of that, come when no other host was found to have it.
+	// Its link-local address, and its routes, come after duplicate address detection.
 	testenv.Eventually(t, e2e.WaitLimit, to+" has a link-local address", func() (found bool) {
 		within(t, b.host, func() (err error) {
 			found, err = testenv.HasLinkLocal(to)
@@ -44,14 +44,14 @@ func (b *balancer) rename(t *testing.T, from, to string) {
 	})
 }
 
-// TestInterfaceIsRenamed renames the interface while no process runs: a start by the new name does
-// not attach a second program beside the first, and by the old name it goes on.
+// TestInterfaceIsRenamed renames the interface while no process runs: a start with the new name does not attach a
+// second program beside the first, and with the old name it continues.
 func TestInterfaceIsRenamed(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		l := newLab(t, lab.Spec{Clients: 1, Servers: 1})
 		b := newBalancer(t, l.Balancer)
-		// An interface has to be down for it, which takes its IPv6 addresses and routes away.
+		// An interface must be down for renaming, which removes its IPv6 addresses and routes.
 		name, other := l.Balancer.Interface, "other0"
 		b.rename(t, name, other)
 		b.rename(t, other, name)

@@ -22,20 +22,20 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// replyPath is a way by which a client asks a server again and again, and answers come back.
+// replyPath is a path on which a client repeatedly sends requests to a server, and answers come back.
 type replyPath struct {
 	name string
 	to   netip.AddrPort
 
-	// paused: nothing is asked.
+	// paused: no requests are sent.
 	paused atomic.Bool
 
 	mu sync.Mutex
-	// first is when the first answer came after since.
+	// first is the time of the first answer after since.
 	since, first time.Time
 }
 
-// ask sends a datagram every 20 ms until the test ends, and notes when answers come.
+// ask sends a datagram every 20 ms until the test ends, and records when answers come.
 func (w *replyPath) ask(t *testing.T, client *lab.Host) {
 	t.Helper()
 	var c net.Conn
@@ -75,14 +75,14 @@ func (w *replyPath) note(at time.Time) {
 	}
 }
 
-// watch has the first answer after a time noted.
+// watch makes the path record the first answer after a time.
 func (w *replyPath) watch(since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.since, w.first = since, time.Time{}
 }
 
-// answered waits for the first answer after the time that is watched from.
+// answered waits for the first answer after that time.
 func (w *replyPath) answered(t *testing.T, when string) (first time.Time) {
 	t.Helper()
 	testenv.Eventually(t, testenv.WaitLimit, when+", an answer comes by "+w.name, func() bool {
@@ -116,7 +116,7 @@ func echoBoth(t *testing.T, host *lab.Host, port uint16) {
 	}
 }
 
-// remember makes a host's neighbour entries permanent, so that it asks for none of them.
+// remember makes a host's neighbour entries permanent, so that it resolves none of them again.
 func remember(t *testing.T, host *lab.Host, others ...*lab.Host) {
 	t.Helper()
 	within(t, host, func() error {
@@ -132,8 +132,8 @@ func remember(t *testing.T, host *lab.Host, others ...*lab.Host) {
 	})
 }
 
-// newReplyPaths has a client ask a server by each mode that sends replies, and another one by a kernel that forwards,
-// for both families.
+// newReplyPaths makes a client send requests to a server in each mode that forwards replies, and to another one through
+// a kernel that forwards, for both families.
 func newReplyPaths(t *testing.T) (client *lab.Host, all []*replyPath, know func()) {
 	t.Helper()
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 2})
@@ -201,8 +201,8 @@ func newReplyPaths(t *testing.T) (client *lab.Host, all []*replyPath, know func(
 }
 
 // TestMeasureReplyHops measures how long a client gets no answer after its MAC address has changed without an
-// announcement, by the modes that send replies and by a kernel that forwards, at the same time. JEOUL_TEST_REPLYHOPS is
-// how often.
+// announcement, in the modes that forward replies and through a kernel that forwards, at the same time.
+// JEOUL_TEST_REPLYHOPS is the number of measurements.
 func TestMeasureReplyHops(t *testing.T) {
 	times, err := strconv.Atoi(os.Getenv("JEOUL_TEST_REPLYHOPS"))
 	if err != nil {
@@ -226,7 +226,8 @@ func TestMeasureReplyHops(t *testing.T) {
 		for _, w := range all {
 			w.answered(t, "before a round")
 		}
-		// The kernel forgets the neighbours of an interface whose address changes: it would ask for them, and so tell.
+		// The kernel deletes the neighbours of an interface whose address changes: it would resolve them, and so
+		// announce its address.
 		pause(true)
 		within(t, client, func() error {
 			link, err := netlink.LinkByName(client.Interface)
@@ -241,7 +242,7 @@ func TestMeasureReplyHops(t *testing.T) {
 		began := time.Now()
 		pause(false)
 		for _, w := range all {
-			// Replies in flight to the address of before come sooner.
+			// Replies in flight to the previous address come sooner.
 			w.watch(began.Add(100 * time.Millisecond))
 		}
 		for i, w := range all {

@@ -20,8 +20,8 @@ import (
 )
 
 // TestRouterOfRepliesIsConfirmed: the MAC address of the clients' router changes without an announcement, and the
-// router is silent for a while after. Only the balancer can find that out: the router knows where the balancer is, and
-// asks for nothing.
+// router is silent for a while after that. Only the balancer can detect that: the router has the balancer's address,
+// and does not resolve it.
 func TestRouterOfRepliesIsConfirmed(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {

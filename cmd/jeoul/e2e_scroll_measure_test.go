@@ -17,11 +17,12 @@ import (
 const (
 	// scrolledServices with scrolledBackends each are shown at once.
 	scrolledServices, scrolledBackends = 20, 500
-	// maxRows is how many rows of the table may exist at once, in a window of 900 pixels.
+	// maxRows is the greatest number of rows of the table that may exist at once, in a window of 900 pixels.
 	maxRows = 100
 )
 
-// scrollThrough scrolls down and up for 20 seconds, a third of a window a frame, and returns how long frames took.
+// scrollThrough scrolls down and up for 20 seconds, a third of a window per frame, and returns the durations of the
+// frames.
 const scrollThrough = `new Promise((resolve) => {
 	const gaps = [];
 	let before = performance.now(), step = 300, rows = 0;

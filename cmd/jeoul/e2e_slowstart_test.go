@@ -13,8 +13,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// TestSlowStart: a backend that its checks find healthy again gets a few of the next connections
-// only, while nothing of that is so when the daemon starts.
+// TestSlowStart: a backend that its checks find healthy again gets only a few of the next connections; this does not
+// apply when the daemon starts.
 func TestSlowStart(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 3})
@@ -43,7 +43,7 @@ func TestSlowStart(t *testing.T) {
 			"backends": backends}}})
 	b.start(t)
 	late := l.Servers[2]
-	// connections of 60 that get to the server, of which 20 are its share.
+	// connections returns the number of connections, of 60, that reach the server, whose share is 20.
 	connections := func() (n int) {
 		for range 60 {
 			var c net.Conn

@@ -28,11 +28,11 @@ const (
 	clientTimeout  = 45 * time.Second
 	// shortLife is the longest life of connections that come and go.
 	shortLife = 20 * time.Second
-	// clientPause is how long one waits after an end, and before another beginning.
+	// clientPause is how long a client waits after an end, and before it begins again.
 	clientPause = 500 * time.Millisecond
 )
 
-// backendListeners is a backend's listeners, which can close with all that came in by them.
+// backendListeners are a backend's listeners, which can close with all connections that they accepted.
 type backendListeners struct {
 	host  *lab.Host
 	ports []uint16
@@ -60,7 +60,7 @@ func (d *backendListeners) open() error {
 	})
 }
 
-// close ends all, as the end of a server's process does.
+// close closes all of them, as the end of a server's process does.
 func (d *backendListeners) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -102,7 +102,7 @@ func (d *backendListeners) serve(listener net.Listener) {
 	}
 }
 
-// soakClients are connections that ask again and again.
+// soakClients are connections that repeat requests.
 type soakClients struct {
 	clients  []*lab.Host
 	vip      netip.Addr
@@ -116,7 +116,7 @@ type soakClients struct {
 	openNow          atomic.Int64
 }
 
-// begin opens connections to each service: some that live as long as they can, and others that come and go.
+// begin opens connections to each service: some that stay as long as they can, and others that come and go.
 func (c *soakClients) begin(ctx context.Context, long, short int) {
 	for _, service := range c.services {
 		for i := range long + short {
@@ -134,7 +134,7 @@ func (c *soakClients) begin(ctx context.Context, long, short int) {
 	}
 }
 
-// pause waits, or until ctx ends.
+// pause waits for a duration, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -144,10 +144,10 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// errMoved: another server answered.
+// errMoved means that another server answered.
 var errMoved = errors.New("another server answered")
 
-// live keeps one connection open, until its life is over or it breaks.
+// live keeps one connection open, until its time is over or it breaks.
 func (c *soakClients) live(ctx context.Context, client *lab.Host, service soakService, life time.Duration) {
 	began := time.Now()
 	connection, reader, server, err := c.open(ctx, client, service)
@@ -189,7 +189,7 @@ func (c *soakClients) live(ctx context.Context, client *lab.Host, service soakSe
 	}
 }
 
-// open connects and asks once.
+// open connects and sends one request.
 func (c *soakClients) open(ctx context.Context, client *lab.Host, service soakService) (connection net.Conn,
 	reader *bufio.Reader, server string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
@@ -209,7 +209,7 @@ func (c *soakClients) open(ctx context.Context, client *lab.Host, service soakSe
 	return connection, reader, server, err
 }
 
-// askOn asks who serves.
+// askOn sends a request for the server's name.
 func askOn(connection net.Conn, reader *bufio.Reader) (string, error) {
 	if err := connection.SetDeadline(time.Now().Add(clientTimeout)); err != nil {
 		return "", err
@@ -221,7 +221,7 @@ func askOn(connection net.Conn, reader *bufio.Reader) (string, error) {
 	return strings.TrimSpace(line), err
 }
 
-// TestSoakNotesProof: a connection that is long in being opened, as one whose first SYN went to a backend that is gone,
+// TestSoakNotesProof: a connection that takes long to open, such as one whose first SYN went to a removed backend,
 // counts as proven from its first answer on.
 func TestSoakNotesProof(t *testing.T) {
 	t.Parallel()

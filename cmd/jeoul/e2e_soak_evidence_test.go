@@ -17,7 +17,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// evidence asks all balancers at once for their flow of a connection that has just broken, and how the hand-over is.
+// evidence asks all balancers at once for their flow of a connection that has just broken, and for the state of the
+// hand-over.
 func (s *soakRun) evidence(c soak.Connection) soak.Evidence {
 	s.watch.mu.Lock()
 	hops := slices.Clone(s.watch.routes)
@@ -68,7 +69,7 @@ func (b *soakBalancer) flowReport(ctx context.Context, c soak.Connection) soak.F
 	return t
 }
 
-// serviceText is how a service's table and backends are.
+// serviceText describes the state of a service's table and backends.
 func serviceText(s *ops.Service) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "table %s", s.TableDigest)

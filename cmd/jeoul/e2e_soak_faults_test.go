@@ -29,11 +29,11 @@ import (
 )
 
 const (
-	// soakTimeout is how long anything may take on a busy machine, and operateTimeout an answer of one that a fault may
-	// have hung up.
+	// soakTimeout is how long any step may take on a busy machine, and operateTimeout how long the answer of a balancer
+	// may take that a fault may have hung.
 	soakTimeout    = 2 * time.Minute
 	operateTimeout = 15 * time.Second
-	// atOnce is how many faults of balancers go on at a time: one balancer is left alone.
+	// atOnce is the number of faults of balancers at a time: one balancer is left alone.
 	atOnce = 2
 )
 
@@ -44,11 +44,11 @@ type soakBalancer struct {
 	config, socket string
 	daemon         *lab.Process
 	log            *os.File
-	// taken is locked while a fault is at it; faults is the count of these for others to see.
+	// taken is locked during a fault of the balancer; faults counts its faults for others to see.
 	taken   sync.Mutex
 	faults  atomic.Int32
 	speaker atomic.Int64
-	// awaited: the daemon is to end; failf notes that it has ended by itself.
+	// awaited: the daemon is expected to end; otherwise failf records that it has ended by itself.
 	awaited atomic.Bool
 	failf   func(string, ...any)
 	// admin is locked while its configuration and operations are applied.
@@ -90,7 +90,7 @@ func (b *soakBalancer) begin(ctx context.Context) error {
 	}
 }
 
-// end sends the daemon a signal (0: it has got one), and waits until it has ended.
+// end sends the daemon a signal (0: it already has one), and waits until it has ended.
 func (b *soakBalancer) end(ctx context.Context, signal syscall.Signal) error {
 	b.awaited.Store(true)
 	if signal != 0 {
@@ -111,7 +111,7 @@ func (b *soakBalancer) end(ctx context.Context, signal syscall.Signal) error {
 	return nil
 }
 
-// signalSpeaker signals the process that speaks BGP.
+// signalSpeaker sends a signal to the BGP speaker.
 func (b *soakBalancer) signalSpeaker(signal syscall.Signal) error {
 	return unix.Kill(int(b.speaker.Load()), signal)
 }
@@ -142,7 +142,7 @@ func (b *soakBalancer) run(ctx context.Context, path string, arguments ...string
 	return nil
 }
 
-// partitionFrom has a balancer get nothing from another, or everything again.
+// partitionFrom makes a balancer receive nothing from another, or everything again.
 func (b *soakBalancer) partitionFrom(ctx context.Context, other *soakBalancer, on bool) error {
 	const table = "soak"
 	if !on {
@@ -153,7 +153,7 @@ func (b *soakBalancer) partitionFrom(ctx context.Context, other *soakBalancer, o
 			other.host.IPv4))
 }
 
-// runFault makes a fault, whose balancers or backend are locked already, and waits until all is whole again.
+// runFault makes a fault, whose balancers or backend are already locked, and waits for recovery.
 func (s *soakRun) runFault(ctx context.Context, fault soak.Fault) {
 	happened := &soak.Happened{Fault: fault, Span: soak.Span{From: time.Now()}}
 	s.watch.note(happened)
@@ -166,7 +166,7 @@ func (s *soakRun) runFault(ctx context.Context, fault soak.Fault) {
 	undo, err := s.make(ctx, happened)
 	if err == nil {
 		pause(ctx, fault.For)
-		// The fault is undone also when the run ends.
+		// The fault is undone even if the run ends.
 		err = undo(context.WithoutCancel(ctx))
 	}
 	s.watch.change(func() { happened.Restored = time.Now() })
@@ -252,7 +252,7 @@ func (s *soakRun) make(ctx context.Context, h *soak.Happened) (undoFault, error)
 
 func nothingToUndo(context.Context) error { return nil }
 
-// want changes the desired state of all balancers, and returns a function that takes that back.
+// want changes the desired state of all balancers, and returns a function that undoes that.
 func (s *soakRun) want(ctx context.Context, set func(on bool)) (undoFault, error) {
 	change := func(ctx context.Context, on bool) error {
 		s.wanted.mu.Lock()
@@ -270,8 +270,8 @@ func (s *soakRun) want(ctx context.Context, set func(on bool)) (undoFault, error
 	return func(ctx context.Context) error { return change(ctx, false) }, change(ctx, true)
 }
 
-// applyWanted brings a balancer to the desired state: by its file, and by API. A balancer with a fault misses a change,
-// and gets it when the fault is over.
+// applyWanted brings a balancer to the desired state: through its file, and through the API. A balancer with a fault
+// misses a change, and gets it when the fault is over.
 func (s *soakRun) applyWanted(ctx context.Context, b *soakBalancer) error {
 	b.admin.Lock()
 	defer b.admin.Unlock()
@@ -308,7 +308,7 @@ func (s *soakRun) applyWanted(ctx context.Context, b *soakBalancer) error {
 	return nil
 }
 
-// start is begin, and applies the desired state of meanwhile.
+// start is begin, and then applies changes of the desired state since the fault.
 func (s *soakRun) start(b *soakBalancer) undoFault {
 	return func(ctx context.Context) error {
 		if err := b.begin(ctx); err != nil {
@@ -363,7 +363,7 @@ func (s *soakRun) makeOfBalancer(ctx context.Context, b *soakBalancer, h *soak.H
 	return func(ctx context.Context) error { return drain(ctx, false) }, drain(ctx, true)
 }
 
-// lose takes the data plane away once the router has noticed that its balancer is gone, as it is with a machine.
+// lose removes the data plane once the router has noticed that its balancer is gone, as with a lost machine.
 func (s *soakRun) lose(ctx context.Context, b *soakBalancer, h *soak.Happened) error {
 	err := s.watch.until(ctx, soakTimeout, func() string {
 		if slices.Contains(s.watch.routes, b.number) {
@@ -378,7 +378,7 @@ func (s *soakRun) lose(ctx context.Context, b *soakBalancer, h *soak.Happened) e
 	return err
 }
 
-// setLink cuts a host off at its switch port, or joins it again.
+// setLink disconnects a host at its switch port, or connects it again.
 func (s *soakRun) setLink(host *lab.Host, up bool) error {
 	return s.lab.Switch.Do(func() error {
 		port, err := netlink.LinkByName(host.Port)
@@ -392,8 +392,8 @@ func (s *soakRun) setLink(host *lab.Host, up bool) error {
 	})
 }
 
-// sendGarbage sends garbage to a balancer's ports for members, from a host that is none and from one that is: there, it
-// comes as from a member with another key.
+// sendGarbage sends garbage to a balancer's ports for members, from a host that is no member and from one that is:
+// there, it looks like that of a member with another key.
 func (s *soakRun) sendGarbage(n int) error {
 	at := s.balancers[n].host
 	for _, from := range []*lab.Host{s.lab.Clients[0], s.balancers[(n+1)%len(s.balancers)].host} {
@@ -403,13 +403,13 @@ func (s *soakRun) sendGarbage(n int) error {
 					connection, err := net.DialTimeout(network, netip.AddrPortFrom(at.IPv4, port).String(),
 						operateTimeout)
 					if err != nil {
-						continue // the balancer may be gone, or the two parted
+						continue // the balancer may be gone, or the two partitioned
 					}
 					for size := 1; size < 1400; size += 97 {
 						garbage := make([]byte, size)
 						_, _ = rand.Read(garbage) // it never fails
 						if _, err := connection.Write(garbage); err != nil {
-							break // it may be closed at once
+							break // it may be closed immediately
 						}
 					}
 					connection.Close()

@@ -25,14 +25,14 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// The environment of a soak: how long faults are made (1h), the seed that they are drawn from, how many long-lived
-// connections each service has (40), and the file that the summary is written to.
+// The environment of a soak: the duration of the faults (1h), the seed from which they are drawn, the number of
+// long-lived connections of each service (40), and the file for the summary.
 const (
 	soakFor   = "JEOUL_SOAK"
 	soakSeed  = "JEOUL_SOAK_SEED"
 	soakCrowd = "JEOUL_SOAK_CROWD"
 	soakOut   = "JEOUL_SOAK_OUT"
-	// The kinds of faults and the services to choose from, separated by commas; all where it is empty.
+	// The kinds of faults and the services to select, separated by commas; all if empty.
 	soakFaults     = "JEOUL_SOAK_FAULTS"
 	soakOfServices = "JEOUL_SOAK_SERVICES"
 )
@@ -51,7 +51,7 @@ const (
 var soakTimeouts = lb.Timeouts{Opening: 10 * time.Second, First: 10 * time.Second, Established: 90 * time.Second,
 	UDP: 30 * time.Second, Fin: 20 * time.Second, Closed: 10 * time.Second}
 
-// soakService is one of the services of a soak, each of which has all backends.
+// soakService is a service of a soak; each has all backends.
 type soakService struct {
 	name      string
 	port      uint16
@@ -64,7 +64,7 @@ var soakServices = []soakService{
 	{"lc", 7003, lb.L2DSR, lb.LeastConnections}, {"ipip-maglev", 7004, lb.IPIP, lb.Maglev},
 }
 
-// soakRun is a soak that runs.
+// soakRun is a running soak.
 type soakRun struct {
 	t         *testing.T
 	began     time.Time
@@ -87,8 +87,9 @@ type soakRun struct {
 	pendingChecks sync.WaitGroup
 }
 
-// TestSoak has faults come to three balancers behind a router, as a seed says, under live connections: none breaks
-// without a reason that package soak knows, and in the end all balancers agree, and hold no more than in the beginning.
+// TestSoak injects faults into three balancers behind a router, in the order of a seed, under live connections: none
+// breaks without a reason that package soak accepts, and in the end all balancers agree, and use no more resources than
+// in the beginning.
 func TestSoak(t *testing.T) {
 	length, err := time.ParseDuration(os.Getenv(soakFor))
 	if err != nil {
@@ -131,7 +132,7 @@ func (s *soakRun) logf(format string, arguments ...any) {
 		fmt.Sprintf(format, arguments...))
 }
 
-// failf notes a failure, and goes on.
+// failf records a failure, and continues.
 func (s *soakRun) failf(format string, arguments ...any) {
 	text := fmt.Sprintf(format, arguments...)
 	s.logf("WRONG: %s", text)
@@ -140,7 +141,7 @@ func (s *soakRun) failf(format string, arguments ...any) {
 	s.summary.Failures = append(s.summary.Failures, text)
 }
 
-// newSoak builds all but the daemons.
+// newSoak builds everything except the daemons.
 func newSoak(t *testing.T) *soakRun {
 	t.Helper()
 	var id string
@@ -195,7 +196,7 @@ func (s *soakRun) narrow(t *testing.T) {
 	}
 }
 
-// addBalancer prepares a balancer, which is to be started.
+// addBalancer prepares a balancer, which is started later.
 func (s *soakRun) addBalancer(t *testing.T, n int, h *lab.Host) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(h.Dir, "log"))
@@ -220,7 +221,7 @@ func (s *soakRun) addBalancer(t *testing.T, n int, h *lab.Host) {
 	})
 }
 
-// serve prepares a backend and opens its door.
+// serve prepares a backend and opens its listeners.
 func (s *soakRun) serve(t *testing.T, server *lab.Host) {
 	t.Helper()
 	var a *agent.Agent
@@ -348,7 +349,8 @@ func (s *soakRun) makeFaults(ctx context.Context, seed uint64, length time.Durat
 	s.summary.Seconds = time.Since(began).Seconds()
 }
 
-// lockTargets waits until the balancers or the backend of a fault are free, and returns a function that frees them.
+// lockTargets waits until the balancers or the backend of a fault are free, locks them, and returns a function that
+// unlocks them.
 func (s *soakRun) lockTargets(fault soak.Fault, room chan struct{}, backends []sync.Mutex) (free func()) {
 	if fault.Kind == soak.UnknownSender {
 		return func() {}
@@ -377,8 +379,8 @@ func (s *soakRun) report() {
 		s.crowd.answered.Load(), s.summary.Broken, s.summary.Refused, s.summary.RefusedInPeace, len(s.summary.Failures))
 }
 
-// explainBroken finds out why a connection broke, once the events about then are known. Where none that is known yet
-// explains it, the balancers are asked at once.
+// explainBroken determines why a connection broke, once the events of that time are known. If none that is already
+// known explains it, the balancers are asked immediately.
 func (s *soakRun) explainBroken(c soak.Connection) {
 	s.pendingChecks.Go(func() {
 		s.watch.mu.Lock()
@@ -409,7 +411,7 @@ func (s *soakRun) explainBroken(c soak.Connection) {
 	})
 }
 
-// explainRefused finds out why a new connection failed.
+// explainRefused determines why a new connection failed.
 func (s *soakRun) explainRefused(service soakService, opening soak.Span, err error) {
 	s.pendingChecks.Go(func() {
 		pause(s.t.Context(), explainAfter)
@@ -440,7 +442,7 @@ func (s *soakRun) measure() (all []soak.Held) {
 	return all
 }
 
-// measureLast compares the resources that daemons hold with those of the first minutes.
+// measureLast compares the resources that daemons use with those of the first minutes.
 func (s *soakRun) measureLast(t *testing.T) {
 	t.Helper()
 	s.summary.Last = s.measure()
@@ -454,7 +456,7 @@ func (s *soakRun) measureLast(t *testing.T) {
 	}
 }
 
-// drainFlows waits until all flows of the crowd are forgotten.
+// drainFlows waits until all flows of the clients are forgotten.
 func (s *soakRun) drainFlows(t *testing.T, ctx context.Context) {
 	t.Helper()
 	var left uint64
@@ -477,7 +479,7 @@ func (s *soakRun) drainFlows(t *testing.T, ctx context.Context) {
 	}
 }
 
-// end stops all balancers, of which nothing may be left.
+// end stops all balancers, which must leave nothing.
 func (s *soakRun) end(t *testing.T) {
 	t.Helper()
 	for _, b := range s.balancers {
@@ -495,7 +497,7 @@ func (s *soakRun) end(t *testing.T) {
 	}
 }
 
-// finish logs the summary, and writes it to a file where one is named.
+// finish logs the summary, and writes it to a file if one is named.
 func (s *soakRun) finish(t *testing.T) {
 	t.Helper()
 	sum := &s.summary

@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	// pollEvery is how often balancers are asked for their status, routePollEvery how often the router's routes are
-	// read, and pollTimeout how long a balancer may take to answer.
+	// pollEvery is the interval at which balancers are asked for their status, routePollEvery the interval at which the
+	// router's routes are read, and pollTimeout how long a balancer may take to answer.
 	pollEvery      = 250 * time.Millisecond
 	routePollEvery = 50 * time.Millisecond
 	pollTimeout    = 5 * time.Second
 )
 
-// watch follows the balancers and their router all the time.
+// watch continuously follows the balancers and their router.
 type watch struct {
 	lab       *lab.Lab
 	balancers []*soakBalancer
@@ -36,14 +36,14 @@ type watch struct {
 	timeline soak.Timeline
 	// routes are the balancers that the router sends to now.
 	routes []int
-	// rounds counts the times that all were asked.
+	// rounds counts how often all balancers were asked.
 	rounds int
-	seen   []*ops.Status // nil: it did not answer
-	// differs has the services whose tables differ now, or of which not all are known.
+	seen   []*ops.Status // nil: the balancer did not answer
+	// differs holds the services whose tables differ now, or whose tables are not all known.
 	differs map[string]bool
 }
 
-// begin looks until ctx ends.
+// begin watches until ctx ends.
 func (w *watch) begin(ctx context.Context, group *sync.WaitGroup, services []soakService) {
 	w.timeline = soak.Timeline{Balancers: len(w.balancers), Differed: map[string][]soak.Span{}}
 	w.seen, w.differs = make([]*ops.Status, len(w.balancers)), map[string]bool{}
@@ -59,12 +59,13 @@ func (w *watch) begin(ctx context.Context, group *sync.WaitGroup, services []soa
 	})
 }
 
-// readRoutes reads the router's routes to the VIP, which were last read at before, and returns when they were now.
+// readRoutes reads the router's routes to the VIP, which were last read at before, and returns the time of this
+// reading.
 func (w *watch) readRoutes(before time.Time) time.Time {
 	now := time.Now()
 	hosts, err := w.lab.NextHops(w.lab.VIP4)
 	if err != nil {
-		return before // read while they change; the next look has them
+		return before // read during a change; the next reading has them
 	}
 	var hops []int
 	for n, b := range w.balancers {
@@ -90,7 +91,7 @@ func (w *watch) poll(ctx context.Context, services []soakService) {
 		group.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 			defer cancel()
-			seen[n], _ = api.NewClient(b.socket).Status(ctx) // nil says it
+			seen[n], _ = api.NewClient(b.socket).Status(ctx) // nil means no answer
 		})
 	}
 	group.Wait()
@@ -110,7 +111,7 @@ func (w *watch) poll(ctx context.Context, services []soakService) {
 	}
 }
 
-// compare notes since when the tables of a service differ.
+// compare records since when the tables of a service differ.
 func (w *watch) compare(service string, began time.Time) {
 	first, differ := "", false
 	for _, status := range w.seen {
@@ -123,7 +124,7 @@ func (w *watch) compare(service string, began time.Time) {
 	spans := w.timeline.Differed[service]
 	switch was := w.differs[service]; {
 	case differ && !was:
-		// The difference seen now began after the last look.
+		// The difference seen now began after the last reading.
 		spans = append(spans, soak.Span{From: began.Add(-2 * pollEvery)})
 	case !differ && was:
 		spans[len(spans)-1].To = time.Now()
@@ -143,7 +144,7 @@ func digestOf(status *ops.Status, service string) string {
 	return ""
 }
 
-// note puts a fault into the timeline.
+// note adds a fault to the timeline.
 func (w *watch) note(f *soak.Happened) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -157,7 +158,7 @@ func (w *watch) change(what func()) {
 	what()
 }
 
-// until waits until nothing is missing in two looks that both began later.
+// until waits until nothing is missing in two rounds that both began later.
 func (w *watch) until(ctx context.Context, bound time.Duration, missing func() string) error {
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
@@ -181,7 +182,8 @@ func (w *watch) until(ctx context.Context, bound time.Duration, missing func() s
 	}
 }
 
-// missing names a condition that a balancer lacks to be whole again among those that no fault is at; w.mu is held.
+// missing names a condition that a balancer does not meet for its recovery, among the balancers without a fault; w.mu
+// is held.
 func (w *watch) missing(n int) string {
 	b, status := w.balancers[n], w.seen[n]
 	switch {

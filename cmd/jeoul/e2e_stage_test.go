@@ -22,30 +22,29 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// The ports of a stage's services. Each protocol has two: the first is scheduled
-// by hash and has backends of the VIP's family; the second goes by turns and has,
-// where the mode can cross, backends of the other family.
+// The ports of a stage's services. Each protocol has two: the first is scheduled by hash and has backends of the VIP's
+// family; the second is scheduled by turns and has, if the mode can cross families, backends of the other family.
 const (
 	webPort, otherWebPort = 80, 81
 	dnsPort, otherDNSPort = 53, 54
 )
 
-// portShift is the offset that the modes that translate add to a port: replies that were forgotten bear a port that no
-// service has.
+// portShift is the offset that the modes that translate add to a port: forgotten replies have a port that no service
+// has.
 var portShift = map[lb.Mode]uint16{lb.NAT: 8000, lb.FullNAT: 9000}
 
-// The ports that full NAT sends from.
+// The ports from which full NAT sends.
 const firstPoolPort, lastPoolPort = 20000, 20999
 
-// replyTable is the backends' routing table for packets from their own addresses: replies of mode nat, whose way to the
-// clients leads through the balancer.
+// replyTable is the backends' routing table for packets from their own addresses: replies of mode nat, whose path to
+// the clients leads through the balancer.
 const replyTable = 100
 
 // path is the mode, the VIP and the parameters by which services of a stage differ, besides the port.
 type path struct {
 	mode lb.Mode
 	vip  netip.Addr
-	// pool is where full NAT sends from.
+	// pool is the address from which full NAT sends.
 	pool netip.Addr
 	dscp uint8
 }
@@ -105,8 +104,7 @@ type stage struct {
 	agents map[string]*lab.Process
 }
 
-// newStage builds it, and starts everything. The web servers have files of these
-// sizes, in bytes.
+// newStage builds the stage, and starts everything. The web servers have files of these sizes, in bytes.
 func newStage(t *testing.T, hook lb.Hook, clients int, sizes ...int64) *stage {
 	t.Helper()
 	s := buildStage(t, hook, clients, sizes...)
@@ -123,7 +121,7 @@ func newStage(t *testing.T, hook lb.Hook, clients int, sizes ...int64) *stage {
 	return s
 }
 
-// buildStage builds the laboratory and prepares it; nothing of ours runs yet.
+// buildStage builds the laboratory and prepares it; no program of ours runs yet.
 func buildStage(t *testing.T, hook lb.Hook, clients int, sizes ...int64) *stage {
 	t.Helper()
 	l := newLab(t, lab.Spec{Clients: clients, Servers: 3})
@@ -139,7 +137,7 @@ func buildStage(t *testing.T, hook lb.Hook, clients int, sizes ...int64) *stage 
 	return s
 }
 
-// startServers starts the servers of a backend, on all addresses that it has.
+// startServers starts the servers of a backend, on all of its addresses.
 func (s *stage) startServers(t *testing.T, server *lab.Host) {
 	t.Helper()
 	web, dns := []uint16{webPort, otherWebPort}, []uint16{dnsPort, otherDNSPort}
@@ -151,8 +149,7 @@ func (s *stage) startServers(t *testing.T, server *lab.Host) {
 	s.dns[server.Name] = e2e.StartDNS(t, server, dns...)
 }
 
-// startAgent starts a backend's agent, which brings it the VIPs, and waits until it
-// is ready.
+// startAgent starts a backend's agent, which adds the VIPs, and waits until it is ready.
 func (s *stage) startAgent(t *testing.T, server *lab.Host) {
 	t.Helper()
 	log := &cmdtest.SyncBuffer{}
@@ -168,7 +165,7 @@ func (s *stage) startAgent(t *testing.T, server *lab.Host) {
 	})
 }
 
-// agentArguments are for all modes that need something on a backend.
+// agentArguments returns the arguments for all modes that need an agent on a backend.
 func agentArguments(server *lab.Host) []string {
 	arguments := []string{"agent", "--state-dir", filepath.Join(server.Dir, "state")}
 	for _, mode := range lb.PacketModes {
@@ -214,7 +211,7 @@ func (s *stage) routeReplies(server *lab.Host) error {
 	return e2e.LeadToFar(s.Balancer, replyTable)
 }
 
-// clientNets returns the clients of the segment.
+// clientNets returns the addresses of the clients of the segment.
 func (s *stage) clientNets(family int) (nets []*net.IPNet) {
 	for _, client := range s.Clients {
 		if family == netlink.FAMILY_V4 {
@@ -230,7 +227,7 @@ func hostNet(a netip.Addr) *net.IPNet {
 	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
 }
 
-// configuration has four services for each path, and the pool.
+// configuration returns a configuration with four services for each path, and the pool.
 func (s *stage) configuration() entry {
 	var services []entry
 	pool := map[string]bool{}
@@ -254,7 +251,7 @@ func sortedKeys(set map[string]bool) (keys []string) {
 	return keys
 }
 
-// service is the service of a path on a port.
+// service returns the service of a path on a port.
 func (s *stage) service(p path, port uint16) entry {
 	second := port == otherWebPort || port == otherDNSPort
 	protocol, scheduler := lb.TCP, lb.Maglev
@@ -290,7 +287,7 @@ func (p path) own(host *lab.Host) netip.Addr {
 	return host.IPv6
 }
 
-// checkSeen returns an error where a server saw another client or address than the mode promises.
+// checkSeen returns an error if a server saw another client or address than the mode promises.
 func (p path) checkSeen(seen e2e.Seen, client netip.Addr, server *lab.Host) error {
 	wantClient, wantLocal := client, p.vip
 	switch p.mode {
@@ -309,7 +306,7 @@ func (p path) checkSeen(seen e2e.Seen, client netip.Addr, server *lab.Host) erro
 	return nil
 }
 
-// server returns the server of that name.
+// server returns the server with a name.
 func (s *stage) server(name string) (*lab.Host, error) {
 	for _, server := range s.Servers {
 		if server.Name == name {
@@ -319,7 +316,7 @@ func (s *stage) server(name string) (*lab.Host, error) {
 	return nil, fmt.Errorf("%q answered, which is no server of the laboratory", name)
 }
 
-// bounded returns a context for something that takes a moment.
+// bounded returns a context for an operation that takes moments.
 func bounded(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), e2e.WaitLimit)
 	t.Cleanup(cancel)

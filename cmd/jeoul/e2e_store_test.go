@@ -22,7 +22,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// configurable is a segment whose file has the services on hashPort; those on turnPort are the API's.
+// configurable is a segment whose file has the services on hashPort; those on turnPort belong to the API.
 func configurable(t *testing.T) *segment {
 	t.Helper()
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 2})
@@ -42,7 +42,7 @@ func (s *segment) service(name string, port int, servers []*lab.Host) entry {
 	return entry{"name": name, "vip": s.VIP4.String(), "port": port, "backends": backends}
 }
 
-// apply has the API configure one service on turnPort.
+// apply configures one service on turnPort through the API.
 func (s *segment) apply(t *testing.T, servers ...*lab.Host) error {
 	t.Helper()
 	_, err := api.NewClient(s.socket).Apply(t.Context(), sources.API,
@@ -50,7 +50,7 @@ func (s *segment) apply(t *testing.T, servers ...*lab.Host) error {
 	return err
 }
 
-// wantServers checks who answers on turnPort.
+// wantServers checks which servers answer on turnPort.
 func (s *segment) wantServers(t *testing.T, when string, servers ...*lab.Host) {
 	t.Helper()
 	counts := s.askMany(t, "tcp", netip.AddrPortFrom(s.VIP4, turnPort), 20)
@@ -72,8 +72,8 @@ func (s *segment) stored(t *testing.T) string {
 	return dir
 }
 
-// TestConfiguredOutlivesReboot: the API's configuration is there after a reboot, of which nothing under /run is left,
-// also where an earlier version has kept it there. A file that is spoilt is named.
+// TestConfiguredOutlivesReboot: the API's configuration is still there after a reboot, which leaves nothing under /run,
+// also if an earlier version has stored it there. An error names a corrupt file.
 func TestConfiguredOutlivesReboot(t *testing.T) {
 	t.Parallel()
 	s := configurable(t)
@@ -125,15 +125,15 @@ func TestConfiguredOutlivesReboot(t *testing.T) {
 	}
 }
 
-// TestFullDisk: a change that cannot be stored is refused with the cause, and the configuration in force stays, and so
-// does the stored one; with room the same change is made.
+// TestFullDisk: a change that cannot be stored is refused with the cause, and both the configuration in force and the
+// stored one stay; with room the same change is made.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	s := configurable(t)
 	if err := os.MkdirAll(s.store(), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// Four pages, in the mount namespace of the host, with which it goes.
+	// Four pages, in the mount namespace of the host, with which it is removed.
 	if err := s.host.Do(func() error { return unix.Mount("tmpfs", s.store(), "tmpfs", 0, "size=16k") }); err != nil {
 		t.Fatal(err)
 	}

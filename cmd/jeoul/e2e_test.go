@@ -31,7 +31,7 @@ const (
 )
 
 // segment is a laboratory with a balancer in it: two clients, three servers, and on each server TCP and UDP services
-// that tell the caller whom.
+// that send the caller the address that they see.
 type segment struct {
 	*lab.Lab
 	*balancer
@@ -67,7 +67,7 @@ func (s *segment) serve(t *testing.T, server *lab.Host) {
 			t.Cleanup(func() { listener.Close() })
 			go serveTCP(listener, server.Name)
 			for _, vip := range []netip.Addr{s.VIP4, s.VIP6} {
-				// On the VIP itself, so that answers bear it.
+				// On the VIP itself, so that answers have it as their source.
 				packets, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(vip, uint16(port))))
 				if err != nil {
 					return err
@@ -125,8 +125,8 @@ func addressFrom(a net.Addr) netip.Addr {
 	return netip.MustParseAddrPort(a.String()).Addr().Unmap()
 }
 
-// configureTurns writes a configuration. The services on turnPort have the servers
-// given, those on hashPort all.
+// configureTurns writes a configuration. The services on turnPort have the given servers, those on hashPort all
+// servers.
 func (s *segment) configureTurns(t *testing.T, hook lb.Hook, turning []*lab.Host) {
 	t.Helper()
 	var services []entry
@@ -169,7 +169,7 @@ func dial(t *testing.T, client *lab.Host, network string, to netip.AddrPort) net
 	return connection
 }
 
-// ask sends a line and returns who answered, and as whom the client was seen.
+// ask sends a line and returns the server that answered, and the client's address that it saw.
 func ask(connection net.Conn) (server, client string, err error) {
 	line, err := e2e.AskLine(connection, "who")
 	if err != nil {
@@ -190,7 +190,8 @@ func forEachHook(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
 }
 
 // forAHook runs a test of the control plane with the balancer in one hook, which follows from the test's name, and in
-// both in `make test-hooks`. The data plane's own tests and those of forEachHook show the path of packets in each hook.
+// both in `make test-hooks`. The data plane's own tests and those of forEachHook cover the path of packets in each
+// hook.
 func forAHook(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
 	if testenv.InTarget(testenv.HooksTarget) {
 		forEachHook(t, test)
@@ -200,9 +201,8 @@ func forAHook(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
 	t.Run(string(hook), func(t *testing.T) { test(t, hook) })
 }
 
-// TestL2DSRMatrix asks through every family, protocol and scheduler: each
-// answer must come from a backend that saw the client's own address, and turns
-// must be exact.
+// TestL2DSRMatrix sends requests for every family, protocol and scheduler: each answer must come from a backend that
+// saw the client's own address, and turns must be exact.
 func TestL2DSRMatrix(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
@@ -231,8 +231,7 @@ func TestL2DSRMatrix(t *testing.T) {
 	})
 }
 
-// askMany asks from each client n times, on a new connection each, and counts
-// who answered.
+// askMany sends n requests from each client, on a new connection each, and counts the servers that answered.
 func (s *segment) askMany(t *testing.T, network string, to netip.AddrPort, n int) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
@@ -255,9 +254,8 @@ func (s *segment) askMany(t *testing.T, network string, to netip.AddrPort, n int
 	return counts
 }
 
-// TestReloadKeepsConnections takes a backend of one service away and gives it
-// back, again and again: open connections to its other backends go on, and so do
-// new ones to a service that is configured as before.
+// TestReloadKeepsConnections removes a backend of one service and adds it again, repeatedly: open connections to its
+// other backends continue, and so do new ones to an unchanged service.
 func TestReloadKeepsConnections(t *testing.T) {
 	t.Parallel()
 	forEachHook(t, func(t *testing.T, hook lb.Hook) {
@@ -298,8 +296,8 @@ func TestReloadKeepsConnections(t *testing.T) {
 	})
 }
 
-// TestHookChangesUnderConnections moves the balancer from TC to XDP and back, twice: open
-// connections of a scheduler that remembers go on, and new ones are answered all the time.
+// TestHookChangesUnderConnections moves the balancer from TC to XDP and back, twice: open connections of a scheduler
+// that remembers continue, and new ones are answered all the time.
 func TestHookChangesUnderConnections(t *testing.T) {
 	t.Parallel()
 	s := newSegment(t, lb.HookTC)
@@ -330,7 +328,7 @@ func TestHookChangesUnderConnections(t *testing.T) {
 	t.Logf("%d connections were made during 4 changes", <-asked)
 }
 
-// askUntil makes connection after connection until it is stopped.
+// askUntil makes one connection after another until it is stopped.
 func (s *segment) askUntil(t *testing.T, stop <-chan struct{}, asked chan<- int, to netip.AddrPort) {
 	made := 0
 	defer func() { asked <- made }()
@@ -357,8 +355,7 @@ func (s *segment) askUntil(t *testing.T, stop <-chan struct{}, asked chan<- int,
 	}
 }
 
-// reload asks the daemon to read its file again, and waits until the services on
-// turnPort have that many backends.
+// reload makes the daemon read its file again, and waits until the services on turnPort have that many backends.
 func (s *segment) reload(t *testing.T, backends int) {
 	t.Helper()
 	s.sendSIGHUP(t)
@@ -378,8 +375,8 @@ func (s *segment) reload(t *testing.T, backends int) {
 	})
 }
 
-// TestBackendWithoutMAC takes a backend's link down: it shows as such, the
-// others take its share, and it comes back.
+// TestBackendWithoutMAC sets a backend's link down: the status shows that, the others take its share, and it comes
+// back.
 func TestBackendWithoutMAC(t *testing.T) {
 	t.Parallel()
 	s := newSegment(t, lb.HookTC)
@@ -394,8 +391,8 @@ func TestBackendWithoutMAC(t *testing.T) {
 	s.eventually(t, lost.Name+" is back", func(status *ops.Status) bool { return stateOf(status, lost) == lb.Up })
 }
 
-// setLink cuts a host off at its switch port, or joins it again. Its own end
-// stays up: setting that down would take its IPv6 addresses away.
+// setLink disconnects a host at its switch port, or connects it again. Its own end stays up: setting that down would
+// remove its IPv6 addresses.
 func (s *segment) setLink(t *testing.T, host *lab.Host, up bool) {
 	t.Helper()
 	err := s.Switch.Do(func() error {
@@ -413,8 +410,7 @@ func (s *segment) setLink(t *testing.T, host *lab.Host, up bool) {
 	}
 }
 
-// stateOf returns the one state that a host has as a backend of all services,
-// or "" while they differ.
+// stateOf returns the state of a host as a backend of all services, or "" while they differ.
 func stateOf(status *ops.Status, host *lab.Host) (state lb.BackendState) {
 	for _, service := range status.Services {
 		for _, backend := range service.Backends {

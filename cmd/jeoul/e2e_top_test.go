@@ -23,10 +23,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// tmux is a terminal that a program of ours runs in.
+// tmux is a terminal in which a program of ours runs.
 type tmux struct{ program, socket string }
 
-// startTmux runs this program with arguments in a terminal of so many columns and lines.
+// startTmux runs this program with arguments in a terminal of a number of columns and lines.
 func startTmux(t *testing.T, columns, lines int, arguments ...string) *tmux {
 	t.Helper()
 	own, err := os.Executable()
@@ -55,7 +55,7 @@ func (m *tmux) try(ctx context.Context, arguments ...string) (string, error) {
 	return string(out), err
 }
 
-// do has tmux do something, which must go well.
+// do runs a tmux command, which must succeed.
 func (m *tmux) do(t *testing.T, arguments ...string) string {
 	t.Helper()
 	out, err := m.try(t.Context(), arguments...)
@@ -71,7 +71,7 @@ func (m *tmux) press(t *testing.T, keys ...string) {
 	m.do(t, append([]string{"send-keys"}, keys...)...)
 }
 
-// eventually waits until the screen is as it should be.
+// eventually waits until ok accepts the screen.
 func (m *tmux) eventually(t *testing.T, what string, ok func(screen []string) bool) {
 	t.Helper()
 	testenv.Eventually(t, e2e.WaitLimit, "the terminal shows "+what, func() bool {
@@ -85,7 +85,7 @@ func (m *tmux) shows(t *testing.T, texts ...string) {
 	m.eventually(t, fmt.Sprintf("%q", texts), func(screen []string) bool { return lineWith(screen, texts...) != nil })
 }
 
-// lineWith returns the words of the first line that contains all of some texts; nil: there is none.
+// lineWith returns the words of the first line that contains all of some texts; nil if there is none.
 func lineWith(screen []string, texts ...string) []string {
 	for _, line := range screen {
 		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
@@ -95,8 +95,8 @@ func lineWith(screen []string, texts ...string) []string {
 	return nil
 }
 
-// TestTopInTerminal: `jeoul top` shows in a real terminal the values of the API, and its keys have their effect. It
-// goes on when the daemon is started again.
+// TestTopInTerminal: `jeoul top` shows the values of the API in a real terminal, and its keys have their effect. It
+// continues when the daemon is restarted.
 func TestTopInTerminal(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 2})
@@ -214,7 +214,7 @@ func showsBackends(screen []string, status *ops.Status) bool {
 	return true
 }
 
-// showsDrops reports whether the view of drops has the API's figures.
+// showsDrops reports whether the view of drops agrees with the API.
 func showsDrops(screen []string, status *ops.Status) bool {
 	shown := 0
 	for _, o := range status.Outcomes {

@@ -22,7 +22,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// asJeoul is a command that runs this program.
+// asJeoul returns a command that runs this program.
 func asJeoul(t *testing.T, arguments ...string) *exec.Cmd {
 	t.Helper()
 	executable, err := os.Executable()
@@ -44,7 +44,7 @@ func sandboxID(t *testing.T, text string) string {
 	return match[1]
 }
 
-// laboratoryTraces are the traces of a laboratory on this host: names of namespaces, directory and lock.
+// laboratoryTraces returns the traces of a laboratory on this host: names of namespaces, directory and lock.
 func laboratoryTraces(id string) (left []string) {
 	for _, pattern := range []string{"/run/netns/jeoul-" + id + "-*", filepath.Join(os.TempDir(), "jeoul-lab-"+id),
 		"/run/jeoul/labs/" + id + ".lock"} {
@@ -61,7 +61,7 @@ func expectNoRemains(t *testing.T, id string) {
 	}
 }
 
-// TestTryDemo: each step of the demonstration has its effect, and nothing stays behind.
+// TestTryDemo: each step of the demonstration has its effect, and nothing is left.
 func TestTryDemo(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
@@ -72,8 +72,8 @@ func TestTryDemo(t *testing.T) {
 	expectNoRemains(t, sandboxID(t, string(output)))
 }
 
-// TestTryCommand: a command in the client's place has the client's addresses and the sandbox's commands, and
-// jeoul ends as it does.
+// TestTryCommand: a command on the client has the client's addresses and the sandbox's commands, and jeoul ends with
+// its status.
 func TestTryCommand(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
@@ -160,7 +160,7 @@ func TestTryEnds(t *testing.T) {
 					t.Errorf("the next sandbox: %v\n%s", err, output)
 				}
 			}
-			// Another laboratory that begins at the same time may be the one that removes them.
+			// Another laboratory that starts at the same time may remove them.
 			testenv.Eventually(t, testenv.WaitLimit, "nothing of the sandbox is left", func() bool {
 				return len(laboratoryTraces(id)) == 0
 			})
@@ -168,8 +168,8 @@ func TestTryEnds(t *testing.T) {
 	}
 }
 
-// TestTryTerminal: at a terminal the shell is in the foreground, with job control: Ctrl-C is for its jobs. Where the
-// terminal goes, so does the sandbox.
+// TestTryTerminal: at a terminal the shell is in the foreground, with job control: Ctrl-C is for its jobs. If the
+// terminal is gone, the sandbox ends.
 func TestTryTerminal(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
@@ -190,12 +190,12 @@ func TestTryTerminal(t *testing.T) {
 			id := sandboxID(t, screen.text.String())
 			screen.until("client$ ")
 			fmt.Fprint(master, "sleep 1000\n")
-			// Bash takes no Ctrl-C well at any other time: between fork and exec it leaves the job running and ends
+			// Bash handles Ctrl-C badly at any other time: between fork and exec it leaves the job running and ends
 			// itself, and at the prompt it drops the next character.
 			screen.untilInForeground("sleep")
 			fmt.Fprint(master, "\x03")
 			screen.until("client$ ")
-			// The terminal shows typed text, too, which must not be taken for echo's output.
+			// The terminal shows typed text, too, which must not count as echo's output.
 			fmt.Fprint(master, "echo aw''ake\n")
 			screen.until("awake")
 			if strings.Contains(screen.text.String(), "job control") {
@@ -241,11 +241,11 @@ type terminalReader struct {
 	t    *testing.T
 	from *os.File
 	text bytes.Buffer
-	// seen is how much of it a wait has passed.
+	// seen is the length of the output that a wait has passed.
 	seen int
 }
 
-// newTerminalReader also logs all that the terminal showed if the test fails.
+// newTerminalReader also logs everything that the terminal showed if the test fails.
 func newTerminalReader(t *testing.T, from *os.File) *terminalReader {
 	r := &terminalReader{t: t, from: from}
 	t.Cleanup(func() {
@@ -256,13 +256,13 @@ func newTerminalReader(t *testing.T, from *os.File) *terminalReader {
 	return r
 }
 
-// until waits for a text, behind the one waited for before.
+// until waits for a text, after the one waited for before.
 func (r *terminalReader) until(says string) {
 	r.t.Helper()
 	testenv.Eventually(r.t, testenv.WaitLimit, fmt.Sprintf("%q is shown", says), func() bool { return r.sees(says) })
 }
 
-// untilInForeground waits until the process that the terminal's signals go to runs a program. The text that the
+// untilInForeground waits until the process that receives the terminal's signals runs a program. The text that the
 // terminal has shown until then counts as seen.
 func (r *terminalReader) untilInForeground(program string) {
 	r.t.Helper()

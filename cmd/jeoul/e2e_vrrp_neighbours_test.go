@@ -23,13 +23,13 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// vrrpPair are two hosts that share VIPs of both families; the first has more priority.
+// vrrpPair holds two hosts that share VIPs of both families; the first has the higher priority.
 type vrrpPair struct {
 	hosts [2]*lab.Host
 	vips  []netip.Addr
 }
 
-// vipsEnding are VIPs of both families.
+// vipsEnding returns VIPs of both families.
 func vipsEnding(last uint8) []netip.Addr {
 	return []netip.Addr{
 		netip.AddrFrom4([4]byte{198, 18, 0, last}),
@@ -54,8 +54,8 @@ func (p *vrrpPair) startBalancers(t *testing.T, server *lab.Host) (both [2]*bala
 	return both
 }
 
-// part blocks broadcasts and multicasts between the first hosts of pairs and the others, in both directions, as a
-// switch port that spanning tree blocks; their links stay up. Without it, they are together again.
+// part blocks broadcasts and multicasts between the first hosts of pairs and the others, in both directions, like a
+// switch port that spanning tree blocks; their links stay up. Without apart, it unblocks them.
 func part(t *testing.T, l *lab.Lab, apart bool, pairs ...*vrrpPair) {
 	t.Helper()
 	var commands strings.Builder
@@ -65,7 +65,7 @@ func part(t *testing.T, l *lab.Lab, apart bool, pairs ...*vrrpPair) {
 	runOn(t, l.Switch, commands.String(), "bridge", "-batch", "-")
 }
 
-// askForVIPs has a client ask for VIPs, as it does when it has something to send there.
+// askForVIPs makes a client resolve VIPs, as it does when it has something to send there.
 func (p *vrrpPair) askForVIPs(t *testing.T, client *lab.Host) {
 	t.Helper()
 	within(t, client, func() error {
@@ -112,8 +112,8 @@ func (p *vrrpPair) awaitNeighbour(t *testing.T, client *lab.Host, which int, whe
 
 // TestNeighboursAfterPartition: when two balancers were active and receive each other again, the neighbours that have
 // the MAC address of the one that yields learn that of the other, for the VIPs of both families. The client sends
-// nothing, so nothing but the balancers can correct it. An advertisement of another group with the same id changes
-// nothing, and is named.
+// nothing, so only the balancers can correct it. An advertisement of another group with the same ID changes nothing,
+// and is reported.
 func TestNeighboursAfterPartition(t *testing.T) {
 	t.Parallel()
 	testenv.Program(t, "bridge")
@@ -139,7 +139,7 @@ func TestNeighboursAfterPartition(t *testing.T) {
 		p.awaitNeighbour(t, client, 0, "together again")
 		state(0, "active")
 	}
-	// Each of both has the other's state one: who yields has said so.
+	// Each of the two now has the other's state: the one that yields has said so.
 	both[0].eventually(t, "the VIPs were announced again", func(s *ops.Status) bool { return s.VRRP.Announcements > 0 })
 
 	other := l.Clients[2]
@@ -155,7 +155,7 @@ func TestNeighboursAfterPartition(t *testing.T) {
 }
 
 // TestMeasureVRRPNeighbours measures, beside a pair of keepalived, how long after a partition a client has the MAC
-// address of the active balancer for all VIPs, permanently: JEOUL_TEST_VRRP is how often.
+// address of the active balancer for all VIPs, permanently: JEOUL_TEST_VRRP is the number of measurements.
 func TestMeasureVRRPNeighbours(t *testing.T) {
 	times, err := strconv.Atoi(os.Getenv("JEOUL_TEST_VRRP"))
 	if err != nil {
@@ -196,8 +196,8 @@ func TestMeasureVRRPNeighbours(t *testing.T) {
 	}
 }
 
-// measureSwitch measures from now on when a client has the first hosts' MAC addresses permanently: for settled, or not
-// within settleBound, which is the figure then.
+// measureSwitch measures the time from now until a client permanently has the first hosts' MAC addresses: for settled,
+// or not within settleBound, which is then the figure.
 func measureSwitch(t *testing.T, client *lab.Host, pairs map[string]*vrrpPair) map[string]time.Duration {
 	t.Helper()
 	const settled, settleBound = 3 * time.Second, 20 * time.Second

@@ -26,13 +26,13 @@ import (
 	datagrams "github.com/jeoul/jeoul/internal/weigh/numbered"
 )
 
-// balancerPair are two balancers that share VIPs: the first has more priority.
+// balancerPair holds two balancers that share VIPs: the first has the higher priority.
 type balancerPair struct {
 	lab  *lab.Lab
 	both [2]*balancer
 }
 
-// streamTarget is where numbered datagrams go to.
+// streamTarget is the target of numbered datagrams.
 var streamTarget = netip.MustParseAddrPort("198.18.0.105:9999")
 
 func newBalancerPair(t *testing.T, interval string) *balancerPair {
@@ -89,7 +89,7 @@ func (c *balancerPair) stream(t *testing.T, rate int) *datagrams.Stream {
 	return stream
 }
 
-// plannedSwitches are changes of the role that are made on purpose, in their order, and who is active afterwards.
+// plannedSwitches are deliberate changes of the role, in their order, with the balancer that is active afterwards.
 var plannedSwitches = []struct {
 	what   string
 	do     func(*testing.T, *balancerPair)
@@ -113,7 +113,7 @@ var plannedSwitches = []struct {
 	}, 0},
 }
 
-// TestPlannedSwitches: no packet is lost when the VIPs go from one balancer to another on purpose.
+// TestPlannedSwitches: no packet is lost when the VIPs move deliberately from one balancer to another.
 func TestPlannedSwitches(t *testing.T) {
 	t.Parallel()
 	c := newBalancerPair(t, "100ms")
@@ -125,8 +125,8 @@ func TestPlannedSwitches(t *testing.T) {
 	}
 }
 
-// TestStalledBalancers: the VIPs stay where they are when the active one is stopped for less than three intervals, and
-// when both are for longer, as on a host that is suspended, and go on.
+// TestStalledBalancers: the VIPs stay when the active balancer is stopped for less than three intervals, and when both
+// are stopped for longer, as on a suspended host, and continue.
 func TestStalledBalancers(t *testing.T) {
 	t.Parallel()
 	c := newBalancerPair(t, "1s")
@@ -136,7 +136,7 @@ func TestStalledBalancers(t *testing.T) {
 		return n
 	}
 	before := [2]uint64{changes(c.both[0]), changes(c.both[1])}
-	// stall returns for how long they were stopped at most: a busy machine may take longer than was asked for.
+	// stall returns how long they were stopped at most: a busy machine may take longer than requested.
 	stall := func(d time.Duration, which ...*balancer) time.Duration {
 		t.Helper()
 		began := time.Now()
@@ -183,10 +183,10 @@ func TestStalledBalancers(t *testing.T) {
 }
 
 // TestBackupDoesNotBalance: a client that has the backup's MAC address gets nothing from it, and that is counted, until
-// the backup has become active, at which it balances at once; when the role has gone again, it goes on for a while.
+// the backup has become active; then it balances immediately. When the role has gone again, it continues for a while.
 func TestBackupDoesNotBalance(t *testing.T) {
 	t.Parallel()
-	// Between balancers that announce ten times a second, the role changes when a busy machine holds one up.
+	// Between balancers that announce ten times a second, the role changes if a busy machine delays one.
 	c := newBalancerPair(t, "1s")
 	backup := c.both[1]
 	passed := func() uint64 { return backup.outcomes(t)["passed_backup"] }
@@ -200,7 +200,7 @@ func TestBackupDoesNotBalance(t *testing.T) {
 			HardwareAddr: backup.host.MAC, State: netlink.NUD_PERMANENT})
 	})
 	c.stream(t, 500)
-	// A backup that became active while a busy machine held the other one up goes on balancing for a minute.
+	// A backup that became active while a busy machine delayed the other one continues to balance for a minute.
 	testenv.Eventually(t, 3*e2e.WaitLimit, "packets come to the backup", func() bool { return passed() > 0 })
 	balanced, first := sent(), passed()
 	testenv.Eventually(t, e2e.WaitLimit, "more packets come to the backup", func() bool { return passed() > first+200 })
@@ -223,8 +223,8 @@ func TestBackupDoesNotBalance(t *testing.T) {
 	}
 }
 
-// TestInterfaceOfVRRPIsMadeAnew deletes the active balancer's interface, and makes it again with the same name: another
-// one takes over meanwhile, and then the VIPs come back, and a client that sends nothing learns where they are.
+// TestInterfaceOfVRRPIsMadeAnew deletes the active balancer's interface, and creates it again with the same name:
+// another one takes over in between, and then the VIPs come back, and a client that sends nothing learns their place.
 func TestInterfaceOfVRRPIsMadeAnew(t *testing.T) {
 	testenv.Target(t, matrixTarget)
 	t.Parallel()
@@ -269,8 +269,8 @@ func TestInterfaceOfVRRPIsMadeAnew(t *testing.T) {
 	p.awaitNeighbour(t, client, 0, "with an interface made anew")
 }
 
-// replug puts a cable from the balancer to the switch, with the names and the MAC address of the one before, and the
-// balancer's addresses.
+// replug connects the balancer to the switch with a new cable that has the names and the MAC address of the previous
+// one, and the balancer's addresses.
 func replug(t *testing.T, l *lab.Lab, addresses []netlink.Addr) (index int) {
 	t.Helper()
 	var at *namespace.Namespace

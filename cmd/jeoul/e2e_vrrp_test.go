@@ -33,7 +33,7 @@ type sharedPair struct {
 	lab  *lab.Lab
 	vips []netip.Addr
 	peer *lab.Host
-	// process is keepalived, and watchdog the child that speaks VRRP.
+	// process is keepalived, and pid the file of its child that speaks VRRP.
 	process *lab.Process
 	pid     string
 }
@@ -71,7 +71,7 @@ func (p *sharedPair) keepalived(t *testing.T) {
 	p.process, p.pid = startKeepalived(t, p.peer, keepalivedConfig(p.peer.Interface, 51, 150, p.vips))
 }
 
-// keepalivedConfig is the configuration of a keepalived with an instance for each VIP, which are one group.
+// keepalivedConfig returns the configuration of a keepalived with an instance for each VIP, which are one group.
 func keepalivedConfig(device string, vrid, priority int, vips []netip.Addr) string {
 	instances, group := "", ""
 	for i, vip := range vips {
@@ -84,8 +84,7 @@ func keepalivedConfig(device string, vrid, priority int, vips []netip.Addr) stri
 		"vrrp_sync_group all {\n  group {\n" + group + "  }\n}\n" + instances
 }
 
-// startKeepalived starts one on a host until the test ends; pid is the file with the number of the process that speaks
-// VRRP.
+// startKeepalived starts a keepalived on a host until the test ends; pid is the file with the ID of its VRRP process.
 func startKeepalived(t *testing.T, host *lab.Host, config string) (process *lab.Process, pid string) {
 	t.Helper()
 	testenv.Program(t, "keepalived")
@@ -111,7 +110,7 @@ func startKeepalived(t *testing.T, host *lab.Host, config string) (process *lab.
 	return process, pid
 }
 
-// signal sends a signal to the process that speaks VRRP.
+// signal sends a signal to the VRRP process.
 func (p *sharedPair) signal(t *testing.T, s syscall.Signal) { signalVRRP(t, p.pid, s) }
 
 func signalVRRP(t *testing.T, file string, s syscall.Signal) {
@@ -129,7 +128,7 @@ func signalVRRP(t *testing.T, file string, s syscall.Signal) {
 	}
 }
 
-// vipsOn lists which VIPs a host has.
+// vipsOn lists the VIPs of a host.
 func (p *sharedPair) vipsOn(t *testing.T, host *lab.Host) (some []netip.Addr) {
 	t.Helper()
 	err := host.Do(func() error {
@@ -153,7 +152,7 @@ func (p *sharedPair) vipsOn(t *testing.T, host *lab.Host) (some []netip.Addr) {
 	return some
 }
 
-// expectHeld waits until each of both has all VIPs or none, as said.
+// expectHeld waits until each of the two has all VIPs or none, as given.
 func (p *sharedPair) expectHeld(t *testing.T, when string, ours, theirs bool) {
 	t.Helper()
 	count := map[bool]int{true: len(p.vips)}
@@ -163,7 +162,7 @@ func (p *sharedPair) expectHeld(t *testing.T, when string, ours, theirs bool) {
 	})
 }
 
-// partition cuts the two off from each other, or connects them again.
+// partition disconnects the two from each other, or connects them again.
 func (p *sharedPair) partition(t *testing.T, on bool) {
 	t.Helper()
 	if on {
@@ -179,15 +178,15 @@ func (p *sharedPair) role(t *testing.T, what, state string) {
 	p.eventually(t, what, func(s *ops.Status) bool { return s.VRRP != nil && s.VRRP.State == state })
 }
 
-// reprioritize has the balancer take another priority by a reload.
+// reprioritize gives the balancer another priority by a reload.
 func (p *sharedPair) reprioritize(t *testing.T, priority int) {
 	t.Helper()
 	p.prefer(t, priority)
 	p.sendSIGHUP(t)
 }
 
-// TestSharedWithKeepalived: the VIPs of both families are with the balancer or with keepalived: by priority, over
-// drains, reloads, silence, a partition, a stop and a kill.
+// TestSharedWithKeepalived: the VIPs of both families are at the balancer or at keepalived, by priority, over drains,
+// reloads, silence, a partition, a stop and a kill.
 func TestSharedWithKeepalived(t *testing.T) {
 	t.Parallel()
 	p := newSharedPair(t)
@@ -229,8 +228,8 @@ func TestSharedWithKeepalived(t *testing.T) {
 	p.expectHeld(t, "stopped", false, true)
 }
 
-// TestKilledWithVIPs: the VIPs of a killed balancer stay on the interface without a gap where another process goes on
-// soon, and leave it where none does.
+// TestKilledWithVIPs: the VIPs of a killed balancer stay on the interface without a gap if another process continues
+// soon, and are removed if none does.
 func TestKilledWithVIPs(t *testing.T) {
 	t.Parallel()
 	p := newSharedPair(t)
@@ -253,7 +252,7 @@ func TestKilledWithVIPs(t *testing.T) {
 	p.expectHeld(t, "stopped", false, false)
 }
 
-// watchLosses counts the VIPs that are taken off the balancer's interface.
+// watchLosses counts the VIPs that are removed from the balancer's interface.
 func (p *sharedPair) watchLosses(t *testing.T) *atomic.Int64 {
 	t.Helper()
 	var lost atomic.Int64
@@ -286,7 +285,7 @@ func (p *sharedPair) failover(t *testing.T, to *lab.Host, end func()) time.Durat
 	return time.Since(begin).Round(time.Millisecond)
 }
 
-// TestMeasureVRRP measures failovers: JEOUL_TEST_VRRP is how often.
+// TestMeasureVRRP measures failovers: JEOUL_TEST_VRRP is their number.
 func TestMeasureVRRP(t *testing.T) {
 	times, err := strconv.Atoi(os.Getenv("JEOUL_TEST_VRRP"))
 	if err != nil {

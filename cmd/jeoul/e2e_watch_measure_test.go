@@ -31,14 +31,14 @@ import (
 const (
 	// measuredServices is the number of services, and measuredBackends that of each one's backends.
 	measuredServices, measuredBackends = 100, 20
-	// watchPairs is how often the balancer is measured unwatched and watched, in turn, for watchPart each time.
+	// watchPairs is how often the balancer is measured without and with watchers, in turn, for watchPart each time.
 	watchPairs = 6
 	watchPart  = 10 * time.Second
-	// burst is how many packets go through the program at once: so few that most bursts are not interrupted, whatever
-	// else runs on the machine. burstPause lets the daemon have a core in between.
+	// burst is the number of packets that pass the program at once: so few that most bursts are not interrupted,
+	// whatever else runs on the machine. burstPause gives the daemon a core in between.
 	burst      = 1000
 	burstPause = 20 * time.Millisecond
-	// maxWatchCost is the part of a core that the daemon may take while it is watched.
+	// maxWatchCost is the share of a core that the daemon may use while it is watched.
 	maxWatchCost = 0.05
 )
 
@@ -76,7 +76,7 @@ func TestWatchingMeasured(t *testing.T) {
 	}
 }
 
-// measuredWatch is a balancer that is watched.
+// measuredWatch is a balancer with watchers.
 type measuredWatch struct {
 	*balancer
 	harness *harness.Harness
@@ -107,7 +107,7 @@ func newMeasuredWatch(t *testing.T) *measuredWatch {
 // manyPort is the port of the first of many services.
 const manyPort = 2000
 
-// manyServices are services on one VIP by ports, each with the same backends, which are addresses of one server.
+// manyServices returns services on one VIP by ports, each with the same backends, which are addresses of one server.
 func manyServices(t *testing.T, l *lab.Lab, services, backends int) (all []entry) {
 	t.Helper()
 	server := l.Servers[0]
@@ -141,7 +141,7 @@ func manyServices(t *testing.T, l *lab.Lab, services, backends int) (all []entry
 	return all
 }
 
-// aim has the harness send packets of a service through the program that the daemon has attached.
+// aim makes the harness send packets of a service through the program that the daemon has attached.
 func (w *measuredWatch) aim(t *testing.T, vip netip.AddrPort) {
 	t.Helper()
 	var err error
@@ -173,7 +173,7 @@ func (w *measuredWatch) aim(t *testing.T, vip netip.AddrPort) {
 	if err := w.harness.SendAtLeast(w.program, w.stream, burst); err != nil {
 		t.Fatal(err)
 	}
-	// Otherwise it is not the path to a backend that is measured.
+	// Otherwise the path to a backend would not be measured.
 	w.eventually(t, "the packets were sent to backends", func(s *ops.Status) bool {
 		sent := uint64(0)
 		for _, b := range s.Services[0].Backends {
@@ -195,7 +195,7 @@ func (f *watchFigures) add(more watchFigures) {
 	f.packets = append(f.packets, more.packets...)
 }
 
-// cost is the part of a core that the daemon has taken.
+// cost returns the share of a core that the daemon has used.
 func (f *watchFigures) cost() float64 { return f.processor.Seconds() / f.time.Seconds() }
 
 func (f watchFigures) String() string {
@@ -223,7 +223,7 @@ func (w *measuredWatch) part(t *testing.T) (f watchFigures) {
 	return f
 }
 
-// processor is the time that the daemon has had on processors.
+// processor returns the CPU time of the daemon.
 func (w *measuredWatch) processor(t *testing.T) time.Duration {
 	t.Helper()
 	process, err := procfs.NewProc(w.daemon.PID())
@@ -237,7 +237,7 @@ func (w *measuredWatch) processor(t *testing.T) time.Duration {
 	return time.Duration(stat.CPUTime() * float64(time.Second))
 }
 
-// watch has everybody watch until end is called.
+// watch runs all watchers until end is called.
 func (w *measuredWatch) watch(t *testing.T, query string) (end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -37,11 +37,11 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// The ports of the two writers' services, a service each: the first are only the file's, the last only the API's, and
-// both want those between.
+// The ports of the two writers' services, a service each: the first belong only to the file, the last only to the API,
+// and both want those in between.
 const (
 	firstWritten, fileWrites, apiWrites, pastWritten = 7100, 7104, 7102, 7106
-	// unchangedPort is the port of a service of the file which is not changed, so that the VIP stays.
+	// unchangedPort is the port of an unchanged service of the file, so that the VIP stays.
 	unchangedPort = 7099
 )
 
@@ -62,7 +62,7 @@ func (w writtenServices) clone() writtenServices {
 	return c
 }
 
-// writers are two who change one balancer: one by its file, one by its API.
+// writers are two writers that change one balancer: one through its file, one through its API.
 type writers struct {
 	*segment
 	seed   uint64
@@ -71,7 +71,7 @@ type writers struct {
 	// uncertain; nil: none.
 	file, api                   writtenServices
 	fileUncertain, apiUncertain writtenServices
-	// killing is set when the daemon is to die in the middle of a request, and began counts requests.
+	// killing is set when the daemon will be killed in the middle of a request, and began counts requests.
 	killing atomic.Bool
 	began   atomic.Int64
 	// counts are the outcomes of changes.
@@ -130,7 +130,7 @@ func (w *writers) answer(t *testing.T, server *lab.Host) {
 	})
 }
 
-// serviceOf is a service as a configuration has it.
+// serviceOf returns a service in the form of a configuration.
 func (w *writers) serviceOf(name string, s wantedService) entry {
 	port, _ := strconv.Atoi(name[1:])
 	var backends []entry
@@ -145,7 +145,7 @@ func (w *writers) backendOf(name string, weight int) entry {
 	return entry{"name": name, "address": w.Servers[i].IPv4.String(), "weight": weight}
 }
 
-// writeFile replaces the configuration file, whole, as editors do.
+// writeFile replaces the whole configuration file, as editors do.
 func (w *writers) writeFile(t *testing.T, says writtenServices) {
 	t.Helper()
 	path := w.config
@@ -186,10 +186,10 @@ func (d randomChoices) one(w writtenServices) (string, bool) {
 	return names[d.IntN(len(names))], true
 }
 
-// errDaemonDied: the daemon has died before it answered.
+// errDaemonDied means that the daemon has died before it answered.
 var errDaemonDied = errors.New("no answer")
 
-// send asks the daemon for something. Error: errDaemonDied.
+// send sends a request to the daemon. Error: errDaemonDied.
 func (w *writers) send(method, path string, header http.Header, body any) (code int, answered http.Header, text []byte,
 	err error) {
 	content, err := json.Marshal(body)
@@ -214,7 +214,7 @@ func (w *writers) send(method, path string, header http.Header, body any) (code 
 	return response.StatusCode, response.Header, text, nil
 }
 
-// writeByFile makes some changes of the file, until the daemon has gone.
+// writeByFile makes some changes through the file, until the daemon has gone.
 func (w *writers) writeByFile(t *testing.T, d randomChoices, changes int) {
 	for range changes {
 		next := w.file.clone()
@@ -246,7 +246,7 @@ func (w *writers) writeByFile(t *testing.T, d randomChoices, changes int) {
 	}
 }
 
-// noteDaemonDied notes that the daemon has died in the middle of a request, as it was to.
+// noteDaemonDied records that the daemon has died in the middle of a request, as planned.
 func (w *writers) noteDaemonDied(t *testing.T, what string, err error) {
 	if !w.killing.Load() || !errors.Is(err, errDaemonDied) {
 		t.Errorf("%s: %v", what, err)
@@ -254,7 +254,7 @@ func (w *writers) noteDaemonDied(t *testing.T, what string, err error) {
 	w.counted("without an answer")
 }
 
-// apiChange is a change by the API, and the source's configuration after it.
+// apiChange is a change through the API, and the source's configuration after it.
 type apiChange struct {
 	method, path string
 	body         any
@@ -295,7 +295,8 @@ func (w *writers) change(d randomChoices) apiChange {
 
 func servicePath(name string) string { return "/v1/config/services/" + name }
 
-// writeByAPI makes some changes by the API, until the daemon has gone: some of them on conditions, which hold or not.
+// writeByAPI makes some changes through the API, until the daemon has gone: some of them with conditions, which hold or
+// not.
 func (w *writers) writeByAPI(t *testing.T, d randomChoices, changes int) {
 	for range changes {
 		c, header, may := w.change(d), http.Header{}, true
@@ -341,8 +342,8 @@ func (w *writers) writeByAPI(t *testing.T, d randomChoices, changes int) {
 	}
 }
 
-// round has both make changes, at once; the daemon is killed in the middle of the change of a number, after a moment.
-// With number 0, it is not.
+// round lets both make changes, at once; the daemon is killed in the middle of the change of a number, after a moment.
+// With number 0, it is not killed.
 func (w *writers) round(t *testing.T, by [2]randomChoices, changes int, number int64, moment time.Duration) {
 	t.Helper()
 	w.killing.Store(number > 0)
@@ -381,7 +382,7 @@ func closed(over <-chan struct{}) bool {
 	}
 }
 
-// checkStored reads the stored configuration, again and again until all is over: it is valid at any moment.
+// checkStored reads the stored configuration repeatedly until over is closed: it is valid at any moment.
 func (w *writers) checkStored(t *testing.T, over <-chan struct{}) {
 	alone := filepath.Join(w.host.Dir, "alone")
 	base := filepath.Join(w.host.Dir, "alone.yaml")
@@ -411,8 +412,8 @@ func (w *writers) checkStored(t *testing.T, over <-chan struct{}) {
 	}
 }
 
-// restartDaemon starts the daemon after a kill. A file that was not acknowledged and claims services of the API's is
-// refused at a start, as it would have been by the reload: then the one before is put back.
+// restartDaemon starts the daemon after a kill. An unacknowledged file that claims services of the API is refused at a
+// start, as the reload would have refused it: then the previous one is restored.
 func (w *writers) restartDaemon(t *testing.T) {
 	t.Helper()
 	if _, err := sources.Open(w.config, w.stored(t)); err != nil && w.fileUncertain != nil {
@@ -465,7 +466,7 @@ func (w *writers) configured(t *testing.T, source string) writtenServices {
 	return found
 }
 
-// expectNothingLost checks that each source has the acknowledged configuration, or that with the uncertain changes.
+// expectNothingLost checks that each source has the acknowledged configuration, or the one with the uncertain changes.
 func (w *writers) expectNothingLost(t *testing.T) {
 	t.Helper()
 	for _, of := range []struct {
@@ -486,8 +487,8 @@ func (w *writers) expectNothingLost(t *testing.T) {
 	}
 }
 
-// expectDataPlane checks by connections that each service has the backends that get names, and no other, and that
-// there is no other service.
+// expectDataPlane checks by connections that each service has exactly the backends that get lists, and that there is no
+// other service.
 func (w *writers) expectDataPlane(t *testing.T) {
 	t.Helper()
 	client := api.NewClient(w.socket)
@@ -520,11 +521,12 @@ func (w *writers) expectDataPlane(t *testing.T) {
 	}
 }
 
-// maxConnections bounds how many connections it takes to meet each of three backends: one of the least weight gets a
-// ninth of them.
+// maxConnections bounds the number of connections until each of three backends has answered: the one with the least
+// weight gets a ninth of them.
 const maxConnections = 400
 
-// onPort connects to a port until every backend of its service has answered; without one, connections are refused.
+// onPort connects to a port until every backend of its service has answered; without a service, connections are
+// refused.
 func (w *writers) onPort(t *testing.T, to netip.AddrPort, s ops.Service) {
 	t.Helper()
 	if s.Name == "" {
@@ -561,7 +563,7 @@ func (w *writers) onPort(t *testing.T, to netip.AddrPort, s ops.Service) {
 		len(s.Backends), maxConnections, met)
 }
 
-// askOnce asks on a connection of its own, which ends with it.
+// askOnce sends a request on a new connection, which it then closes.
 func (w *writers) askOnce(to netip.AddrPort) (server string, err error) {
 	err = w.Clients[0].Do(func() error {
 		connection, err := net.DialTimeout("tcp", to.String(), e2e.WaitLimit)
@@ -589,9 +591,9 @@ func numberOf(t *testing.T, variable string, otherwise uint64) uint64 {
 	return n
 }
 
-// TestTwoWriters: the file and the API are changed at once, at random, and the daemon is killed in between. No change
-// that was acknowledged is lost, the stored configuration is valid at every moment, and the data plane is as get says.
-// JEOUL_TEST_CHANGES is how many changes each makes, and JEOUL_TEST_SEED repeats the choices of a run.
+// TestTwoWriters: the file and the API are changed at once, at random, and the daemon is killed in between. No
+// acknowledged change is lost, the stored configuration is valid at every moment, and the data plane agrees with get.
+// JEOUL_TEST_CHANGES is the number of changes that each makes, and JEOUL_TEST_SEED repeats the choices of a run.
 func TestTwoWriters(t *testing.T) {
 	t.Parallel()
 	w := written(t)
@@ -607,7 +609,7 @@ func TestTwoWriters(t *testing.T) {
 			w.counts["changes by API acknowledged"]+w.counts["changes by API refused"]+w.counts["refused by If-Match"])
 	}
 	for round := 0; made() < changes && !t.Failed(); round++ {
-		if round%4 == 3 { // all that was begun is answered
+		if round%4 == 3 { // everything that was begun is answered
 			w.round(t, by, each, 0, 0)
 		} else {
 			w.round(t, by, each, 1+when.Int64N(int64(2*each)), time.Duration(when.Int64N(int64(40*time.Millisecond))))

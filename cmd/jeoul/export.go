@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/exporter"
 )
 
-// exportCmd writes another balancer's configuration.
+// exportCmd writes the configuration of another balancer.
 type exportCmd struct {
 	Dialect string `arg:"" enum:"${exports}" placeholder:"DIALECT" help:"The format to write: one of ${enum}."`
 	File    string `arg:"" optional:"" default:"-" placeholder:"FILE" help:"Configuration in YAML; - is standard input."`
@@ -29,7 +29,7 @@ or no service can be expressed.
     jeoul export ipvsadm jeoul.yaml | ipvsadm-restore`
 }
 
-// Run prints the other program's configuration, and the remarks on ours.
+// Run prints the other program's configuration, and the remarks on the one of jeoul.
 func (c exportCmd) Run(context.Context) error {
 	source, err := c.read()
 	if err != nil {
@@ -48,7 +48,7 @@ func (c exportCmd) Run(context.Context) error {
 	return printConverted(result.Text, result.Left)
 }
 
-// read returns the configuration, of one that is too large the beginning.
+// read returns the configuration; if it is too large, its beginning.
 func (c exportCmd) read() (config.Source, error) {
 	name, from := c.File, io.Reader(os.Stdin)
 	if c.File == "-" {

@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// importCmd makes a configuration of another balancer's.
+// importCmd converts the configuration of another balancer.
 type importCmd struct {
 	Dialect   string       `arg:"" enum:"${dialects}" placeholder:"DIALECT" help:"The format of the file: one of ${enum}."`
 	File      string       `arg:"" placeholder:"FILE" help:"The file; - is standard input."`
@@ -32,14 +32,14 @@ type importCmd struct {
 // exitLeftOut is the exit status where something could not be carried over.
 const exitLeftOut = 3
 
-// leftOutError says how much could not be carried over.
+// leftOutError holds the number of lines that could not be carried over.
 type leftOutError int
 
 func (n leftOutError) Error() string {
 	return fmt.Sprintf("left out: %d; the remarks say why, and what to do", int(n))
 }
 
-// ExitCode tells a script that something was left out from a file that cannot be read.
+// ExitCode distinguishes a file of which something was left out from a file that cannot be read.
 func (leftOutError) ExitCode() int { return exitLeftOut }
 
 // Help describes the output and the exit status.
@@ -71,7 +71,7 @@ func (c importCmd) Run(ctx context.Context) error {
 	return printConverted(result.Text, result.Left)
 }
 
-// printConverted prints a configuration in another language, and says by the error how much was left out of it.
+// printConverted prints a configuration in another language. Its error holds the number of parts that were left out.
 func printConverted(text []byte, left int) error {
 	if _, err := os.Stdout.Write(text); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (c importCmd) read() (draft.File, error) {
 	return draft.File{Name: "stdin", Data: data}, nil
 }
 
-// readBounded returns a file, of one that is too large the beginning.
+// readBounded returns a file; if it is too large, its beginning.
 func readBounded(path string) (draft.File, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -105,7 +105,7 @@ func readBounded(path string) (draft.File, error) {
 	return draft.File{Name: path, Data: data}, err
 }
 
-// options are the settings that the file cannot have.
+// options returns the settings that the file cannot have.
 func (c importCmd) options(ctx context.Context) draft.Options {
 	options := draft.Options{Interfaces: c.Interface, VIPs: c.VIP, Sources: c.Source, Mode: lb.Mode(c.Mode),
 		HTTPAsTCP: c.HTTPAsTCP}

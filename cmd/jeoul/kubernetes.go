@@ -11,7 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/program"
 )
 
-// kubernetesProgram is the program that follows a cluster: a Kubernetes client is as large as all of jeoul.
+// kubernetesProgram is the program that follows a cluster. It is separate, because a Kubernetes client is as large as
+// all of jeoul.
 const kubernetesProgram = "jeoul-kubernetes"
 
 // kubernetesCmd runs kubernetesProgram in the place of this one.

@@ -16,13 +16,13 @@ import (
 )
 
 // limit is a limitation of the product that a page states, and a check that fails once it no longer holds: then the
-// page is to be changed.
+// page must be changed.
 type limit struct {
 	page, says string // the statement's beginning on the page
 	check      func(t *testing.T)
 }
 
-// limits has each statement below a heading of limits. The heading of a page is in limitHeadings.
+// limits holds each statement below a heading of limits. The heading of a page is in limitHeadings.
 var limits = []limit{
 	{"README.md", "**Kernel:** Linux 6.1 or newer",
 		mentioned("docs/internals/kernels.md", "Debian 12 (6.1, the oldest that is tried)")},
@@ -90,20 +90,19 @@ var limits = []limit{
 	{"docs/guides/proxy.md", "A balancer's own clients reach the VIP without", byKernel},
 }
 
-// limitHeadings are the headings that statements of limits stand below, by page.
+// limitHeadings are the headings above statements of limits, by page.
 var limitHeadings = map[string]string{
 	"README.md": "## Limits", "docs/start/l2dsr.md": "## Limits", "docs/guides/proxy.md": "## Limits",
 }
 
-// byKernel is the check of a statement about the kernel, a network or a protocol, which no release of ours makes
-// untrue.
+// byKernel is the check of a statement about the kernel, a network or a protocol, which no release of ours can change.
 func byKernel(*testing.T) {}
 
 // bullet matches a statement.
 var bullet = regexp.MustCompile(`(?m)^- (.*)$`)
 
-// TestLimits: each statement of a limitation of the product is held to a check that fails once it no longer holds; and
-// each check is of a statement that is there.
+// TestLimits: each statement of a limitation of the product has a check that fails once it no longer holds, and each
+// check belongs to an existing statement.
 func TestLimits(t *testing.T) {
 	for page, heading := range limitHeadings {
 		_, section, found := strings.Cut(read(t, filepath.Join(testdocs.Root(t), page)), "\n"+heading+"\n")
@@ -132,7 +131,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// oneService is a service in YAML, with keys beside those that it needs; a key replaces the one that stands there.
+// oneService returns a service in YAML, with keys besides those that it needs; a given key replaces the default one.
 func oneService(keys string) string {
 	service := "services: [{name: web, vip: 192.0.2.1, port: 80"
 	if !strings.Contains(keys, "backends") && !strings.Contains(keys, "discover") {
@@ -144,7 +143,7 @@ func oneService(keys string) string {
 	return service + "}]\n"
 }
 
-// refusedService wants a service with some keys refused, for a reason.
+// refusedService checks that a service with some keys is refused, with a reason.
 func refusedService(keys, want string) func(t *testing.T) {
 	return refusedFile("interface: eth0\n"+oneService(keys), want)
 }
@@ -157,7 +156,7 @@ func refusedFile(text, want string) func(t *testing.T) {
 	}
 }
 
-// acceptedService is a configuration of a service with some keys, which must be possible.
+// acceptedService returns the configuration of a service with some keys, which must be valid.
 func acceptedService(t *testing.T, keys string) *config.Config {
 	t.Helper()
 	cfg, err := config.Parse("f", []byte("interface: eth0\n"+oneService(keys)))
@@ -167,7 +166,7 @@ func acceptedService(t *testing.T, keys string) *config.Config {
 	return cfg
 }
 
-// mentioned wants a text in a file of the tree.
+// mentioned checks that a file of the tree contains a text.
 func mentioned(file, text string) func(t *testing.T) {
 	return func(t *testing.T) {
 		if !strings.Contains(read(t, filepath.Join(testdocs.Root(t), file)), text) {
@@ -182,7 +181,7 @@ const (
 	firstScreen          = 16
 )
 
-// TestReadmeIsShort: README.md fits two screens, and its first one has the two commands that do everything.
+// TestReadmeIsShort: README.md fits two screens, and the first one has the two commands that do everything.
 func TestReadmeIsShort(t *testing.T) {
 	lines := strings.Split(read(t, filepath.Join(testdocs.Root(t), "README.md")), "\n")
 	if len(lines) > maxLines {

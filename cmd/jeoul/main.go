@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command jeoul is a load balancer for Linux that also weighs load balancers. Each command is in a file of its own;
-// this one lists them. The rules for all of them are in CONTRIBUTING.md.
+// Command jeoul is a load balancer for Linux that also benchmarks load balancers. Each command is in its own file; this
+// file lists them. The rules for all of them are in CONTRIBUTING.md.
 package main
 
 import (
@@ -56,8 +56,8 @@ var tasks = []kong.Group{
 	{Key: taskProgram, Title: "This program:"},
 }
 
-// commands are the commands of jeoul, in the order of help. The text for which a command's line of help has no room
-// stands in its Help.
+// commands are the commands of jeoul, in the order of help. The Help of a command holds the text for which its line of
+// help has no room.
 type commands struct {
 	Status    watchcmd.StatusCmd    `cmd:"" group:"watch" help:"Show services, backends and counters, and what is wrong."`
 	Get       watchcmd.GetCmd       `cmd:"" group:"watch" help:"List services, backends, checks, flows, events, sources, members."`
@@ -113,7 +113,7 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	// The first signal asks to clean up; with the handler gone, the next kills.
+	// The first signal starts the cleanup; with the handler gone, the next one kills.
 	context.AfterFunc(ctx, stop)
 	code := execute(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
@@ -126,7 +126,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return runCommand(command, stderr)
 	}
 	exited, code := false, exitOK
-	// --help calls this and expects not to come back.
+	// --help calls this and expects that it does not return.
 	parser, err := newParser(ctx, stdout, stderr, kong.Exit(func(c int) { exited, code = true, c }))
 	if err != nil {
 		return fail(stderr, err, exitError)
@@ -152,7 +152,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func runCommand(command *kong.Context, stderr io.Writer) int {
 	if err := command.Run(); err != nil {
 		code := exitError
-		// An error may have its own exit status, as that of an interrupted run.
+		// An error may have its own exit status, such as that of an interrupted run.
 		var coder kong.ExitCoder
 		if errors.As(err, &coder) {
 			code = coder.ExitCode()
@@ -192,7 +192,7 @@ func newParserOf(ctx context.Context, grammar any, stdout, stderr io.Writer, opt
 	)...)
 }
 
-// enumTag writes words as kong reads an enumeration.
+// enumTag joins words in kong's form of an enumeration.
 func enumTag[T ~string](words []T) string {
 	list := make([]string, len(words))
 	for i, word := range words {
@@ -226,8 +226,8 @@ func fail(stderr io.Writer, err error, code int) int {
 // wholeCommands are the commands that read the model of all commands when they run.
 var wholeCommands = []string{"completion", "man"}
 
-// parseOne parses a command line by the grammar of the one command that the line names, because building the grammar of
-// all commands takes longer than most commands take to answer. It returns nil, and writes nothing, where the line names
+// parseOne parses a command line with the grammar of only the command that the line names, because building the grammar
+// of all commands takes longer than most commands take to answer. It returns nil, and writes nothing, if the line names
 // no command, asks for help, is to be completed, or is wrong: only the grammar of all commands explains an error.
 func parseOne(ctx context.Context, args []string, stdout, stderr io.Writer) *kong.Context {
 	if len(args) == 0 || os.Getenv("COMP_LINE") != "" || asksForHelp(args) || slices.Contains(wholeCommands, args[0]) {
@@ -250,7 +250,7 @@ func parseOne(ctx context.Context, args []string, stdout, stderr io.Writer) *kon
 	if err != nil || exited {
 		return nil
 	}
-	_, _ = stderr.Write(warnings.Bytes()) // as all that is written there
+	_, _ = stderr.Write(warnings.Bytes()) // like everything that is written there
 	return command
 }
 
@@ -261,8 +261,8 @@ func asksForHelp(args []string) bool {
 	})
 }
 
-// grammarOf returns the grammar of the command of this name alone, with the tags that it has among all commands; nil
-// where there is no such command.
+// grammarOf returns the grammar of only the command of this name, with the tags that it has among all commands; nil if
+// there is no such command.
 func grammarOf(name string) any {
 	all := reflect.TypeFor[commands]()
 	for i := range all.NumField() {

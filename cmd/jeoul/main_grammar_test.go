@@ -11,7 +11,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// TestOneCommandIsParsedAsAmongAll parses command lines of the pages by the grammar of their command, and of all.
+// TestOneCommandIsParsedAsAmongAll parses command lines of the pages with the grammar of their command, and with that
+// of all commands.
 func TestOneCommandIsParsedAsAmongAll(t *testing.T) {
 	commands := shownCommands(t)
 	chdirToDocs(t)
@@ -26,7 +27,7 @@ func TestOneCommandIsParsedAsAmongAll(t *testing.T) {
 		if one == nil {
 			continue
 		}
-		// The grammar of all commands takes its time to build: some lines of each command will do.
+		// Building the grammar of all commands takes long: some lines of each command suffice.
 		if of[one.Command()]++; of[one.Command()] > 2 {
 			continue
 		}

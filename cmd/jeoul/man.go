@@ -21,7 +21,7 @@ type manCmd struct {
 	Dir string `arg:"" type:"path" placeholder:"DIR" help:"The directory; it is created if it is missing."`
 }
 
-// Help says how to read the pages.
+// Help explains how to read the pages.
 func (manCmd) Help() string {
 	return `Packages of jeoul bring the pages. Elsewhere:
 

@@ -12,8 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/text/manpage"
 )
 
-// TestManIsComplete: every command has a page, and every flag and argument of it is there; so is
-// every key of the configuration.
+// TestManIsComplete: every command has a page with every flag and argument of it, and so does every key of the
+// configuration.
 func TestManIsComplete(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man1")
 	var stdout, stderr bytes.Buffer

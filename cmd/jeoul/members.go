@@ -8,7 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/members"
 )
 
-// membersCmd is about the balancers that share VIPs.
+// membersCmd has the commands about the balancers that share VIPs.
 type membersCmd struct {
 	Key membersKeyCmd `cmd:"" help:"Print a new key for the file that members.key_file names."`
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/sizing"
 )
 
-// planCmd says how many balancers a load needs.
+// planCmd computes how many balancers a load needs.
 type planCmd struct {
 	Balancers int          `name:"balancers" default:"3" placeholder:"N" help:"How many share the VIPs (${default})."`
 	Mode      lb.Mode      `name:"mode" enum:"${modes}" default:"l2dsr" placeholder:"MODE" help:"How packets reach backends (${default})."`
@@ -45,7 +45,7 @@ type planCmd struct {
 	cmdkit.OutputFlag
 }
 
-// handOverSeconds is the age from which other balancers know a flow if they hand flows over.
+// handOverSeconds is the age from which other balancers have a flow, if they hand flows over.
 const handOverSeconds = 1
 
 // Help lists the figures of a plan.
@@ -53,7 +53,7 @@ func (planCmd) Help() string {
 	return `Says how many machines carry a load, so that one may fail, and which flows move, and break, when a router that spreads them by ECMP has one way less, or more.`
 }
 
-// Validate refuses flags that make no plan.
+// Validate rejects flags that make no plan.
 func (c *planCmd) Validate() error {
 	switch {
 	case c.Balancers < 2:
@@ -79,14 +79,14 @@ type plan struct {
 	Rehash    []rehash       `json:"rehash"`
 }
 
-// rehash is the effect on one router's flows of a balancer that leaves, or comes back.
+// rehash is the effect on one router's flows when a balancer leaves, or comes back.
 type rehash struct {
 	Hashing sizing.Hashing `json:"hashing"`
 	sizing.Moved
 	Broken float64 `json:"broken"`
 }
 
-// Run plans.
+// Run computes and prints the plan.
 func (c *planCmd) Run() error {
 	p, err := c.plan()
 	if err != nil {
@@ -127,7 +127,7 @@ func (c *planCmd) plan() (*plan, error) {
 	return p, nil
 }
 
-// cost fills in the CPU cost of a packet.
+// cost sets the CPU cost of a packet.
 func (c *planCmd) cost(p *plan) error {
 	if c.Costs != "" {
 		run, err := results.Load(c.Costs)
@@ -153,8 +153,8 @@ func (c *planCmd) cost(p *plan) error {
 	return nil
 }
 
-// packetCost is the cost of a packet by results of jeoul bench packets, in nanoseconds net of the harness: the median
-// of the repeats with the most flows, over IPv4 and TCP, on the path to the backend.
+// packetCost returns the cost of a packet from results of jeoul bench packets, in nanoseconds net of the harness: the
+// median of the repeats with the most flows, over IPv4 and TCP, on the path to the backend.
 func packetCost(run *results.Run, c *planCmd, packets string) (float64, bool) {
 	var found []float64
 	most := -1.0
@@ -177,8 +177,8 @@ func packetCost(run *results.Run, c *planCmd, packets string) (float64, bool) {
 	return found[len(found)/2], true
 }
 
-// usual reports whether parameters are those of the plain case. Full NAT costs the same with any scheduler, for it
-// remembers all flows; where it was measured with one, that counts.
+// usual reports whether parameters are those of the plain case. Full NAT costs the same with any scheduler, because it
+// remembers all flows; a measurement with any of them counts.
 func (c *planCmd) usual(params map[string]any, packets string) bool {
 	for _, special := range []string{"tag", "change", "configured"} {
 		if params[special] != nil {

@@ -18,7 +18,7 @@ import (
 
 const fixture = "../../internal/weigh/report/testdata/l2dsr-bmt.json"
 
-// TestReport writes each form, chosen by the file's ending or by a flag.
+// TestReport writes each form, selected by the file's ending or by a flag.
 func TestReport(t *testing.T) {
 	tests := []struct {
 		name string
@@ -52,7 +52,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestReportCompare: two committed runs, held against each other as a page does.
+// TestReportCompare compares two committed runs, as a page does.
 func TestReportCompare(t *testing.T) {
 	const before = "../../docs/results/instructions-1cb2b35.json.gz"
 	const after = "../../docs/results/instructions-b3af6c6.json.gz"
@@ -65,7 +65,7 @@ func TestReportCompare(t *testing.T) {
 	}
 }
 
-// TestReportErrors checks that no error, of whatever kind, has anything written, and that existing files stay.
+// TestReportErrors checks that nothing is written after any error, and that existing files stay.
 func TestReportErrors(t *testing.T) {
 	whole, err := os.ReadFile(fixture)
 	if err != nil {
@@ -109,13 +109,13 @@ func TestReportErrors(t *testing.T) {
 	}
 }
 
-// TestReportToPipe checks that a pipe is written to, not replaced.
+// TestReportToPipe checks that a pipe is written to, and not replaced.
 func TestReportToPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Open for both ways, so that neither end waits for the other.
+	// Open for both directions, so that neither end waits for the other.
 	pipe, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// TestReportSummarises: a summary takes the place of its file, and reports of both say the same.
+// TestReportSummarises: a summary replaces its file, and reports of both are equal.
 func TestReportSummarises(t *testing.T) {
 	t.Parallel()
 	const file = "../../docs/results/instructions.json.gz"

@@ -25,7 +25,7 @@ type runCmd struct {
 	StoreDir string `name:"store-dir" default:"${storeDir}" type:"path" placeholder:"DIR" help:"Directory of the configuration that came by the API, with one below it for each configuration file; it outlives a reboot (${default})."`
 }
 
-// Help describes the signals that the daemon takes.
+// Help describes the signals that the daemon handles.
 func (runCmd) Help() string {
 	return `Runs until SIGINT or SIGTERM. SIGHUP reads the file again. SIGUSR2 ends the process and leaves its data plane, which the
 next start goes on with.`
@@ -56,8 +56,8 @@ func (c *runCmd) Run(ctx context.Context) error {
 		Log: slog.New(happened.Handler(terminal.NewLogger(os.Stderr).Handler())), Events: happened})
 }
 
-// checkSpeaker warns where the host lacks the program that a configuration's BGP needs: it may still get it before it
-// balances.
+// checkSpeaker warns if the host lacks the program that a configuration's BGP needs: the host may still get it before
+// it balances.
 func checkSpeaker(cfg *config.Config) []string {
 	if !cfg.BGP.On() {
 		return nil

@@ -33,7 +33,7 @@ func TestExamplesCheck(t *testing.T) {
 	}
 }
 
-// TestCheckSpeaker: a check warns where a configuration has `bgp` and the host no program for it, and only there.
+// TestCheckSpeaker: a check warns if a configuration has `bgp` and the host lacks the program for it, and only then.
 func TestCheckSpeaker(t *testing.T) {
 	file := filepath.Join("..", "..", "examples", string(lb.L2DSR)+".yaml")
 	without, err := config.Load(file)

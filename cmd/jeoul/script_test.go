@@ -21,11 +21,11 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testkill"
 )
 
-// actAsJeoul is set in the environment of a copy of this test binary that is to
-// be the program, for tests that start it themselves.
+// actAsJeoul is an environment variable that makes a copy of this test binary run as the program, for tests that start
+// it themselves.
 const actAsJeoul = "JEOUL_TEST_ACT_AS_JEOUL"
 
-// programs are those that this test binary is under the name of each, in PATH.
+// programs maps names in PATH to the programs that this test binary runs under them.
 var programs = map[string]func(){"jeoul": main, "jeoul-bgp": func() {
 	if err := bgpcommand.Run(os.Args[1:]); err != nil {
 		fmt.Fprintf(os.Stderr, "jeoul-bgp: %v\n", err)
@@ -33,7 +33,7 @@ var programs = map[string]func(){"jeoul": main, "jeoul-bgp": func() {
 	}
 }}
 
-// TestMain makes this test binary the programs of the scripts.
+// TestMain makes this test binary run the programs of the scripts.
 func TestMain(m *testing.M) {
 	if os.Getenv(actAsJeoul) != "" {
 		if err := testdisk.Report(); err != nil {
@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	// In a script this is the program, whose flags are not the tests'.
+	// In a script this is the program, whose flags are not those of the tests.
 	if programs[filepath.Base(os.Args[0])] == nil {
 		testenv.Parallel(4)
 	}
@@ -66,8 +66,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// TestRootScripts runs testdata/root/*.txtar, whose commands make network namespaces of their own. Commands behind
-// [matrix] run in `make test-matrix` only.
+// TestRootScripts runs testdata/root/*.txtar, whose commands make their own network namespaces. Commands after [matrix]
+// run only in `make test-matrix`.
 func TestRootScripts(t *testing.T) {
 	testenv.Also(t, matrixTarget)
 	testenv.Root(t)
@@ -85,7 +85,7 @@ func TestRootScripts(t *testing.T) {
 			return testenv.InTarget(matrixTarget), nil
 		},
 		Setup: func(env *testscript.Env) error {
-			// By its run, scripts/sweep finds what a script has started.
+			// By its run, scripts/sweep finds the processes that a script has started.
 			env.Vars = append(env.Vars, "PATH="+os.Getenv("PATH"),
 				testenv.RunVariable+"="+os.Getenv(testenv.RunVariable))
 			writeCertificates(t, env.WorkDir)
@@ -94,7 +94,7 @@ func TestRootScripts(t *testing.T) {
 	})
 }
 
-// writeCertificates writes those of a server at 127.0.0.1 and of a client, their keys, and their authority.
+// writeCertificates writes the certificates of a server at 127.0.0.1 and of a client, their keys, and their authority.
 func writeCertificates(t *testing.T, dir string) {
 	t.Helper()
 	ca := testcert.NewAuthority(t)

@@ -18,7 +18,7 @@ type tokenCmd struct {
 	File string `name:"file" short:"f" required:"" type:"path" placeholder:"FILE" help:"The file of tokens, which api.tokens of the configuration names; it is created if it is missing."`
 }
 
-// Help says how to take a token back.
+// Help explains how to revoke a token.
 func (tokenCmd) Help() string {
 	return `The token is printed once; the file has its hash only. A running balancer reads the file again by itself.
 To take a token back, remove its line from the file.`
@@ -38,7 +38,7 @@ func (c *tokenCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	// In place, for owner and mode to stay.
+	// In place, so that owner and mode stay.
 	file, err := os.OpenFile(c.File, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err == nil {
 		_, err = file.Write(longer[len(text):])

@@ -23,7 +23,7 @@ type tuneCmd struct {
 	Show   tuneShowCmd   `cmd:"" help:"Show the profile: each item, its value, why, and what it costs."`
 }
 
-// tuneProfile chooses items.
+// tuneProfile selects items.
 type tuneProfile struct {
 	Role    tune.Role `enum:"balancer,web,client" required:"" placeholder:"balancer|web|client" help:"The task of this host."`
 	Mode    string    `enum:"${tuneModes}" default:"l2dsr" placeholder:"MODE" help:"How its service is balanced: one of the modes of services, or proxy for a balancer that ends connections (${default})."`
@@ -31,7 +31,7 @@ type tuneProfile struct {
 	Item    []string  `placeholder:"ID" help:"Only these items; may be repeated."`
 }
 
-// tuneHost is which host, and which of its cards.
+// tuneHost selects the host's interfaces, services and CPUs.
 type tuneHost struct {
 	Interface  []string `placeholder:"NAME" help:"The interface that the service's traffic takes; may be repeated."`
 	Service    []string `placeholder:"PROTOCOL/VIP:PORT" help:"A service whose connections need not be tracked by this host's kernel, such as tcp/192.0.2.1:80; may be repeated."`
@@ -73,7 +73,7 @@ func (p tuneProfile) open(host tuneHost) (*tune.Tuner, error) {
 	return tune.New(opt)
 }
 
-// arguments are the flags that chose the items, for a command line that is run again.
+// arguments returns the flags that selected the items, for a command line that is run again.
 func (p tuneProfile) arguments() []string {
 	var args []string
 	if p.Profile != "" {
@@ -97,7 +97,7 @@ type tuneCheckCmd struct {
 	All bool `short:"a" help:"Also show settings that are right, or that do not apply here."`
 }
 
-// errDeviates ends a check that found something.
+// errDeviates is the error of a check that found a deviation.
 type errDeviates struct{ error }
 
 // Run checks and prints.
@@ -137,7 +137,7 @@ type tuneApplyCmd struct {
 	EditGrub bool `help:"Write the advised kernel parameters into a file of ours that update-grub reads."`
 }
 
-// tuneState is where the journal is.
+// tuneState is the directory of the journal.
 type tuneState struct {
 	StateDir string `type:"path" placeholder:"DIR" help:"Directory of the journal, which has the values of before (${tuneState})."`
 }
@@ -180,7 +180,7 @@ type tuneRevertCmd struct {
 	DryRun bool   `help:"Change nothing; print the commands that an engineer would type."`
 }
 
-// Run takes everything back.
+// Run reverts all changes.
 func (c *tuneRevertCmd) Run() error {
 	events, err := tune.Revert(tune.RevertOptions{
 		State: c.StateDir, Root: c.Root, Force: c.Force, Forget: c.Forget, DryRun: c.DryRun})

@@ -48,11 +48,11 @@ func tuneTable(w io.Writer, columns ...any) table.Writer {
 	return t
 }
 
-// order is the order in which states are shown: those that need the operator first.
+// order is the order in which states are shown, with those first that need the operator.
 var order = []tune.State{tune.Failed, tune.Differs, tune.Changed, tune.Advised, tune.Unread, tune.Good, tune.Left,
 	tune.Machines, tune.Absent}
 
-// writeTune prints the findings of check: the plan, the differences, and how much is well.
+// writeTune prints the findings of check: the plan, the differences, and the number of correct settings.
 func writeTune(w io.Writer, r *tune.Report, all bool) {
 	writeHost(w, r)
 	for _, plan := range r.Plans {
@@ -79,7 +79,7 @@ func writeHost(w io.Writer, r *tune.Report) {
 	}
 }
 
-// writeFindings prints a row for each finding; "!" stands at those that matter.
+// writeFindings prints a row for each finding; "!" marks those that matter.
 func writeFindings(w io.Writer, findings []tune.Finding) {
 	findings = slices.Clone(findings)
 	slices.SortStableFunc(findings, func(a, b tune.Finding) int {
@@ -118,7 +118,7 @@ func withUnit(f tune.Finding) string {
 	return f.Wanted + " " + f.Unit
 }
 
-// howMany counts where an item is about several settings.
+// howMany returns the state of an item, with counts if the item has several settings.
 func howMany(f tune.Finding) string {
 	if len(f.Settings) < 2 {
 		return string(f.State)
@@ -224,7 +224,7 @@ func writeProfile(w io.Writer, p *tune.Profile) {
 	}
 }
 
-// indented wraps prose behind a paragraph's heading.
+// indented wraps prose after a paragraph's heading.
 func indented(what string) string {
 	lines := strings.Split(text.WrapSoft(what, proseWidth), "\n")
 	for i, line := range lines {

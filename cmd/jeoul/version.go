@@ -14,7 +14,7 @@ import (
 
 type versionCmd struct{}
 
-// Run prints the versions, a line each.
+// Run prints the versions, one per line.
 func (c *versionCmd) Run(context.Context) error {
 	version, commit := cmdkit.Build()
 	fmt.Printf("jeoul   %s\ncommit  %s\ngo      %s %s/%s\nkernel  %s\n",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command columns names the lines of Go and C files that have more than 120 columns; a tab counts as four. A line of Go
-// may be longer by the text of a string, which one finds by searching for it whole.
+// may be longer by the text of a string, which can be found by searching for it as a whole.
 package main
 
 import (

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestLongLines: code and comments are too long from 121 columns on, a tab counts as four, and the columns that strings
-// of one line or of several add are none too many.
+// TestLongLines: code and comments are too long from 121 columns on, and a tab counts as four. The columns of strings,
+// of one line or of several, do not count.
 func TestLongLines(t *testing.T) {
 	name := strings.Repeat("n", 110)
 	text := strings.Repeat("s", 200)

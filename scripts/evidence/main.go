@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command evidence makes the evidence that `jeoul advise` has in it of committed results:
-// go generate ./internal/weigh/advise.
+// Command evidence makes the evidence that is embedded in `jeoul advise` from committed results: go generate
+// ./internal/weigh/advise.
 package main
 
 import (

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// others is the name that a limits file has for the packages that it does not name.
+// others is the name in a limits file for the packages that it does not name.
 const others = "others"
 
 // limit bounds the figures of a package.

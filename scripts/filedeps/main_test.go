@@ -23,8 +23,8 @@ func write(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// TestMeasure: a, b and c depend on each other in a circle: by a function, by a field and by a method. d is used by a,
-// e uses a, and the test of the package does not count.
+// TestMeasure: a, b and c depend on each other in a cycle: by a function, by a field and by a method. a uses d, e uses
+// a, and the test of the package does not count.
 func TestMeasure(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{

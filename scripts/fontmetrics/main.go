@@ -25,10 +25,11 @@ func main() {
 }
 
 // kept are the tables (OpenType 1.9, "Font tables") that a text's width depends on, and those without which a font is
-// refused. Of glyf, whose outlines loca locates, nothing is kept: every glyph is empty. Of post, the head is.
+// rejected. Of glyf, whose outlines loca locates, nothing is kept: every glyph is empty. Of post, only the head is
+// kept.
 var kept = []string{"GPOS", "OS/2", "cmap", "glyf", "head", "hhea", "hmtx", "loca", "maxp", "name", "post"}
 
-// Lengths in bytes: of the head of a font and of each entry of its table of tables, and of the head of post.
+// Lengths in bytes: of the head of a font, of each entry of its table of tables, and of the head of post.
 const (
 	headLength  = 12
 	entryLength = 16
@@ -50,7 +51,7 @@ func table(tag string, content []byte) []byte {
 	return content
 }
 
-// reduce returns a font with the kept tables. Their check sums stay 0: they are for what installs fonts.
+// reduce returns a font with the kept tables. Their check sums stay 0: only programs that install fonts use them.
 func reduce(font []byte) []byte {
 	tables := map[string][]byte{}
 	for i := range int(binary.BigEndian.Uint16(font[4:])) {

@@ -9,7 +9,7 @@ import (
 )
 
 // TestLongFunctions: functions, methods and literals are too long from 61 lines on, without the comment before them,
-// and by the lines of the file that they are in, whatever a line directive says.
+// and by the lines of their file, whatever a line directive says.
 func TestLongFunctions(t *testing.T) {
 	lines := func(n int) string { return strings.Repeat("\t_ = 0\n", n) }
 	for _, tc := range []struct {

@@ -23,7 +23,7 @@ import (
 var headless = regexp.MustCompile(`^(?:[Ww]hat\b|(?:(?:Package|Command) )?[\w.*]+(?:(?:,| and|, and| or) [\w.*]+)* ` +
 	`[a-z]+ what\b)`)
 
-// comment is the text of a comment in one line, and where it stands.
+// comment is the text of a comment in one line, and its position.
 type comment struct {
 	file string
 	line int
@@ -123,8 +123,8 @@ func cComments(file string) (all []comment, err error) {
 // inOneLine returns a text with one space for each run of blanks.
 func inOneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// checkHeadless compares the headless comments of each folder with the number that a file has for it: more are too
-// many, and fewer want the number lowered, so that it cannot rise again.
+// checkHeadless compares the number of headless comments of each folder with the number that a file allows for it. More
+// are too many; if there are fewer, the number must be lowered, so that it cannot rise again.
 func checkHeadless(limits string, files []string) (problems []string, err error) {
 	allowed, err := readCounts(limits)
 	if err != nil {
@@ -153,7 +153,7 @@ func checkHeadless(limits string, files []string) (problems []string, err error)
 	return problems, nil
 }
 
-// String is a comment's place and its first words.
+// String returns a comment's position and its first words.
 func (c comment) String() string {
 	const most = 90
 	text := []rune(c.text)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestHeadless: a comment that has “what” for a noun is found at each kind of declaration, in Go and in C; one in a
-// function, one that has “what” further on, and one in a generated file are none.
+// TestHeadless: a comment with “what” for a noun is found at each kind of declaration, in Go and in C. A comment in a
+// function, one with “what” further on, and one in a generated file are not found.
 func TestHeadless(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeFile(t, "a/a.go", `// Package a says what
@@ -74,8 +74,8 @@ c/c.h:8: choose says what is chosen.`
 	}
 }
 
-// TestHeadlessCounts: a folder that has more comments than its number, or fewer, is a finding, and one without a number
-// may have none; the file that is written for what was found has no findings.
+// TestHeadlessCounts: a folder with more comments than its number, or fewer, is a finding, and a folder without a
+// number may have none; the file that is written for the comments found has no findings.
 func TestHeadlessCounts(t *testing.T) {
 	t.Chdir(t.TempDir())
 	files := []string{"a/a.go", "b/b.go", "c/c.go"}

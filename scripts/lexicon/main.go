@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command lexicon refuses words in the names that Go code declares and C code has, where the field has another word for
-// the thing, and comments that say “what” where a noun belongs. CONTRIBUTING.md has the list and the rule. Packages
-// that still use a word, or have such comments, are in two files, which may only shrink.
+// Command lexicon rejects words in the names that Go code declares and that C code has, where the field has another
+// word for the thing, and comments with “what” in the place of a noun. CONTRIBUTING.md has the list and the rule. Two
+// files, which may only shrink, name the packages that still use a word, or have such comments.
 package main
 
 import (
@@ -50,7 +50,7 @@ func main() {
 	}
 }
 
-// exitOn ends the program where something could not be read.
+// exitOn ends the program if something could not be read.
 func exitOn(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "lexicon:", err)
@@ -61,10 +61,10 @@ func exitOn(err error) {
 // use is a word in a folder.
 type use struct{ word, folder string }
 
-// name is a name in a file, and where it stands.
+// name is a name in a file, and its position.
 type name struct{ text, at string }
 
-// check returns the refused words in the names that Go files declare and C files have, and the excuses that nothing
+// check returns the refused words in the names that Go files declare and C files have, and the exceptions that nothing
 // needs.
 func check(contributing, allowed string, files []string) (problems []string, err error) {
 	words, err := readWords(contributing)
@@ -109,7 +109,7 @@ func check(contributing, allowed string, files []string) (problems []string, err
 	return problems, nil
 }
 
-// covering returns the excuse for a word in a folder or in one above it; zero if there is none.
+// covering returns the exception for a word in a folder or in one above it; zero if there is none.
 func covering(excused []use, u use) use {
 	for _, e := range excused {
 		if e.word == u.word && (u.folder == e.folder || strings.HasPrefix(u.folder, e.folder+"/")) {
@@ -119,10 +119,11 @@ func covering(excused []use, u use) use {
 	return use{}
 }
 
-// row is a line of the table of words: | `refused`, `refused` | what the field says |
+// row matches a line of the table of words: | `refused`, `refused` | what the field says |
 var row = regexp.MustCompile("^\\| ((?:`[A-Za-z]+`(?:, )?)+) \\| (.+) \\|$")
 
-// words are the refused words, with the field's word for each: everywhere, and in C, which has some of its own besides.
+// words are the refused words, with the field's word for each: those refused everywhere, and those refused in C, which
+// include the former.
 type words struct{ everywhere, inC map[string]string }
 
 // readWords reads the tables below the headings “Words in names” and “Words in names of C”.
@@ -142,7 +143,7 @@ func readWords(file string) (*words, error) {
 	return all, nil
 }
 
-// readTable reads the rows below a heading, as far as the next one.
+// readTable reads the rows below a heading, up to the next heading.
 func readTable(page, heading string) map[string]string {
 	_, table, _ := strings.Cut(page, heading)
 	table, _, _ = strings.Cut(table, "\n#")
@@ -191,19 +192,20 @@ func goNames(file string) (all []name, err error) {
 	return all, nil
 }
 
-// cSkipped matches the parts of a C file that have no names of ours: comments, strings, characters and includes.
+// cSkipped matches the parts of a C file that contain no names of this project: comments, strings, characters and
+// includes.
 var cSkipped = regexp.MustCompile(`(?ms)/\*.*?\*/|//[^\n]*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|^#include[^\n]*`)
 
 var cName = regexp.MustCompile(`\b[A-Za-z_][A-Za-z0-9_]*\b`)
 
-// cNames returns the names in a C file, each once, where it stands first: those of the kernel, too, which say nothing
-// that is refused.
+// cNames returns the names in a C file, each once, at its first position. They include the kernel's names, none of
+// which is refused.
 func cNames(file string) (all []name, err error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	// Lines stay where they are.
+	// Keep the numbers of lines.
 	text := cSkipped.ReplaceAllStringFunc(string(data), func(part string) string {
 		return " " + strings.Repeat("\n", strings.Count(part, "\n"))
 	})
@@ -247,7 +249,8 @@ func declared(tree *ast.File) (all []*ast.Ident) {
 // part is a word of a name in camel case.
 var part = regexp.MustCompile(`[A-Z]+(?:[a-z]+|\b|[0-9_])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+`)
 
-// has reports whether a name, in camel case or with underscores, has a word, which may be of several parts (keepHouse).
+// has reports whether a name, in camel case or with underscores, contains a word, which may have several parts
+// (keepHouse).
 func has(name, word string) bool {
 	split := func(text string) string {
 		text = strings.ReplaceAll(text, "_", " ")

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestCheck: a refused word is found in each kind of declaration, by whole words of a name; a folder that is excused,
-// or below one that is, may have it, and an excuse that nothing needs is a finding. C has words of its own besides.
+// TestCheck: a refused word is found in each kind of declaration, by whole words of a name. A folder with an exception,
+// or one below it, may have the word, and an exception that nothing needs is a finding. C has additional words.
 func TestCheck(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeFile(t, "C.md",

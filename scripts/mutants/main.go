@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command mutants changes single expressions and calls of packages, as a person errs, and names the changes that no
-// test of their own package notices: mutants [-n N] [-seed SEED] PACKAGE...
+// Command mutants changes single expressions and calls of packages, like mistakes of a programmer, and names the
+// changes that no test of their own package detects: mutants [-n N] [-seed SEED] PACKAGE...
 //
 // All mutants of a package are compiled into one binary of its tests, through an overlay of `go build`: no file of the
-// tree changes. JEOUL_MUTANT chooses the one that is on.
+// tree changes. JEOUL_MUTANT selects the active mutant.
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 	"time"
 )
 
-// mutant is a change of the bytes from to to of a file. In its code, @ stands for its number.
+// mutant is a change of the bytes from to to of a file. In its code, @ stands for the mutant's number.
 type mutant struct {
 	file, in, function, operator, text, code string // in: the name of the package
 	line, from, to                           int
@@ -92,10 +92,10 @@ func candidates(dir string) (all []mutant, err error) {
 var opposite = map[token.Token]token.Token{token.LSS: token.LEQ, token.LEQ: token.LSS, token.GTR: token.GEQ,
 	token.GEQ: token.GTR, token.EQL: token.NEQ, token.NEQ: token.EQL, token.LAND: token.LOR, token.LOR: token.LAND}
 
-// spared are calls without which a program logs less, or hangs.
+// spared matches calls without which a program logs less, or hangs.
 var spared = regexp.MustCompile(`(^|\.)(Debug|Info|Warn|Error|R?Lock|R?Unlock|panic)$`)
 
-// failure is how a test's failure shows first.
+// failure matches the first line of a test's failure.
 var failure = regexp.MustCompile(`(--- FAIL|panic|fatal error): .*`)
 
 // mutate returns the mutant of a node, if there is one; code returns a node's source.

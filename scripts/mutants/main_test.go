@@ -25,7 +25,7 @@ func note(list []int) {
 }
 `
 
-// TestMutants: there is one of each expression that has one, none of a line of a log, and each file that has some is
+// TestMutants: each expression that can have a mutant has one, a log line has none, and each file with mutants is
 // replaced.
 func TestMutants(t *testing.T) {
 	dir, to := t.TempDir(), t.TempDir()

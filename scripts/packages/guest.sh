@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs as root in the container of test-packages.sh, once systemd has booted it: installs the
-# packages in /packages (the first, then the second as its upgrade), has traffic go through
-# the balancer, and says of each step whether it did what it should.
+# Runs as root in the container of test-packages.sh, after systemd has booted it: installs the packages in /packages
+# (the first, then the second as its upgrade), sends traffic through the balancer, and reports for each step whether it
+# succeeded.
 set -u
 
 failed=0
@@ -13,7 +13,7 @@ vip=198.18.1.100
 step() {
 	local name=$1
 	shift
-	# In this shell, and no subshell: a connection must stay open for the steps that follow.
+	# In this shell, and not in a subshell: a connection must stay open for the steps that follow.
 	if "$@" >/run/step 2>&1; then
 		printf 'passed: %s\n' "$name"
 	else
@@ -36,7 +36,7 @@ within() {
 
 not() { ! "$@"; }
 
-# network: a client and a server, each in a namespace of its own, with this machine between.
+# network: a client and a server, each in its own namespace, with this machine in between.
 network() {
 	local name number=0
 	for name in server client; do
@@ -54,7 +54,7 @@ network() {
 	echo served >/srv/web/index.html
 	ip netns exec server busybox httpd -p 80 -h /srv/web
 	ip netns exec server busybox httpd -p 81 -h /srv/web
-	# Its output is its own: with this script's, the reader of that would wait for its end, too.
+	# Its output is separate: with this script's output, the reader of that would wait for its end, too.
 	ip netns exec server busybox nc -ll -p 7777 -e /bin/cat >/dev/null 2>&1 &
 }
 
@@ -73,7 +73,7 @@ served_at() { [ "$(ip netns exec client curl -s --max-time 5 "http://$vip:$1/")"
 
 served() { served_at 80; }
 
-# hold: opens a connection through the balancer, which later steps ask for an echo.
+# hold: opens a connection through the balancer, on which later steps request an echo.
 hold() {
 	coproc held { exec ip netns exec client busybox nc $vip 7777; } 2>/dev/null
 	echoes
@@ -87,7 +87,7 @@ echoes() {
 pid() { systemctl show -P MainPID jeoul; }
 active() { [ "$(systemctl is-active "$1")" = active ]; }
 nothing_failed() { [ -z "$(systemctl --failed --no-legend)" ]; }
-# again OLD: another process than that is at work.
+# again OLD: a process other than that is running.
 again() { active jeoul && [ "$(pid)" != "$1" ] && [ "$(pid)" != 0 ]; }
 
 installed_idle() {
@@ -95,7 +95,7 @@ installed_idle() {
 		[ "$(systemctl is-enabled jeoul)" = enabled ]
 }
 
-# settings: the addresses and network settings of this machine, which a stop puts back.
+# settings: the addresses and network settings of this machine, which a stop restores.
 settings() {
 	ip -o address show | awk '{ print $2, $4 }'
 	sysctl -a --pattern '^net\.(ipv4|ipv6)\.conf\.(all|client|server)\.' 2>/dev/null
@@ -121,7 +121,7 @@ restart_keeps() {
 	systemctl restart jeoul && again "$old"
 }
 
-# killed SIGNAL: systemd starts another process for one that dies, or hangs.
+# killed SIGNAL: systemd starts another process if one dies or hangs.
 killed() {
 	local old
 	old=$(pid)
@@ -146,7 +146,7 @@ agent() {
 		systemctl stop jeoul-agent && not grep -q 198.18.9.9 <(ip address show lo) && nothing_failed
 }
 
-# proxied: with the drop-in of services of mode proxy HAProxy serves below port 1024, as the user jeoul.
+# proxied: with the drop-in of services of mode proxy, HAProxy serves below port 1024, as the user jeoul.
 proxied() {
 	mkdir -p /etc/systemd/system/jeoul.service.d
 	cp /usr/share/doc/jeoul/proxy.conf /etc/systemd/system/jeoul.service.d/ && systemctl daemon-reload
@@ -158,23 +158,23 @@ proxied() {
 	systemctl start jeoul && within 20 served && [ "$(ps -o user= -p "$(haproxy)")" = jeoul ]
 }
 
-# haproxy: the process id of HAProxy's master, the parent of its workers.
+# haproxy: the process ID of HAProxy's master, the parent of its workers.
 haproxy() { pgrep -o -x haproxy; }
 
-# haproxy_outlives COMMAND...: HAProxy is the same process after it, and serves.
+# haproxy_outlives COMMAND...: HAProxy is the same process after the command, and serves.
 haproxy_outlives() {
 	local old
 	old=$(haproxy) && "$@" && within 10 served && [ "$(haproxy)" = "$old" ]
 }
 
-# haproxy_dies: the daemon starts another one for a HAProxy that is killed, and ends the workers that it has left.
+# haproxy_dies: the daemon starts another HAProxy if one is killed, and ends the workers that it has left.
 haproxy_dies() {
 	local old workers
 	old=$(haproxy) && workers=$(pgrep -d , -P "$old") && kill -KILL "$old" && within 20 served && [ "$(haproxy)" != "$old" ] &&
 		within 20 not ps -p "$workers"
 }
 
-# unproxied: a stop ends HAProxy, whichever process has started it, and leaves none in the unit's control group.
+# unproxied: a stop ends HAProxy, whichever process has started it, and leaves no process in the unit's control group.
 unproxied() {
 	systemctl stop jeoul && not pgrep -x haproxy && [ -z "$(cat /sys/fs/cgroup/system.slice/jeoul.service/cgroup.procs 2>/dev/null)" ] &&
 		rm /etc/systemd/system/jeoul.service.d/proxy.conf && systemctl daemon-reload && nothing_failed && nothing_left
@@ -185,7 +185,7 @@ hardened() {
 		systemd-analyze security jeoul-agent.service --no-pager --threshold=29 >/dev/null
 }
 
-# applied: the API configures a service, which is there when all of /run has gone, as by a reboot.
+# applied: the API configures a service, which still exists when all of /run is gone, as after a reboot.
 applied() {
 	printf 'services: [{name: shop, vip: %s, port: 81, mode: nat, backends: [{name: shop01, address: 198.18.0.2}]}]\n' "$vip" >/tmp/shop.yaml
 	jeoul apply -f /tmp/shop.yaml && [ "$(stat -c %U:%a /var/lib/jeoul /var/lib/jeoul/sources | xargs)" = "root:755 jeoul:700" ] &&

@@ -26,8 +26,8 @@ import (
 )
 
 func main() {
-	// Who interrupts a run twice, as make does for its commands, must not end the sweep: Go heeds SIGTERM although the
-	// script that starts this ignores it.
+	// A second interrupt of a run, as make sends to its commands, must not end the sweep: Go handles SIGTERM although
+	// the script that starts this ignores it.
 	signal.Ignore(unix.SIGINT, unix.SIGTERM)
 	if err := sweep(os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -62,7 +62,7 @@ func removeCgroups(ctx context.Context, dir string) error {
 	}
 	var errs []error
 	for _, group := range groups {
-		// It is busy until the last of its processes is gone.
+		// The group is busy until the last of its processes is gone.
 		err := claim.Poll(ctx, func() (bool, error) {
 			err := os.Remove(group)
 			return !errors.Is(err, unix.EBUSY), err
@@ -75,7 +75,7 @@ func removeCgroups(ctx context.Context, dir string) error {
 	return errors.Join(errs...)
 }
 
-// mountEscapes are the escapes of paths in /proc/self/mountinfo.
+// mountEscapes replaces the escapes of paths in /proc/self/mountinfo.
 var mountEscapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // unmountBelow unmounts all file systems below a directory, the latest mount first.
@@ -99,8 +99,8 @@ func unmountBelow(dir string) error {
 	return errors.Join(errs...)
 }
 
-// killMarked kills the processes that have mark in their environment, and those that they start meanwhile. It ends with
-// ctx, for one that the kernel holds up does not die at once.
+// killMarked kills the processes that have mark in their environment, and those that they start in the meantime. It
+// ends with ctx, because a process that the kernel holds up does not die immediately.
 func killMarked(ctx context.Context, mark string) (killed int, err error) {
 	for {
 		if ctx.Err() != nil {
@@ -125,10 +125,10 @@ func killMarked(ctx context.Context, mark string) (killed int, err error) {
 // endTimeout is how long a killed process may take to end.
 const endTimeout = 10 * time.Second
 
-// killIfMarked kills a process that has mark in its environment, and waits until it has ended: until then it holds the
-// lock of its laboratory, which would count as alive. It waits for one that is ending by itself as well, which shows no
-// environment any more: SIGTERM ends gotestsum and the tests at once, and nobody waits for the tests. The pidfd holds
-// the process between the look and the kill, so that a PID that is used again is never hit.
+// killIfMarked kills a process that has mark in its environment, and waits until it has ended: until then the process
+// holds the lock of its laboratory, which would count as alive. The pidfd holds the process between the check and the
+// kill, so that a reused PID is never hit. killIfMarked also waits for a process that is ending by itself, which shows
+// no environment any more: SIGTERM ends gotestsum and the tests at once, and nobody waits for the tests.
 func killIfMarked(pid int, mark string) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil || pid == os.Getpid() {
@@ -156,8 +156,8 @@ func killIfMarked(pid int, mark string) bool {
 // exiting is the flag PF_EXITING of a task, which no package exports (include/linux/sched.h).
 const exiting = 0x4
 
-// awaitEnd waits until the process of a pidfd has ended. An error, or an end that does not come within endTimeout: what
-// the process holds then stays, and is reported.
+// awaitEnd waits until the process of a pidfd has ended, for endTimeout at most: the objects that the process holds
+// then remain, and are reported.
 func awaitEnd(fd int) {
 	for {
 		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(endTimeout.Milliseconds()))

@@ -52,7 +52,7 @@ func (Cmd) Help() string {
 measured figure that each statement rests on, a configuration, and the suite that would prove it. What no flag answers is asked for at a terminal.`
 }
 
-// output is the advice for programs, with the configuration and the suite.
+// output is the advice in the form for programs, with the configuration and the suite.
 type output struct {
 	*advise.Advice `yaml:",inline"`
 	Configuration  string `json:"configuration,omitempty" yaml:"configuration,omitempty"`
@@ -77,7 +77,7 @@ func (c *Cmd) Run(context.Context) error {
 	return out.print(os.Stdout, c.Output, c.To)
 }
 
-// advise decides, and checks its output as the commands that take it do.
+// advise decides, and checks its output as the commands that read it do.
 func (c *Cmd) advise(answers advise.Answers) (*output, error) {
 	evidence, err := c.evidence()
 	if err != nil {
@@ -101,7 +101,7 @@ func (c *Cmd) advise(answers advise.Answers) (*output, error) {
 	return &output{advice, string(configuration), string(suite)}, nil
 }
 
-// evidence returns the embedded results, behind the results that are named.
+// evidence returns the evidence: the results that flags name, then the embedded ones.
 func (c *Cmd) evidence() (*advise.Evidence, error) {
 	evidence, err := advise.Embedded()
 	if err != nil {
@@ -156,7 +156,7 @@ func (o *output) save(dir string) error {
 	return nil
 }
 
-// print writes the advice in a format; for a person without the files that were written into a directory.
+// print writes the advice in a format. For a person, it leaves out the files that were written into a directory.
 func (o *output) print(to io.Writer, format, dir string) error {
 	switch format {
 	case "json":

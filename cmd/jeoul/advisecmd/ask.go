@@ -16,10 +16,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/advise"
 )
 
-// errUnanswered: flags leave questions unanswered, and standard input is no terminal to ask at.
+// errUnanswered means that flags leave questions unanswered, and standard input is no terminal.
 var errUnanswered = errors.New("answers are missing, and there is no terminal to ask at")
 
-// question is a question that is asked where no flag answers it.
+// question is a question that is asked if no flag answers it.
 type question struct {
 	flag, text string
 	// answered reports whether a flag has answered, take takes an answer.
@@ -27,7 +27,7 @@ type question struct {
 	take     func(string) error
 }
 
-// questions are the six, and the parts of those that have several.
+// questions returns the six questions, with the parts of those that have several.
 func (c *Cmd) questions() []question {
 	return []question{
 		{"speaks", "What do clients speak (http, https, tcp, udp, dns)?", c.Speaks != "", word(&c.Speaks)},
@@ -70,7 +70,7 @@ func (c *Cmd) fail(answer string) (err error) {
 	return nil
 }
 
-// answers returns the flags' answers, and asks for the rest if a person is there.
+// answers returns the flags' answers, and asks for the others at a terminal.
 func (c *Cmd) answers(from *os.File, to io.Writer) (advise.Answers, error) {
 	var missing []question
 	var flags []string
@@ -90,7 +90,7 @@ func (c *Cmd) answers(from *os.File, to io.Writer) (advise.Answers, error) {
 	return c.given()
 }
 
-// ask asks each question until its answer can be parsed; it is validated together with the others.
+// ask asks each question until its answer can be parsed; the answer is validated together with the others.
 func ask(questions []question, from io.Reader, to io.Writer) error {
 	lines := bufio.NewScanner(from)
 	for _, q := range questions {
@@ -113,7 +113,7 @@ func ask(questions []question, from io.Reader, to io.Writer) error {
 	return nil
 }
 
-// given returns the answers as the flags have them.
+// given returns the answers that the flags give.
 func (c *Cmd) given() (advise.Answers, error) {
 	a := advise.Answers{Speaks: advise.Speaks(c.Speaks), Layer7: c.Layer7, Requests: c.Requests, Bytes: c.Size,
 		Lifetime: advise.Lifetime(c.Lifetime), Open: c.Open, ClientAddress: advise.ClientAddress(c.ClientAddress),

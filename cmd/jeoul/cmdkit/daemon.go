@@ -11,12 +11,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/config"
 )
 
-// tokenVariable is the environment variable that has a token: on a command line, every user of the
-// host could read it.
+// tokenVariable is the environment variable that holds a token: on a command line, every user of the host could read
+// it.
 const tokenVariable = "JEOUL_TOKEN"
 
-// DaemonFlags are the flags of cli.Connection; they say where the balancer is: on a unix socket of this host, or over
-// TCP.
+// DaemonFlags are the flags of cli.Connection. They select the balancer: on a unix socket of this host, or over TCP.
 type DaemonFlags struct {
 	Socket      string `name:"socket" type:"path" group:"connection" placeholder:"PATH" help:"Unix socket of the daemon (${socket})."`
 	Server      string `name:"server" group:"connection" env:"JEOUL_SERVER" placeholder:"URL" help:"A balancer over TCP, as https://HOST:PORT, in place of the socket; JEOUL_TOKEN may have the token."`
@@ -26,7 +25,8 @@ type DaemonFlags struct {
 	Key         string `name:"key" group:"connection" env:"JEOUL_KEY" type:"path" placeholder:"FILE" help:"With --server: the key of the client certificate, as PEM."`
 }
 
-// Remote reports whether the balancer is reached over TCP: a socket that is named goes before the environment.
+// Remote reports whether the balancer is reached over TCP: a socket that a flag names has precedence over the
+// environment.
 func (f DaemonFlags) Remote() bool { return f.Server != "" && f.Socket == "" }
 
 // NewClient returns a client of the balancer's API.

@@ -34,7 +34,7 @@ func WriteInForce(w io.Writer, overlays []ops.Overlay, now time.Time) {
 	t.Render()
 }
 
-// absentOr returns the text of the flows left on a backend, or since when it is absent.
+// absentOr returns the text of the flows left on a backend, or the time since which the backend is absent.
 func absentOr(o *ops.Overlay, left string) string {
 	if o.Absent.IsZero() {
 		return left
@@ -42,7 +42,7 @@ func absentOr(o *ops.Overlay, left string) string {
 	return "not found since " + o.Absent.Local().Format(time.DateTime)
 }
 
-// deadlineText returns the time at which a drained backend is taken out.
+// deadlineText returns the time at which a drained backend is removed.
 func deadlineText(d *ops.Drained, now time.Time) string {
 	switch {
 	case d.Deadline.IsZero():
@@ -66,10 +66,10 @@ func leftText(d *ops.Drained, left ops.Left) string {
 	return FlowsText(left)
 }
 
-// FlowsText counts the flows left, as far as they are known.
+// FlowsText returns the number of flows left, as far as it is known.
 func FlowsText(left ops.Left) string {
 	if left.Tracked {
-		// The flows are counted now and then only.
+		// The flows are counted only from time to time.
 		return fmt.Sprintf("%s active, %s remembered", Count(uint64(left.Active)),
 			Count(max(left.Flows, uint64(left.Active))))
 	}

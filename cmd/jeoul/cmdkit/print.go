@@ -11,8 +11,8 @@ import (
 	"golang.org/x/text/message"
 )
 
-// OutputFlag is the form in which a command prints: for a person, or for a program. `get` has more
-// forms, and `report` others; -o is a form everywhere.
+// OutputFlag is the form of a command's output: for a person, or for a program. `get` has more forms, and `report`
+// others; -o is a form everywhere.
 type OutputFlag struct {
 	Output string `name:"output" short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"Output format: text or json (${default})."`
 }
@@ -20,7 +20,7 @@ type OutputFlag struct {
 // JSON reports whether the output is for a program.
 func (o OutputFlag) JSON() bool { return o.Output == "json" }
 
-// NewTable returns a table without lines, which a terminal and grep both like.
+// NewTable returns a table without lines, which suits both a terminal and grep.
 func NewTable(w io.Writer, columns ...any) table.Writer {
 	t := table.NewWriter()
 	t.SetOutputMirror(w)
@@ -33,7 +33,7 @@ func NewTable(w io.Writer, columns ...any) table.Writer {
 	return t
 }
 
-// RightAlign has columns of figures aligned to the right.
+// RightAlign aligns columns of figures to the right.
 func RightAlign(t table.Writer, columns ...string) {
 	var configs []table.ColumnConfig
 	for _, name := range columns {
@@ -42,10 +42,10 @@ func RightAlign(t table.Writer, columns ...string) {
 	t.SetColumnConfigs(configs)
 }
 
-// Count writes 1234567 as 1,234,567.
+// Count formats 1234567 as 1,234,567.
 func Count(n uint64) string { return message.NewPrinter(language.English).Sprintf("%d", n) }
 
-// OrDash returns a text, and a dash where there is none.
+// OrDash returns a text, or a dash if it is empty.
 func OrDash(s string) string {
 	if s == "" {
 		return "-"

@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Build returns the version of the program and the commit that it was built
-// from, with "+dirty" where the source had changes; "unknown" where the Go
-// toolchain has recorded none.
+// Build returns the version of the program and the commit that it was built from, with "+dirty" where the source had
+// changes; "unknown" where the Go toolchain has recorded none.
 func Build() (version, commit string) {
 	version, commit = "unknown", "unknown"
 	info, ok := debug.ReadBuildInfo()
@@ -32,11 +31,11 @@ func Build() (version, commit string) {
 	return version, commit + dirty
 }
 
-// Interrupted is how a run that was interrupted ends, for a shell.
+// Interrupted is the error of an interrupted run, with the exit status for a shell.
 type Interrupted struct{ Err error }
 
 // Error returns the text of the error that the interruption caused.
 func (i Interrupted) Error() string { return i.Err.Error() }
 
-// ExitCode is 128 and the number of SIGINT, as shells have it.
+// ExitCode returns 128 plus the number of SIGINT, as shells do.
 func (Interrupted) ExitCode() int { return 128 + int(unix.SIGINT) }

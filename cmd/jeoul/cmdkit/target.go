@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Target is a backend as a person names it.
+// Target is a backend as SERVICE/BACKEND.
 type Target struct{ Service, Backend string }
 
 // UnmarshalText accepts SERVICE/BACKEND.

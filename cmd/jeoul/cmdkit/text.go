@@ -10,7 +10,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// TimeText writes a time for a person, and a dash where there is none.
+// TimeText formats a time for a person, and returns a dash for the zero time.
 func TimeText(at time.Time) string {
 	if at.IsZero() {
 		return "-"
@@ -18,7 +18,8 @@ func TimeText(at time.Time) string {
 	return at.Local().Format(time.DateTime)
 }
 
-// OneLine keeps text from elsewhere, such as a backend's answer, in its row, and from the terminal's controls.
+// OneLine keeps text from elsewhere, such as a backend's answer, in its row, and removes control characters of a
+// terminal.
 func OneLine(cell string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
@@ -28,7 +29,7 @@ func OneLine(cell string) string {
 	}, text.StripEscape(cell))
 }
 
-// CheckTime writes how long a health check took.
+// CheckTime formats the duration of a health check.
 func CheckTime(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
 	if d < time.Millisecond {
@@ -45,12 +46,12 @@ func SinceText(since time.Time) string {
 	return " (since " + since.Local().Format(time.DateTime) + ")"
 }
 
-// SecondsText writes seconds as a duration.
+// SecondsText formats seconds as a duration.
 func SecondsText(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).String()
 }
 
-// Joined lists texts, separated by commas.
+// Joined returns texts, separated by commas.
 func Joined[T fmt.Stringer](list []T) string {
 	var texts []string
 	for _, item := range list {

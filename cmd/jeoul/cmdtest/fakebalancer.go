@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/sources"
 )
 
-// FakeBalancer serves the API with a status of the test's on a socket of its own.
+// FakeBalancer serves the API with a status of the test's on its own socket.
 type FakeBalancer struct {
 	Flags  cmdkit.DaemonFlags
 	Log    *slog.Logger
@@ -28,7 +28,7 @@ type FakeBalancer struct {
 	status *ops.Status
 }
 
-// Change makes its status another.
+// Change changes its status.
 func (s *FakeBalancer) Change(change func(*ops.Status)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

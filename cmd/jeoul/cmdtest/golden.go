@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Update has golden files, and the files that scripts compare with, written again.
+// Update makes tests rewrite golden files, and the files that scripts compare with.
 var Update = flag.Bool("update", false, "write what tests compare with anew")
 
 // WantGolden compares with a file of testdata, or rewrites it.
@@ -33,7 +33,7 @@ func WantGolden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// WantError checks that an error says something.
+// WantError checks that an error contains a text.
 func WantError(t *testing.T, err error, says string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), says) {

@@ -76,7 +76,7 @@ func Sample() *ops.Status {
 	}
 }
 
-// Checked returns the status of a balancer that asks its backends.
+// Checked returns the status of a balancer that checks its backends.
 func Checked() *ops.Status {
 	status := Sample()
 	web := &status.Services[0]

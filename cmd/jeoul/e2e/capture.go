@@ -23,9 +23,9 @@ import (
 const (
 	// captureBytes bounds the captured part of a packet: the headers, and the packet that an ICMP error quotes.
 	captureBytes = 512
-	// captureBuffer is the size of the capture's socket buffer, in bytes of the kernel's memory: more than a test moves
-	// at a time, so that nothing is missed where the reader gets little of a busy CPU. Memory is taken only for packets
-	// that wait.
+	// captureBuffer is the size of the capture's socket buffer, in bytes of the kernel's memory: more than a test sends
+	// at a time, so that no packet is missed where the reader gets little of a busy CPU. Memory is taken only for
+	// packets that wait.
 	captureBuffer = 1 << 30
 )
 
@@ -86,12 +86,12 @@ func (c *Capture) read() {
 	}
 }
 
-// captureLag is how many bytes may wait before AwaitReader holds traffic back. Packets in flight then must still fit
-// the buffer.
+// captureLag is the number of bytes that may wait before AwaitReader holds traffic back. Packets in flight must then
+// still fit the buffer.
 const captureLag = captureBuffer / 16
 
-// AwaitReader waits until few packets wait to be looked at, so that a test which has much sent can hold it back while
-// the reader gets little of a busy CPU. It returns false if the context ends first.
+// AwaitReader waits until few packets wait for look, so that a test that sends much can wait while the reader gets
+// little of a busy CPU. It returns false if the context ends first.
 func (c *Capture) AwaitReader(ctx context.Context) bool {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -105,7 +105,7 @@ func (c *Capture) AwaitReader(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// backlog returns how many bytes of the kernel's memory wait to be read; 0 when the capture has ended.
+// backlog returns the number of bytes of the kernel's memory that wait to be read; 0 when the capture has ended.
 func (c *Capture) backlog() uint32 {
 	var info [unix.SK_MEMINFO_VARS]uint32 // SO_MEMINFO returns them: linux/sock_diag.h
 	size := uint32(unsafe.Sizeof(info))
@@ -117,7 +117,7 @@ func (c *Capture) backlog() uint32 {
 	return info[unix.SK_MEMINFO_RMEM_ALLOC]
 }
 
-// Packets returns how many packets have been looked at.
+// Packets returns the number of packets that look has handled.
 func (c *Capture) Packets() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -49,7 +49,7 @@ const (
 	askTimeout = 6 * time.Second
 )
 
-// texts are the strings that are answered. A string holds up to 255 bytes.
+// texts are the strings of the answers. A string holds up to 255 bytes.
 var texts = map[Answer][]string{Small: {"a small answer"}, Large: noise(12, 240)}
 
 // noise returns strings that differ from each other.
@@ -74,12 +74,12 @@ type DNS struct {
 	host    *lab.Host
 	dir     string
 	ports   []uint16
-	// serial is the zone's (RFC 1035 section 3.3.13).
+	// serial is the zone's serial (RFC 1035 section 3.3.13).
 	serial uint32
 }
 
-// StartDNS starts named on a host, on ports of all addresses that the host has
-// by then, and waits until it answers. It ends with the laboratory.
+// StartDNS starts named on a host, on ports of all addresses that the host has at that time, and waits until it
+// answers. It ends with the laboratory.
 func StartDNS(tb testing.TB, host *lab.Host, ports ...uint16) *DNS {
 	tb.Helper()
 	d := &DNS{host: host, dir: filepath.Join(host.Dir, "dns"), ports: ports, serial: 1}
@@ -108,7 +108,7 @@ func (d *DNS) prepare(program string) error {
 		os.WriteFile(d.zoneFile(), []byte(d.zone("")), 0o644))
 }
 
-// Start starts named, which was stopped, and waits until it answers.
+// Start starts a stopped named again, and waits until it answers.
 func (d *DNS) Start(tb testing.TB) {
 	tb.Helper()
 	var err error
@@ -131,7 +131,7 @@ func (d *DNS) Start(tb testing.TB) {
 // loggedQuery is a line of named's log: the client, the name, and the server's address.
 var loggedQuery = regexp.MustCompile(`client @\S+ (\S+)#(\d+) \((\S+)\): query: .* \((\S+)\)`)
 
-// Seen returns the ends of a query, by named's log.
+// Seen returns the endpoints of a query, from named's log.
 func (d *DNS) Seen(query *dns.Msg) (Seen, error) {
 	log, err := os.ReadFile(filepath.Join(d.dir, "queries.log"))
 	if err != nil {
@@ -158,8 +158,8 @@ func (d *DNS) Seen(query *dns.Msg) (Seen, error) {
 // queries numbers the queries of this process.
 var queries atomic.Uint64
 
-// NewQuery returns a query for a name that no query has asked for yet, with padding
-// (RFC 7830) of so many bytes.
+// NewQuery returns a query for a name that no earlier query has asked for, with a number of bytes of padding (RFC
+// 7830).
 func NewQuery(kind Answer, padding int) *dns.Msg {
 	query := new(dns.Msg).SetQuestion(fmt.Sprintf("q%d.%s.%s", queries.Add(1), kind, dnsZone), dns.TypeTXT)
 	query.SetEdns0(maxUDPSize, false)
@@ -174,8 +174,8 @@ func NewQuery(kind Answer, padding int) *dns.Msg {
 // Asker asks a DNS server over UDP, from one socket.
 type Asker struct{ dns.Conn }
 
-// NewAsker opens a socket inside of where. With from given, it sends from the
-// first of these addresses that is of the server's family.
+// NewAsker opens a socket inside of where. If from is given, it sends from the first of these addresses that has the
+// server's family.
 func NewAsker(where Inside, to netip.AddrPort, from ...netip.Addr) (*Asker, error) {
 	a := &Asker{dns.Conn{UDPSize: maxUDPSize}}
 	var local *net.UDPAddr
@@ -192,9 +192,9 @@ func NewAsker(where Inside, to netip.AddrPort, from ...netip.Addr) (*Asker, erro
 	return a, err
 }
 
-// Ask sends a query until it is answered, and returns the name of the server that
-// did. A wrong answer is an error, and so is an ICMP error about the query, unless
-// it says that the query was too big: the kernel then makes smaller fragments.
+// Ask sends a query until it is answered, and returns the name of the server that answered. A wrong answer is an error,
+// and so is an ICMP error about the query, unless it says that the query was too big: the kernel then makes smaller
+// fragments.
 func (a *Asker) Ask(query *dns.Msg, kind Answer) (server string, err error) {
 	for deadline := time.Now().Add(askTimeout); ; {
 		server, err = a.once(query, kind, retryAfter)
@@ -218,7 +218,7 @@ func (a *Asker) once(query *dns.Msg, kind Answer, bound time.Duration) (server s
 		if err != nil {
 			return "", fmt.Errorf("ask %s for %s: %w", a.RemoteAddr(), query.Question[0].Name, err)
 		}
-		// An answer to an earlier attempt, at an earlier query, is none to this one.
+		// An answer to an earlier attempt, or to an earlier query, does not count.
 		if answer.Id == query.Id {
 			return check(answer, kind)
 		}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package e2e has the end-to-end tests' parts of a laboratory: real servers (nginx, BIND), clients that check their
-// answers, a look at every packet that reaches a client, a client behind a narrow link, and a look at the remains of a
-// program on a host. Only tests use it: those of the command jeoul, e2e_*_test.go in the directory above, whose test
-// binary is the program that they start.
+// Package e2e holds the end-to-end tests' parts of a laboratory: real servers (nginx, BIND), clients that check their
+// answers, a capture of every packet that reaches a client, a client behind a narrow link, and an inspection of the
+// remains of a program on a host. Only tests use it: those of the command jeoul, e2e_*_test.go in the directory above,
+// whose test binary is the program that they start.
 package e2e
 
 import (

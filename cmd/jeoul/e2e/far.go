@@ -16,10 +16,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// narrowMTU is that of the link on the way: the least that IPv6 allows.
+// narrowMTU is the MTU of the link on the path: the smallest that IPv6 allows.
 const narrowMTU = 1280
 
-// The networks of a far client. The first is its own.
+// The networks of a far client. The first is the client's own.
 var (
 	farNet4    = netip.MustParsePrefix("198.19.1.0/24")
 	farNet6    = netip.MustParsePrefix("2001:2:0:1::/64")
@@ -27,19 +27,18 @@ var (
 	narrowNet6 = netip.MustParsePrefix("2001:2:0:2::/64")
 )
 
-// FarNets are the networks that the segment's hosts reach through a far client's
-// gateway.
+// FarNets are the networks that the segment's hosts reach through a far client's gateway.
 var FarNets = []netip.Prefix{farNet4, farNet6}
 
 // Far is a client that is two routers away from the segment:
 //
 //	client --1500-- router --1280-- gateway (a host of the laboratory) --1500-- segment
 //
-// Neither end can see that a link between is narrow: its routers have to say so.
+// Neither end can see that a link between them is narrow: its routers have to report it.
 type Far struct {
 	*namespace.Namespace
-	// Addresses are the client's, of both families; each destination can be asked
-	// from another one, that no host knows the path to yet.
+	// Addresses are the client's addresses, of both families; each destination can be reached from another one, so that
+	// no host has a cached path to it yet.
 	Addresses []netip.Addr
 }
 
@@ -49,8 +48,8 @@ const (
 	routerUp, gatewayEnd = "to-gateway", "to-far"
 )
 
-// NewFar puts a client behind a gateway, with so many addresses of each family.
-// The hosts of the segment need routes to FarNets by the gateway.
+// NewFar puts a client behind a gateway, with a number of addresses of each family. The hosts of the segment need
+// routes to FarNets by the gateway.
 func NewFar(tb testing.TB, gateway *lab.Host, addresses int) *Far {
 	tb.Helper()
 	f := &Far{Namespace: testenv.Namespace(tb)}
@@ -97,7 +96,7 @@ func member(network netip.Prefix, n int) netip.Prefix {
 	return netip.PrefixFrom(address, network.Bits())
 }
 
-// narrow makes an end of the narrow link that. It runs inside its namespace.
+// narrow sets the MTU of an end of the narrow link. It runs inside the end's namespace.
 func narrow(name string) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
@@ -106,8 +105,7 @@ func narrow(name string) error {
 	return netlink.LinkSetMTU(link, narrowMTU)
 }
 
-// forward makes a router of the calling thread's namespace, which tells no host of
-// shorter routes.
+// forward makes the calling thread's namespace a router that announces no shorter routes to hosts.
 func forward() error {
 	return errors.Join(
 		testenv.WriteSysctl("net/ipv4/ip_forward", "1"),
@@ -116,8 +114,7 @@ func forward() error {
 		testenv.WriteSysctl("net/ipv4/conf/default/send_redirects", "0"))
 }
 
-// routes leads to networks by way of that one of the routers that is of their
-// family. It runs inside a namespace.
+// routes adds routes to networks through the router of their family. It runs inside a namespace.
 func routes(to []netip.Prefix, via ...netip.Prefix) error {
 	for _, network := range to {
 		for _, router := range via {
@@ -136,8 +133,8 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// LeadToFar gives the calling thread's namespace routes to FarNets by a gateway,
-// in a routing table (0 is the main one).
+// LeadToFar adds routes to FarNets by a gateway to the calling thread's namespace, in a routing table (0 is the main
+// one).
 func LeadToFar(gateway *lab.Host, table int) error {
 	for _, network := range FarNets {
 		via := gateway.IPv4

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// AskLine sends a line, and returns the line that comes back. A datagram may be dropped on a busy machine: it is sent
-// again each second until one is answered.
+// AskLine sends a line, and returns the line that comes back. A datagram may be dropped on a busy machine: AskLine
+// sends it again each second until one is answered.
 func AskLine(c net.Conn, line string) (string, error) {
 	if c.LocalAddr().Network() != "udp" {
 		return askOnce(c, line, WaitLimit)
@@ -38,7 +38,7 @@ func askOnce(c net.Conn, line string, bound time.Duration) (string, error) {
 	return strings.TrimSpace(answer), err
 }
 
-// passOver reads answers that have come late, to datagrams that were sent again.
+// passOver reads late answers, to datagrams that were sent again.
 func passOver(c net.Conn) {
 	_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
 	for buffer := make([]byte, 1024); ; {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestAskLine: a datagram that is dropped is sent again.
+// TestAskLine: a dropped datagram is sent again.
 func TestAskLine(t *testing.T) {
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
-// Settings are the settings of a host that a program could leave, a line each: its links, addresses, routes, rules,
-// queueing disciplines, filters, eBPF programs and sysctls. Neighbours are not among them: the kernel learns and
+// Settings are the settings of a host that a program could leave, one line each: its links, addresses, routes, rules,
+// queueing disciplines, filters, eBPF programs and sysctls. They do not include neighbours: the kernel learns and
 // forgets those.
 type Settings map[string]bool
 
@@ -46,7 +46,7 @@ func ReadSettings(tb testing.TB, where Inside) Settings {
 	return s
 }
 
-// Difference lists the settings of now that were not before, and the reverse.
+// Difference lists the settings of s that before lacks, and the reverse.
 func (s Settings) Difference(before Settings) (lines []string) {
 	for line := range s {
 		if !before[line] {
@@ -64,7 +64,7 @@ func (s Settings) Difference(before Settings) (lines []string) {
 
 func (s Settings) add(format string, values ...any) { s[fmt.Sprintf(format, values...)] = true }
 
-// link notes a link with its addresses, queueing disciplines and filters.
+// link records a link with its addresses, queueing disciplines and filters.
 func (s Settings) link(l netlink.Link) error {
 	a := l.Attrs()
 	program := a.Xdp != nil && a.Xdp.Attached
@@ -89,7 +89,7 @@ func (s Settings) link(l netlink.Link) error {
 	return errors.Join(s.filters(l), s.programs(l))
 }
 
-// filters notes those of the old kind, in the disciplines clsact and ingress.
+// filters records the filters in the disciplines clsact and ingress, which are older than TCX.
 func (s Settings) filters(l netlink.Link) error {
 	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
 		filters, err := netdump.Consistent(func() ([]netlink.Filter, error) { return netlink.FilterList(l, parent) })
@@ -103,7 +103,7 @@ func (s Settings) filters(l netlink.Link) error {
 	return nil
 }
 
-// programs notes the programs that are attached by TCX.
+// programs records the programs that are attached by TCX.
 func (s Settings) programs(l netlink.Link) error {
 	for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
 		found, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: at})
@@ -120,10 +120,10 @@ func (s Settings) programs(l netlink.Link) error {
 	return nil
 }
 
-// routing notes routes of all tables, and rules.
+// routing records the routes of all tables, and the rules.
 func (s Settings) routing() error {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		// With a filter by a table of 0, those of all tables are listed.
+		// A filter by table 0 lists the routes of all tables.
 		routes, err := netdump.Consistent(func() ([]netlink.Route, error) {
 			return netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC},
 				netlink.RT_FILTER_TABLE)
@@ -148,7 +148,7 @@ func (s Settings) routing() error {
 	return nil
 }
 
-// sysctls notes those of IP that can be read: some are written only.
+// sysctls records the sysctls of IP that can be read: some can only be written.
 func (s Settings) sysctls() error {
 	const root = "/proc/sys/"
 	for _, family := range []string{"net/ipv4", "net/ipv6"} {

@@ -16,8 +16,8 @@ import (
 // settleLimit bounds awaitSettled: a cable whose other end is down never carries anything.
 const settleLimit = 10 * time.Second
 
-// awaitSettled waits until cables that were just plugged in carry packets: the kernel notes that in the background, and
-// with it come the flag and the routes of their link-local addresses, which no program has set. The caller is in the
+// awaitSettled waits until cables that were just connected carry packets: the kernel notices that in the background,
+// and then sets the flag and the routes of their link-local addresses, which no program has set. The caller is in the
 // network namespace.
 func awaitSettled(tb testing.TB) error {
 	tb.Helper()

@@ -26,10 +26,10 @@ type SSH struct {
 	sshd string
 }
 
-// privilegeDir is where sshd wants to be able to lock itself in.
+// privilegeDir is the directory that sshd requires for its privilege separation.
 const privilegeDir = "/run/sshd"
 
-// NewSSH makes the keys. They go with the test.
+// NewSSH makes the keys. They are removed with the test.
 func NewSSH(tb testing.TB) *SSH {
 	tb.Helper()
 	s := &SSH{dir: tb.TempDir(), sshd: testenv.Program(tb, "sshd")}
@@ -55,11 +55,10 @@ func (s *SSH) path(name string) string { return filepath.Join(s.dir, name) }
 // Key is the private key that the hosts accept.
 func (s *SSH) Key() string { return s.path("root") }
 
-// WrongKey is a private key that the hosts refuse.
+// WrongKey is a private key that the hosts reject.
 func (s *SSH) WrongKey() string { return s.path("wrong") }
 
-// Start starts sshd on hosts, at port 22, and waits until it answers. It ends with
-// the laboratory.
+// Start starts sshd on hosts, at port 22, and waits until it answers. It ends with the laboratory.
 func (s *SSH) Start(tb testing.TB, hosts ...*lab.Host) {
 	tb.Helper()
 	public, err := os.ReadFile(s.path("host.pub"))
@@ -103,8 +102,7 @@ func listens(host *lab.Host, at netip.AddrPort) bool {
 	}) == nil
 }
 
-// Inventory writes an Ansible inventory of a lab, in INI, and returns its path.
-// further is added to it.
+// Inventory writes an Ansible inventory of a lab, in INI, and returns its path. further is appended to it.
 func (s *SSH) Inventory(tb testing.TB, l *lab.Lab, further string) string {
 	tb.Helper()
 	var text strings.Builder

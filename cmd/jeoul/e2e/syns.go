@@ -27,17 +27,17 @@ type SYNs struct {
 	ended chan struct{}
 }
 
-// The ports that SYNs come from, one after the other.
+// The source ports of SYNs, one after the other.
 const firstSYNPort, lastSYNPort = 1024, 65535
 
-// SendSYNs sends SYNs from a client to a service of IPv4, each from another port, so many a second
-// (0: as fast as a core can) until the context ends.
+// SendSYNs sends SYNs from a client to a service of IPv4, each from another port, at a rate per second (0: as fast as a
+// core can) until the context ends.
 func SendSYNs(tb testing.TB, ctx context.Context, client *lab.Host, to netip.AddrPort, perSecond int) *SYNs {
 	tb.Helper()
 	s := &SYNs{ended: make(chan struct{})}
 	var socket int
 	in(tb, client, func() (err error) {
-		// Of this type, its bytes have the header of IP in them.
+		// The bytes that this type of socket sends include the IP header.
 		socket, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 		return err
 	})
@@ -57,7 +57,7 @@ func SendSYNs(tb testing.TB, ctx context.Context, client *lab.Host, to netip.Add
 	return s
 }
 
-// send sends the packets round and round, as many as are due at a time.
+// send sends the packets in a cycle, as many as are due at a time.
 func (s *SYNs) send(ctx context.Context, socket int, packets [][]byte, to netip.AddrPort, perSecond int) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -73,16 +73,16 @@ func (s *SYNs) send(ctx context.Context, socket int, packets [][]byte, to netip.
 			}
 			continue
 		}
-		// One that a full queue does not take is lost, as on any network.
+		// A packet that a full queue drops is lost, as on any network.
 		_ = unix.Sendto(socket, packets[s.sent.Load()%uint64(len(packets))], 0, where)
 		s.sent.Add(1)
 	}
 }
 
-// Sent returns how many were sent until now.
+// Sent returns the number of SYNs that were sent until now.
 func (s *SYNs) Sent() uint64 { return s.sent.Load() }
 
-// Wait waits until the sender has ended, which it does with its context.
+// Wait waits until the sender has ended, which its context ends.
 func (s *SYNs) Wait() { <-s.ended }
 
 // syn builds a SYN.
@@ -100,20 +100,20 @@ func syn(from, to netip.AddrPort) ([]byte, error) {
 	return buffer.Bytes(), err
 }
 
-// Arrivals notes when SYNs from a client arrived at a host, by the kernel's time stamps.
+// Arrivals records when SYNs from a client arrived at a host, by the kernel's time stamps.
 type Arrivals struct {
 	socket int
 	from   netip.Addr
-	// last is in nanoseconds since 1970.
+	// last is the time of the last SYN, in nanoseconds since 1970.
 	last, count atomic.Int64
 	stop        atomic.Bool
 	ended       chan struct{}
 }
 
-// arrivalsPoll is how long a reader waits for a packet before it looks whether it shall end.
+// arrivalsPoll is how long a reader waits for a packet before it checks whether it must end.
 const arrivalsPoll = 50 * time.Millisecond
 
-// NoteArrivals begins to note SYNs of IPv4 that a client has sent, as they come in at a host.
+// NoteArrivals starts recording the SYNs of IPv4 from a client that arrive at a host.
 func NoteArrivals(tb testing.TB, host *lab.Host, from netip.Addr) *Arrivals {
 	tb.Helper()
 	a := &Arrivals{from: from, ended: make(chan struct{})}
@@ -189,7 +189,7 @@ func stamp(control []byte) (int64, bool) {
 	return 0, false
 }
 
-// Last returns when the last came; the zero time where none has come.
+// Last returns the time when the last SYN arrived; the zero time if none has.
 func (a *Arrivals) Last() time.Time {
 	if at := a.last.Load(); at != 0 {
 		return time.Unix(0, at)
@@ -197,5 +197,5 @@ func (a *Arrivals) Last() time.Time {
 	return time.Time{}
 }
 
-// Count returns how many came until now.
+// Count returns the number of SYNs that have arrived.
 func (a *Arrivals) Count() int64 { return a.count.Load() }

@@ -67,15 +67,16 @@ var nginxText string
 
 var nginxTemplate = template.Must(template.New("nginx.conf").Parse(nginxText))
 
-// Web is nginx on a host. It serves Files, takes uploads, and tells in headers its own name and the client's address.
+// Web is nginx on a host. It serves Files, accepts uploads, and answers with headers that hold its name and the
+// client's address.
 type Web struct {
 	Process *lab.Process
 	host    *lab.Host
 	dir     string
 }
 
-// StartWeb starts nginx on a host, on ports of all its addresses, and waits until
-// it answers. It ends with the laboratory.
+// StartWeb starts nginx on a host, on ports of all its addresses, and waits until it answers. It ends with the
+// laboratory.
 func StartWeb(tb testing.TB, host *lab.Host, files *Files, ports ...uint16) *Web {
 	tb.Helper()
 	program := testenv.Program(tb, "nginx")
@@ -92,7 +93,7 @@ func StartWeb(tb testing.TB, host *lab.Host, files *Files, ports ...uint16) *Web
 	if err != nil {
 		tb.Fatalf("write the configuration of nginx: %v", err)
 	}
-	// -e: before it has read the configuration, it would write to the system's log.
+	// -e: nginx would write to the system's log before it has read the configuration.
 	w.Process, err = host.Start(context.WithoutCancel(tb.Context()), lab.Command{Path: program,
 		Args: []string{"-e", filepath.Join(w.dir, "error.log"), "-p", w.dir, "-c", filepath.Join(w.dir, "nginx.conf")}})
 	if err != nil {
@@ -127,11 +128,11 @@ type Seen struct {
 	Client, Local netip.AddrPort
 }
 
-// Browser asks web servers from inside, on a new connection each time.
+// Browser sends requests to web servers from inside, on a new connection each time.
 type Browser struct{ http.Client }
 
-// NewBrowser returns a Browser that is inside of where. With from given, its
-// connections come from the first of these addresses that is of the server's family.
+// NewBrowser returns a Browser that is inside of where. If from is given, its connections come from the first of these
+// addresses that has the server's family.
 func NewBrowser(where Inside, from ...netip.Addr) *Browser {
 	dial := func(ctx context.Context, network, address string) (connection net.Conn, err error) {
 		dialer := net.Dialer{Timeout: WaitLimit}
@@ -151,7 +152,7 @@ func NewBrowser(where Inside, from ...netip.Addr) *Browser {
 		DisableCompression: true}}}
 }
 
-// do makes a request and hands the answer's body to use.
+// do makes a request and passes the answer's body to use.
 func (b *Browser) do(request *http.Request, want int, use func(io.Reader) error) (Seen, error) {
 	response, err := b.Do(request)
 	if err != nil {
@@ -199,8 +200,8 @@ func (b *Browser) Who(ctx context.Context, to netip.AddrPort) (Seen, error) {
 // errStalled ends a transfer that has stalled.
 var errStalled = errors.New("nothing has moved for " + WaitLimit.String())
 
-// transfer bounds a transfer of many bytes by its progress, and not by their number: slow machines take their time. The
-// context ends when moved was not called for WaitLimit, with the error errStalled.
+// transfer bounds a transfer of many bytes by its progress, and not by their number, because slow machines need time.
+// The context ends when moved was not called for WaitLimit, with the error errStalled.
 func transfer(ctx context.Context) (moving context.Context, moved, end func()) {
 	moving, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(WaitLimit, func() { cancel(errStalled) })
@@ -221,7 +222,7 @@ func (r movingReader) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Download gets the file of that size and compares its hash. It may take as long as something comes.
+// Download gets the file of a size and compares its hash. It may take any time, as long as data flow.
 func (b *Browser) Download(ctx context.Context, to netip.AddrPort, files *Files, size int64) (Seen, error) {
 	ctx, moved, end := transfer(ctx)
 	defer end()
@@ -241,8 +242,8 @@ func (b *Browser) Download(ctx context.Context, to netip.AddrPort, files *Files,
 	return seen, err
 }
 
-// Upload sends the file of that size under a name, and compares its hash with that of the server's file; servers are
-// those that may have got it. It may take any time, as long as data flow.
+// Upload sends the file of a size under a name, and compares its hash with that of the server's file; servers are those
+// that may have received it. It may take any time, as long as data flow.
 func (b *Browser) Upload(ctx context.Context, to netip.AddrPort, files *Files, size int64, name string,
 	servers map[string]*Web) (Seen, error) {
 	file, err := os.Open(files.path(size))

@@ -19,11 +19,11 @@ import (
 
 func (d *DNS) zoneFile() string { return filepath.Join(d.dir, "zone") }
 
-// quotes takes the brackets away that %q writes around a list.
+// quotes removes the brackets that %q writes around a list.
 var quotes = strings.NewReplacer("[", "", "]", "")
 
-// zone returns the text of the zone's file with these records beside those that all tests have. That a name is absent
-// counts for a second.
+// zone returns the text of the zone's file with these records besides those that all tests have. A negative answer is
+// cached for a second.
 func (d *DNS) zone(records string) string {
 	text := fmt.Sprintf("$TTL 60\n@ SOA ns hostmaster %d 3600 600 86400 1\n@ NS ns\nns A 198.18.0.53\n", d.serial)
 	for kind, strings := range texts {
@@ -32,7 +32,8 @@ func (d *DNS) zone(records string) string {
 	return text + records
 }
 
-// ReplaceFile writes a text aside and renames it, so that a reader has the previous text or this one.
+// ReplaceFile writes a text into another file and renames it, so that a reader gets either the previous text or this
+// one.
 func ReplaceFile(tb testing.TB, path, text string) {
 	tb.Helper()
 	if err := os.WriteFile(path+".new", []byte(text), 0o644); err != nil {
@@ -43,9 +44,9 @@ func ReplaceFile(tb testing.TB, path, text string) {
 	}
 }
 
-// SetRecords replaces the zone's records, and returns when named answers by the new ones. named leaves out a file that
-// is older than the last load, by the time that the kernel gives files, and it overhears a SIGHUP that comes during a
-// reload: so it is asked again until it has the zone's serial.
+// SetRecords replaces the zone's records, and returns when named answers with the new ones. named ignores a file that
+// is older than the last load, by the kernel's file times, and a SIGHUP that comes during a reload: so SetRecords sends
+// it again until named has the zone's serial.
 func (d *DNS) SetRecords(tb testing.TB, records string) {
 	tb.Helper()
 	d.serial++
@@ -63,7 +64,7 @@ func (d *DNS) SetRecords(tb testing.TB, records string) {
 	})
 }
 
-// servesSerial waits until a time for named to answer with the zone's serial.
+// servesSerial waits until a deadline for named to answer with the zone's serial.
 func (d *DNS) servesSerial(until time.Time) bool {
 	asked, err := NewAsker(d.host, netip.AddrPortFrom(d.host.IPv6, d.ports[len(d.ports)-1]))
 	if err != nil {

@@ -23,7 +23,7 @@ type ApplyCmd struct {
 	DryRun bool `name:"dry-run" help:"Change nothing: check the file, and print what would be different."`
 }
 
-// Help says when the command returns.
+// Help explains when the command returns.
 func (ApplyCmd) Help() string {
 	return `Returns when the data plane has the services, or with the reason why it does not.`
 }

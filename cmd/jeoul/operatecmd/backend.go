@@ -16,8 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/terminal"
 )
 
-// BackendCmd changes backends of a running balancer. Its changes are laid over the configuration, and end with the
-// process.
+// BackendCmd changes backends of a running balancer. Its changes overlay the configuration, and end with the process.
 type BackendCmd struct {
 	Drain   drainCmd   `cmd:"" help:"Give a backend no new flow, and let it finish those that it has."`
 	Disable disableCmd `cmd:"" help:"Take a backend out of its service at once; the flows that it has end."`
@@ -28,7 +27,7 @@ type BackendCmd struct {
 	List    listCmd    `cmd:"" help:"List operations in force, what is left on drained backends, and what undo takes back."`
 }
 
-// Help says how long an operation holds.
+// Help explains how long an operation holds.
 func (BackendCmd) Help() string {
 	return `An operation is laid over the configuration. It outlives restarts of the daemon, and ends when the daemon is stopped.`
 }
@@ -50,7 +49,7 @@ type drainCmd struct {
 	Wait     bool          `name:"wait" help:"Show what is left, and return when nothing is (status 0) or at the deadline (status 3)."`
 }
 
-// Validate refuses flags that contradict each other.
+// Validate rejects flags that contradict each other.
 func (c *drainCmd) Validate() error {
 	if c.Deadline < 0 {
 		return fmt.Errorf("--deadline %s has passed before it begins", c.Deadline)
@@ -58,7 +57,7 @@ func (c *drainCmd) Validate() error {
 	return nil
 }
 
-// Run drains the backend, and waits if --wait says so.
+// Run drains the backend, and waits if --wait is given.
 func (c *drainCmd) Run(ctx context.Context) error {
 	order := c.order(ops.Drain)
 	order.Deadline = c.Deadline
@@ -83,7 +82,7 @@ type disableCmd struct {
 	targetArgument
 }
 
-// Run disables.
+// Run disables the backend.
 func (c *disableCmd) Run(ctx context.Context) error {
 	return operate(ctx, c.DaemonFlags, c.order(ops.Disable))
 }
@@ -94,7 +93,7 @@ type enableCmd struct {
 	Force bool `name:"force" help:"Give it new flows even if its health checks fail, until it is enabled without this, drained or disabled."`
 }
 
-// Run enables.
+// Run enables the backend.
 func (c *enableCmd) Run(ctx context.Context) error {
 	order := c.order(ops.Enable)
 	order.Force = c.Force
@@ -107,7 +106,7 @@ type weightCmd struct {
 	Weight int64 `arg:"" name:"weight" help:"0 to 65535; 0 takes no new flow."`
 }
 
-// Validate refuses weights that the daemon would refuse anyway.
+// Validate rejects weights that the daemon would reject anyway.
 func (c *weightCmd) Validate() error {
 	if c.Weight < 0 || c.Weight > 1<<16-1 {
 		return fmt.Errorf("the weight %d is out of range: 0 to 65535", c.Weight)
@@ -126,7 +125,7 @@ type undoCmd struct {
 	cmdkit.DaemonFlags
 }
 
-// Run undoes.
+// Run undoes the last operation.
 func (c *undoCmd) Run(ctx context.Context) error {
 	return operate(ctx, c.DaemonFlags, ops.Order{Verb: ops.Undo})
 }
@@ -148,7 +147,7 @@ type listCmd struct {
 	cmdkit.OutputFlag
 }
 
-// Run lists.
+// Run lists the operations.
 func (c *listCmd) Run(ctx context.Context) error {
 	client, err := c.NewClient()
 	if err != nil {
@@ -167,7 +166,7 @@ func (c *listCmd) Run(ctx context.Context) error {
 	return nil
 }
 
-// maxNamed is how many backends are named on a line.
+// maxNamed is the greatest number of backends that are named on a line.
 const maxNamed = 5
 
 // namesOf lists an operation's backends.
@@ -194,7 +193,7 @@ func operationText(o *ops.Operation) string {
 	return text
 }
 
-// writeOperation prints an operation that was carried out.
+// writeOperation prints an operation that was executed.
 func writeOperation(w io.Writer, o *ops.Operation) {
 	names := namesOf(o.Targets)
 	switch o.Verb {

@@ -17,14 +17,14 @@ import (
 // exitFailing is the exit status where a check did not pass.
 const exitFailing = 4
 
-// failingError says that a backend did not pass.
+// failingError means that a backend did not pass.
 type failingError struct{ text string }
 
-// Error returns which backends fail.
+// Error returns the text with the backends that fail.
 func (e failingError) Error() string { return e.text }
 func (failingError) ExitCode() int   { return exitFailing }
 
-// checkCmd asks a backend now. It does not change the balancer's verdict.
+// checkCmd checks a backend now. It does not change the balancer's verdict.
 type checkCmd struct {
 	cmdkit.DaemonFlags
 	Target  cmdkit.Target `arg:"" name:"service/backend" predictor:"backend" help:"The backend, such as web/web01."`
@@ -32,7 +32,7 @@ type checkCmd struct {
 	cmdkit.OutputFlag
 }
 
-// Run asks the backend, and fails where its checks do.
+// Run checks the backend, and fails if its checks do.
 func (c *checkCmd) Run(ctx context.Context) error {
 	client, err := c.NewClient()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// TestWriteChecked: the results of checks that were asked for, with every step.
+// TestWriteChecked: the results of requested checks, with every step.
 func TestWriteChecked(t *testing.T) {
 	checked := &ops.Checked{Target: ops.Target{Service: "web", Backend: "web01"},
 		Checks: []ops.Check{{Check: "tcp", Via: lb.ViaAddress, Expected: "a connection"},

@@ -70,9 +70,9 @@ func TestAwaitDrain(t *testing.T) {
 	tests := map[string]struct {
 		left     []ops.Left
 		deadline time.Duration
-		// late is how long it takes to take the backend out.
+		// late is how long the removal of the backend takes.
 		late time.Duration
-		// set is by how much the daemon's wall clock differs.
+		// set is the difference of the daemon's wall clock.
 		set time.Duration
 		// atDeadline is the daemon's count at the deadline.
 		atDeadline *ops.Left

@@ -15,9 +15,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// How a drain is waited for.
+// Intervals of waiting for a drain.
 const (
-	// pollEvery is how often the daemon is asked for the flows left.
+	// pollEvery is the interval at which the daemon is asked for the flows left.
 	pollEvery = time.Second
 	// quietTracked and quietUntracked are the time without a packet after which a backend has no flows left. Without
 	// tracking it is longer: a flow is remembered from its next packet on, and counted some seconds later.
@@ -27,29 +27,29 @@ const (
 	reportEvery = 10 * time.Second
 )
 
-// ExitLeft is the exit status where something was left at the deadline.
+// ExitLeft is the exit status if flows were left at the deadline.
 const ExitLeft = 3
 
-// leftError says how many flows were left at a drain's deadline.
+// leftError holds the number of flows that were left at a drain's deadline.
 type leftError struct{ text string }
 
 // Error returns the text with the flows left.
 func (e leftError) Error() string { return e.text }
 func (leftError) ExitCode() int   { return ExitLeft }
 
-// drainWait follows one backend.
+// drainWait waits for the drain of one backend.
 type drainWait struct {
 	target    ops.Target
 	overlay   *ops.Overlay // its last known state
 	updatedAt time.Time
 	rate      float64   // packets a second since then
 	quiet     time.Time // no packet since
-	// deadline is that of the drain by this process's clock, or a little earlier; zero: none.
+	// deadline is the drain's deadline by this process's clock, or a little earlier; zero: none.
 	deadline time.Time
 }
 
-// awaitDrain reports the flows left on backends that were drained after began, until none is, or until their deadline
-// has passed, which is a leftError if some were left.
+// awaitDrain reports the flows left on backends that were drained after began, until none is left, or until their
+// deadline has passed, which is a leftError if some were left.
 func awaitDrain(ctx context.Context, w io.Writer, ask func(context.Context) (*ops.Operations, error),
 	drain *ops.Operation, began time.Time, person bool) error {
 	waits := make([]*drainWait, len(drain.Targets))
@@ -87,7 +87,7 @@ func awaitDrain(ctx context.Context, w io.Writer, ask func(context.Context) (*op
 	}
 }
 
-// update reads the backend's drain from the operations in force.
+// update reads the drain of the backend from the operations in force.
 func (d *drainWait) update(operations *ops.Operations, now time.Time) error {
 	var found *ops.Overlay
 	for i, o := range operations.InForce {
@@ -121,13 +121,13 @@ func (d *drainWait) update(operations *ops.Operations, now time.Time) error {
 	return nil
 }
 
-// address is where the backend was as it was drained.
+// address returns the address of the backend when it was drained.
 func (d *drainWait) address() netip.AddrPort {
 	return netip.AddrPortFrom(d.target.Address, d.target.Port)
 }
 
-// untilFrom returns a deadline of the daemon's, who set it at that time, as if it had been set at began. The
-// daemon's times are those of the wall clock, which may be set meanwhile; its deadline stays.
+// untilFrom returns a deadline of the daemon, which the daemon set at the time at, as if it had been set at began. The
+// daemon's times are those of the wall clock, which may be changed in the meantime; its deadline stays.
 func untilFrom(at, deadline, began time.Time) time.Time {
 	if deadline.IsZero() {
 		return deadline
@@ -142,7 +142,7 @@ func (d *drainWait) isDone(now time.Time) bool {
 	case d.overlay.Drain.Out:
 		return true
 	case !d.deadline.IsZero() && !now.Before(d.deadline):
-		// It is being taken out, which ends its flows. The daemon reports the flows left afterwards.
+		// It is being removed, which ends its flows. The daemon reports the flows left afterwards.
 		return false
 	case left.Tracked:
 		return left.Active == 0 && quiet >= quietTracked
@@ -151,7 +151,7 @@ func (d *drainWait) isDone(now time.Time) bool {
 	}
 }
 
-// leftLine is the number of flows left on all of them, in a line.
+// leftLine returns the number of flows left on all backends, in a line.
 func leftLine(waits []*drainWait, deadline, now time.Time) string {
 	var all ops.Left
 	var rate float64
@@ -195,7 +195,7 @@ func reportEnd(w io.Writer, waits []*drainWait, after time.Duration) error {
 	return nil
 }
 
-// outWhen returns the time at which a backend was taken out.
+// outWhen returns the text with the time at which a backend was removed.
 func outWhen(d *ops.Drained) string {
 	if d.Deadline.IsZero() {
 		return " as " + d.By + " disabled it"
@@ -203,7 +203,7 @@ func outWhen(d *ops.Drained) string {
 	return " at its deadline"
 }
 
-// silentText says that silent connections of a service that tracks no flows cannot be counted.
+// silentText notes that silent connections of a service that tracks no flows cannot be counted.
 func silentText(left ops.Left) string {
 	if left.Tracked || left.Until.IsZero() {
 		return ""
@@ -213,7 +213,7 @@ func silentText(left ops.Left) string {
 		left.Until.Local().Format(time.DateTime))
 }
 
-// reporter prints the flows left: a person sees one line change, a file gets one now and then.
+// reporter prints the flows left: a person sees one line change, a file gets a line at intervals.
 type reporter struct {
 	w          io.Writer
 	person     bool

@@ -13,13 +13,13 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// BalancerCmd is about a running balancer as a whole, among those that share its VIPs.
+// BalancerCmd has the commands for a running balancer as a whole, among those that share its VIPs.
 type BalancerCmd struct {
 	Drain   balancerDrainCmd   `cmd:"" help:"Leave the VIPs to other balancers."`
 	Undrain balancerUndrainCmd `cmd:"" help:"Announce the VIPs again, and take part in VRRP."`
 }
 
-// Help says how the VIPs leave this balancer.
+// Help explains how the VIPs leave this balancer.
 func (balancerDrainCmd) Help() string {
 	return `Routers have this balancer as the last choice (GRACEFUL_SHUTDOWN) at first, and later not at all. By VRRP another balancer
 takes the VIPs over at once. A drain outlives restarts.`
@@ -30,7 +30,7 @@ type balancerDrainCmd struct {
 	Wait bool `name:"wait" help:"Return when the VIPs are withdrawn."`
 }
 
-// Run drains the balancer, and waits if --wait says so.
+// Run drains the balancer, and waits if --wait is given.
 func (c *balancerDrainCmd) Run(ctx context.Context) error {
 	client, err := c.NewClient()
 	if err != nil {

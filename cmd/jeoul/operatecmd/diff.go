@@ -48,5 +48,5 @@ func colourOf(line string) text.Colors {
 	return nil
 }
 
-// coloured reports whether the output is to be in colours (https://no-color.org).
+// coloured reports whether the output has colours (https://no-color.org).
 func coloured() bool { return terminal.Is(os.Stdout) && os.Getenv("NO_COLOR") == "" }

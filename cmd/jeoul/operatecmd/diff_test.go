@@ -9,8 +9,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// TestWriteDifference: a difference is printed as it is, and in colours the added lines, the removed ones and those
-// around them.
+// TestWriteDifference: a difference is printed unchanged, and with colours for the added lines, the removed ones and
+// the lines around them.
 func TestWriteDifference(t *testing.T) {
 	const difference = "--- before\n+++ after\n@@ -1,2 +1,2 @@\n services:\n-  a: 1\n+  a: 2\n"
 	var plain, colours strings.Builder

@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 )
 
-// ReloadCmd has a running balancer read its file again.
+// ReloadCmd makes a running balancer read its file again.
 type ReloadCmd struct {
 	cmdkit.DaemonFlags
 }

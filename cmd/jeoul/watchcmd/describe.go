@@ -22,7 +22,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// DescribeCmd tells a person all about one thing of a running balancer.
+// DescribeCmd prints all details of a service or backend of a running balancer for a person.
 type DescribeCmd struct {
 	Service describeServiceCmd `cmd:"" aliases:"services" help:"Describe a service: owner, configuration, checks, backends, counters, events."`
 	Backend describeBackendCmd `cmd:"" aliases:"backends" help:"Describe a backend: configuration, state, path, health, counters, events."`
@@ -56,23 +56,23 @@ func (c *describeBackendCmd) Run(ctx context.Context) error {
 	return err
 }
 
-// maxEvents is how many of the latest events a description has.
+// maxEvents is the number of latest events in a description.
 const maxEvents = 10
 
 // description is the API's view of a service, or of a backend of it.
 type description struct {
 	service ops.Service
-	// backend is the described backend; of a service as a whole, it has no name.
+	// backend is the described backend; its name is empty in the description of a whole service.
 	backend ops.Backend
-	// source is where its configuration stands, and configured is that configuration, in YAML.
+	// source is the origin of its configuration, and configured is that configuration, in YAML.
 	source, configured string
 	operations         []ops.Overlay
-	// events are the latest, and earlier how many more are kept.
+	// events are the latest events, and earlier is the number of earlier ones that are kept.
 	events  []events.Event
 	earlier int
 }
 
-// fetchDescription asks for all about a service, or about one of its backends.
+// fetchDescription reads everything about a service, or about one of its backends.
 func fetchDescription(ctx context.Context, flags cmdkit.DaemonFlags, service, backend string) (*description, error) {
 	client, err := flags.NewClient()
 	if err != nil {
@@ -103,7 +103,7 @@ func fetchDescription(ctx context.Context, flags cmdkit.DaemonFlags, service, ba
 	return d, errors.Join(d.fetchConfiguration(ctx, client), d.fetchEvents(ctx, client))
 }
 
-// fetchConfiguration reads the part of the configuration. A change may have taken it away since the status was read.
+// fetchConfiguration reads the part of the configuration. A change may have removed it since the status was read.
 func (d *description) fetchConfiguration(ctx context.Context, client *api.Client) error {
 	part, err := client.Configuration(ctx, d.service.Name, d.backend.Name)
 	var problem *api.Problem
@@ -272,7 +272,7 @@ func (d *description) writeHealth(w io.Writer) {
 	_ = out.table(own)
 }
 
-// writeRest prints the parts that a service and a backend have alike.
+// writeRest prints the parts that a service and a backend have in common.
 func (d *description) writeRest(w io.Writer, now time.Time) {
 	if len(d.operations) > 0 {
 		fmt.Fprintln(w, "\nOperations:")
@@ -295,7 +295,7 @@ func (d *description) writeRest(w io.Writer, now time.Time) {
 	}
 }
 
-// fields are names and values, a line each.
+// fields are names and values, one pair per line.
 type fields struct{ table table.Writer }
 
 func newFields(w io.Writer) fields {
@@ -331,7 +331,7 @@ func schedulerText(s ops.Service) string {
 	return text
 }
 
-// weightText is the weight in force, and the configured one where that is another.
+// weightText returns the weight in force, with the configured one if that differs.
 func weightText(b ops.Backend) string {
 	if b.ConfiguredWeight == nil {
 		return fmt.Sprint(b.Weight)

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// TestDescribe: all there is about a service, and about a backend.
+// TestDescribe: all details of a service, and of a backend.
 func TestDescribe(t *testing.T) {
 	status := cmdtest.Checked()
 	at := status.Started

@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/events"
 )
 
-// EventsCmd is the old spelling of getEventsCmd. It prints as it did, for scripts that read it.
+// EventsCmd is the old spelling of getEventsCmd. It prints the old format, for scripts that read it.
 type EventsCmd struct {
 	cmdkit.DaemonFlags
 	Follow bool   `name:"follow" short:"f" help:"Go on with events as they come, until Ctrl-C."`
@@ -22,7 +22,7 @@ type EventsCmd struct {
 	Output string `name:"output" short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"Output format: text, or json, a line for each event (${default})."`
 }
 
-// Run prints the events that are kept, and those that come.
+// Run prints the events that are kept, and new ones.
 func (c *EventsCmd) Run(ctx context.Context) error {
 	client, err := c.NewClient()
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/nearest"
 )
 
-// GetCmd shows parts of a running balancer, as the API has them.
+// GetCmd shows parts of a running balancer, in the form of the API.
 type GetCmd struct {
 	Services getServicesCmd `cmd:"" aliases:"service" help:"Show services."`
 	Backends getBackendsCmd `cmd:"" aliases:"backend" help:"Show backends, with their state, health and counters."`
@@ -31,7 +31,7 @@ type GetCmd struct {
 	Members  getMembersCmd  `cmd:"" aliases:"member" help:"Show the other balancers that share the VIPs, and where they differ."`
 }
 
-// getOutput says in which form things are printed.
+// getOutput selects the output format.
 type getOutput struct {
 	Output string `name:"output" short:"o" enum:"text,wide,json,yaml,name" default:"text" placeholder:"FORMAT" help:"Output format: text, wide (with more columns), json, yaml (both as the API's schemas have it) or name (${default})."`
 }
@@ -120,48 +120,48 @@ func (c *getEventsCmd) Run(ctx context.Context) error {
 		c.After, os.Stderr)
 }
 
-// kind is a kind of thing that the API lists.
+// kind is a kind of object that the API lists.
 type kind[T any] struct {
 	noun string
-	// list asks for things of the kind, of these services or of all.
+	// list requests objects of the kind, of these services or of all.
 	list func(client *api.Client, ctx context.Context, services ...string) ([]T, error)
-	// name is the name that a person calls one by, and matches reports whether an argument means it.
+	// name is the name by which a person refers to an object, and matches reports whether an argument refers to it.
 	name    func(T) string
 	matches func(one T, argument string) bool
 	columns []getColumn[T]
-	// stable is a thing without the fields that change all the time, such as counters: watching prints it again when
-	// the rest changes.
+	// stable returns an object without the fields that change all the time, such as counters: watching prints it again
+	// when the other fields change.
 	stable func(T) T
-	// absent: a name that fits none is no mistake.
+	// absent: a name that matches nothing is no error.
 	absent bool
 }
 
-// getColumn is a column of a table of things.
+// getColumn is a column of a table of objects.
 type getColumn[T any] struct {
 	name  string
 	value func(T) any
-	// right aligns it, and wide leaves it out of a table that is not wide.
+	// right aligns the column to the right, and wide leaves it out of a table that is not wide.
 	right, wide bool
-	// showsRemoval has the word "removed" of a thing that is not there any more.
+	// showsRemoval: the column shows "removed" for an object that no longer exists.
 	showsRemoval bool
 }
 
 // query selects objects of a kind.
 type query[T any] struct {
 	names []string
-	// fits reports whether a thing is shown whose name is right.
+	// fits reports whether an object with a matching name is shown.
 	fits func(T) bool
 }
 
-// matches reports whether the query selects a thing of a kind.
+// matches reports whether the query selects an object of a kind.
 func (q query[T]) matches(k kind[T], one T) bool {
 	return q.fits(one) && (len(q.names) == 0 || slices.ContainsFunc(q.names, func(name string) bool {
 		return k.matches(one, name)
 	}))
 }
 
-// selectItems returns the things that a query selects. The error names those that are not there; then the others are
-// returned, too.
+// selectItems returns the objects that a query selects. The error names those that do not exist; the others are
+// returned with it.
 func selectItems[T any](ctx context.Context, client *api.Client, k kind[T], q query[T]) ([]T, error) {
 	all, err := k.list(client, ctx, servicesIn(q.names)...)
 	if err != nil {
@@ -181,7 +181,7 @@ func selectItems[T any](ctx context.Context, client *api.Client, k kind[T], q qu
 	return found, err
 }
 
-// notFoundError returns the error for a name that nothing of a kind has; it names the nearest one.
+// notFoundError returns the error for a name that no object of a kind has; it names the nearest one.
 func notFoundError[T any](k kind[T], name string, all []T) error {
 	var names []string
 	for _, one := range all {
@@ -194,7 +194,7 @@ func notFoundError[T any](k kind[T], name string, all []T) error {
 	return fmt.Errorf("there is no %s %s; `jeoul get %[1]ss -o name` lists those there are", k.noun, name)
 }
 
-// servicesIn returns the services that arguments name; none where one of them may mean any.
+// servicesIn returns the services that arguments name; none if an argument may refer to any.
 func servicesIn(arguments []string) (names []string) {
 	for _, argument := range arguments {
 		name, _, _ := strings.Cut(argument, "/")
@@ -206,7 +206,7 @@ func servicesIn(arguments []string) (names []string) {
 	return names
 }
 
-// show prints the things that a query means.
+// show prints the objects that a query selects.
 func show[T any](ctx context.Context, to io.Writer, flags getFlags, k kind[T], q query[T]) error {
 	client, err := flags.NewClient()
 	if err != nil {

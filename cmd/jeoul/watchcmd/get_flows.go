@@ -25,7 +25,7 @@ type getFlowsCmd struct {
 	Limit  int            `name:"limit" default:"${flowLimit}" placeholder:"N" help:"Show so many at most, 1 to ${mostFlows} (${default})."`
 }
 
-// clientNetwork is a network of clients, or the address of one.
+// clientNetwork is a network of clients, or the address of one client.
 type clientNetwork struct{ netip.Prefix }
 
 // UnmarshalText reads a network or an address.
@@ -34,7 +34,7 @@ func (n *clientNetwork) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Validate refuses flags that the daemon would refuse anyway.
+// Validate rejects flags that the daemon would reject anyway.
 func (c *getFlowsCmd) Validate() error {
 	if c.Limit < 1 || c.Limit > ops.MaxFlows {
 		return fmt.Errorf("--limit %d is out of range: 1 to %d", c.Limit, ops.MaxFlows)
@@ -55,7 +55,7 @@ func (c *getFlowsCmd) Run(ctx context.Context) error {
 	return writeFlows(os.Stdout, os.Stderr, c.Output, list)
 }
 
-// writeFlows prints flows, and says where there are more.
+// writeFlows prints flows, and notes if there are more.
 func writeFlows(to, says io.Writer, format string, list *ops.FlowList) error {
 	out := &getWriter[ops.Flow]{to: to, kind: flowKind, format: format}
 	if err := out.list(list.Flows, nil); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// TestWriteFlows: flows as tables and for programs, and a word on those that are not shown.
+// TestWriteFlows: flows as tables and for programs, and a note on those that are not shown.
 func TestWriteFlows(t *testing.T) {
 	source := netip.MustParseAddrPort("198.51.100.1:20000")
 	list := &ops.FlowList{Matching: 12345, Flows: []ops.Flow{

@@ -155,7 +155,7 @@ func stableService(s ops.Service) ops.Service {
 	return s
 }
 
-// stableBackend leaves out counters, and the states that a neighbour entry goes through by itself.
+// stableBackend leaves out counters, and the states that a neighbour entry passes through by itself.
 func stableBackend(b ops.Backend) ops.Backend {
 	b.Neighbour, b.Ports, b.Proxied = "", nil, nil
 	b.Packets, b.Bytes, b.ReturnedPackets, b.ReturnedBytes, b.Connections, b.Active, b.Flows = 0, 0, 0, 0, 0, 0, 0
@@ -176,8 +176,8 @@ func stableResult(r ops.CheckResult) ops.CheckResult {
 	return ops.CheckResult{State: r.State, Reason: r.Reason}
 }
 
-// eventsAfter lists the events that are kept and came after the one of an id, or all of them; of all services, for many
-// are about none alone.
+// eventsAfter lists the kept events after the event with an id, or all of them. It lists those of all services, because
+// many events are about no single service.
 func eventsAfter(id string) func(*api.Client, context.Context, ...string) ([]events.Event, error) {
 	return func(client *api.Client, ctx context.Context, _ ...string) (list []events.Event, err error) {
 		err = client.Events(ctx, id, false, func(event *events.Event, _ *events.Lost) error {
@@ -192,7 +192,7 @@ func eventsAfter(id string) func(*api.Client, context.Context, ...string) ([]eve
 
 func nameOf(b ops.ServiceBackend) string { return b.Service + "/" + b.Name }
 
-// upOf counts the backends that take part.
+// upOf counts the backends that are up.
 func upOf(s ops.Service) (up int) {
 	for _, b := range s.Backends {
 		if b.State == lb.Up {
@@ -202,7 +202,7 @@ func upOf(s ops.Service) (up int) {
 	return up
 }
 
-// servingText says which backends take new flows.
+// servingText describes which backends take new flows.
 func servingText(s ops.Service) any {
 	if s.Withdrawn {
 		return "withdrawn"

@@ -70,7 +70,7 @@ func stableMember(m ops.Member) ops.Member {
 	return m
 }
 
-// ofFlows is a count of handed-over flows; a dash where none are handed over.
+// ofFlows returns a count of handed-over flows; a dash where none are handed over.
 func ofFlows(m ops.Member, count func(*ops.MemberFlows) uint64) any {
 	if m.Flows == nil {
 		return "-"
@@ -78,7 +78,7 @@ func ofFlows(m ops.Member, count func(*ops.MemberFlows) uint64) any {
 	return count(m.Flows)
 }
 
-// refusedText counts the flows of a member that were refused, by the reason.
+// refusedText counts the refused flows of a member, by reason.
 func refusedText(m ops.Member) string {
 	if m.Flows == nil {
 		return ""

@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// statusWithMembers is a balancer that knows others.
+// statusWithMembers returns the status of a balancer with members.
 func statusWithMembers() *ops.Status {
 	status := cmdtest.Sample()
 	status.Members = &ops.Members{Name: "lb1", Address: "192.0.2.10:7946", Configuration: "c0ffee",
@@ -47,7 +47,7 @@ func TestGetMembers(t *testing.T) {
 	cmdtest.WantGolden(t, "get-members", []byte(all.String()))
 }
 
-// TestGetNoMembers: a balancer without any has an empty list.
+// TestGetNoMembers: a balancer without members has an empty list.
 func TestGetNoMembers(t *testing.T) {
 	s, stop := cmdtest.ServeFake(t, filepath.Join(t.TempDir(), "jeoul.sock"), cmdtest.Checked())
 	defer stop()
@@ -56,7 +56,7 @@ func TestGetNoMembers(t *testing.T) {
 	}
 }
 
-// TestSettledMember: flows that are handed over are no change of a member that is watched, and all else is.
+// TestSettledMember: flows that are handed over are no change of a watched member; everything else is.
 func TestSettledMember(t *testing.T) {
 	was := statusWithMembers().Members.Members[0]
 	is := was

@@ -53,7 +53,7 @@ func TestGetTables(t *testing.T) {
 	}
 }
 
-// TestGetForPrograms: JSON and YAML are the API's answers; one that is named is not in a list.
+// TestGetForPrograms: JSON and YAML are the API's answers; a single named object is not in a list.
 func TestGetForPrograms(t *testing.T) {
 	s, stop := cmdtest.ServeFake(t, filepath.Join(t.TempDir(), "jeoul.sock"), cmdtest.Checked())
 	defer stop()
@@ -99,12 +99,12 @@ func TestGetForPrograms(t *testing.T) {
 	}
 	for format, read := range map[string]func([]byte, any) error{"json": json.Unmarshal, "yaml": asYAML} {
 		compare(format, read, list, "web")
-		compare(format, read, list[2:], "web/192.0.2.13") // an address may be that of several
+		compare(format, read, list[2:], "web/192.0.2.13") // several may have the address
 		compare(format, read, list[2], "web/web03")
 	}
 }
 
-// TestGetMissing: the things that are there are printed, and the error names those that are not.
+// TestGetMissing: the existing objects are printed, and the error names those that do not exist.
 func TestGetMissing(t *testing.T) {
 	s, stop := cmdtest.ServeFake(t, filepath.Join(t.TempDir(), "jeoul.sock"), cmdtest.Checked())
 	defer stop()

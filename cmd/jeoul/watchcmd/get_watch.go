@@ -25,20 +25,20 @@ const (
 	watchRetry, watchRetryLimit = time.Second, 30 * time.Second
 )
 
-// follower prints things of a kind as they change.
+// follower prints objects of a kind when they change.
 type follower[T any] struct {
 	client *api.Client
 	query  query[T]
 	out    *getWriter[T]
-	// notices is where a person reads of interruptions.
+	// notices receives notices of interruptions for a person.
 	notices io.Writer
-	// before are the things that were printed, by name, as they were then.
+	// before holds the objects as they were printed last, by name.
 	before map[string]T
-	// retry and retryLimit are watchRetry and watchRetryLimit, but in tests.
+	// retry and retryLimit are watchRetry and watchRetryLimit, except in tests.
 	retry, retryLimit time.Duration
 }
 
-// watch prints all things and then the changes, until the context ends (no error) or the daemon has gone and does not
+// watch prints all objects and then the changes, until the context ends (no error) or the daemon has gone and does not
 // come back.
 func (w *follower[T]) watch(ctx context.Context) error {
 	found, err := selectItems(ctx, w.client, w.out.kind, w.query)
@@ -48,7 +48,7 @@ func (w *follower[T]) watch(ctx context.Context) error {
 	if err := w.begin(found); err != nil {
 		return err
 	}
-	// A watched thing may go and come.
+	// A watched object may be removed and added again.
 	w.out.kind.absent = true
 	for {
 		err := w.follow(ctx)
@@ -63,7 +63,7 @@ func (w *follower[T]) watch(ctx context.Context) error {
 	}
 }
 
-// begin prints all things.
+// begin prints all objects.
 func (w *follower[T]) begin(found []T) error {
 	w.before = map[string]T{}
 	for _, one := range found {
@@ -72,8 +72,8 @@ func (w *follower[T]) begin(found []T) error {
 	return w.out.begin(found)
 }
 
-// follow reads again after events, until their stream breaks off; it returns why. All events that are kept come first,
-// so that none is missed of those since the last reading.
+// follow reads again after events, until their stream ends, and returns the reason. All kept events come first, so that
+// none of those since the last reading is missed.
 func (w *follower[T]) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -150,7 +150,7 @@ func (w *follower[T]) read(ctx context.Context) error {
 	return nil
 }
 
-// begin prints the things that are watched, in a form that goes on with change.
+// begin prints the watched objects, in a form that change continues.
 func (w *getWriter[T]) begin(found []T) error {
 	if w.format == "text" || w.format == "wide" {
 		return w.table(found)
@@ -163,12 +163,12 @@ func (w *getWriter[T]) begin(found []T) error {
 	return nil
 }
 
-// removed is how a program is notified that a thing is not there any more.
+// removed notifies a program that an object no longer exists.
 type removed[T any] struct {
 	Removed T `json:"removed"`
 }
 
-// change prints a thing that has changed, or was removed: a row, a line of JSON, a document of YAML or a name.
+// change prints an object that has changed, or was removed: a row, a line of JSON, a document of YAML or a name.
 func (w *getWriter[T]) change(one T, gone bool) error {
 	var value any = one
 	if gone {
@@ -197,7 +197,7 @@ func (w *getWriter[T]) change(one T, gone bool) error {
 }
 
 // watchEvents prints the kept events, or those after the event with an id, and new ones; after a restart of the daemon
-// it continues behind the last one.
+// it continues after the last one.
 func watchEvents(ctx context.Context, client *api.Client, out *getWriter[events.Event], q query[events.Event],
 	last string,
 	says io.Writer) error {
@@ -205,7 +205,7 @@ func watchEvents(ctx context.Context, client *api.Client, out *getWriter[events.
 		return err
 	}
 	started := last
-	var failed time.Time // since when the daemon cannot be reached; zero: it can
+	var failed time.Time // since when the daemon cannot be reached; zero if it can
 	for {
 		err := client.Events(ctx, last, true, func(event *events.Event, lost *events.Lost) error {
 			failed = time.Time{}

@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// watching is a follower that runs, with its output and its messages.
+// watching is a running follower, with its output and its messages.
 type watching struct {
 	out, says cmdtest.SyncBuffer
 	done      chan error
@@ -44,7 +44,7 @@ func watchBackends(t *testing.T, s *cmdtest.FakeBalancer, format string, again t
 	return g
 }
 
-// wants waits until so many lines were printed that say something.
+// wants waits until a number of printed lines contain a text.
 func (g *watching) wants(t *testing.T, lines int, says string) {
 	t.Helper()
 	of := regexp.MustCompile(`(?m)^.*(` + says + `).*$`)
@@ -64,8 +64,8 @@ func (g *watching) ended(t *testing.T) error {
 	}
 }
 
-// TestWatch: a row is printed when its thing has changed, come or gone, and not for counters; a daemon that comes
-// back is watched again, one that does not ends it.
+// TestWatch: a row is printed when its object has changed, or was added or removed, and not for counters. A daemon that
+// comes back is watched again; one that does not come back ends the follower.
 func TestWatch(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "jeoul.sock")
 	s, stop := cmdtest.ServeFake(t, socket, cmdtest.Checked())

@@ -16,16 +16,16 @@ import (
 	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 )
 
-// getWriter prints things of a kind.
+// getWriter prints objects of a kind.
 type getWriter[T any] struct {
 	to     io.Writer
 	kind   kind[T]
 	format string
-	// widths are those of the columns, as the rows so far have made them.
+	// widths are the widths of the columns, from the rows so far.
 	widths []int
 }
 
-// list prints the things found. For a program they are a list, but a thing that the only argument names is printed
+// list prints the objects found. For a program they are a list, but an object that the only argument names is printed
 // alone.
 func (w *getWriter[T]) list(found []T, arguments []string) error {
 	var all any = found
@@ -62,7 +62,7 @@ func (w *getWriter[T]) shown() (columns []getColumn[T]) {
 	return columns
 }
 
-// table prints things as a table, with a header.
+// table prints objects as a table, with a header.
 func (w *getWriter[T]) table(found []T) error {
 	columns := w.shown()
 	rows := [][]string{nil}
@@ -91,7 +91,7 @@ func cellsOf[T any](columns []getColumn[T], one T) (cells []string) {
 	return cells
 }
 
-// growWidths widens the columns to a row.
+// growWidths widens the columns to fit a row.
 func (w *getWriter[T]) growWidths(row []string) {
 	for i, cell := range row {
 		w.widths[i] = max(w.widths[i], text.StringWidthWithoutEscSequences(cell))
@@ -101,7 +101,7 @@ func (w *getWriter[T]) growWidths(row []string) {
 // row prints a row; the last cell of text is not padded.
 func (w *getWriter[T]) row(columns []getColumn[T], cells []string) error {
 	var line strings.Builder
-	w.growWidths(cells) // one that came later may be wider
+	w.growWidths(cells) // a later row may be wider
 	for i, cell := range cells {
 		align := text.AlignLeft
 		if columns[i].right {
@@ -113,7 +113,7 @@ func (w *getWriter[T]) row(columns []getColumn[T], cells []string) error {
 	return err
 }
 
-// writeYAML prints a value by the names and in the order of its JSON.
+// writeYAML prints a value with the names and in the order of its JSON.
 func writeYAML(w io.Writer, value any) error {
 	written, err := json.Marshal(value)
 	if err != nil {
@@ -134,7 +134,7 @@ func writeYAML(w io.Writer, value any) error {
 	return err
 }
 
-// plainStyle takes the braces and quotes of JSON away, where nothing needs them.
+// plainStyle removes the braces and quotes of JSON, where YAML does not need them.
 func plainStyle(node *yaml.Node) {
 	node.Style = 0
 	for _, child := range node.Content {

@@ -13,18 +13,18 @@ import (
 	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 )
 
-// completionTimeout is how long a running balancer may take to name its backends: a person waits
-// with a finger on the key.
+// completionTimeout bounds the time that a running balancer may take to name its backends: a person is waiting for the
+// completion.
 const completionTimeout = 500 * time.Millisecond
 
-// These complete the names of backends, services and sources, by those of the running balancer.
+// Predictors that complete the names of backends, services and sources of the running balancer.
 var (
 	PredictBackends = liveNames(backendKind)
 	PredictServices = liveNames(serviceKind)
 	PredictSources  = liveNames(sourceKind)
 )
 
-// liveNames lists the things of a kind that the running balancer has; none where no daemon answers.
+// liveNames lists the objects of a kind that the running balancer has; none if no daemon answers.
 func liveNames[T any](k kind[T]) complete.PredictFunc {
 	return func(line complete.Args) (names []string) {
 		ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
@@ -44,7 +44,7 @@ func liveNames[T any](k kind[T]) complete.PredictFunc {
 	}
 }
 
-// daemonOf returns where the daemon is, as a command line and the environment name it.
+// daemonOf returns the flags that select the daemon, from a command line and the environment.
 func daemonOf(words []string) (at cmdkit.DaemonFlags) {
 	for _, flag := range []struct {
 		name, variable string

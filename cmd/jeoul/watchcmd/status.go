@@ -56,9 +56,9 @@ func (c *StatusCmd) Run(ctx context.Context) error {
 	return nil
 }
 
-// statusForm is the form that a person asked for.
+// statusForm is the form of the output.
 type statusForm struct {
-	// verbose shows outcomes that no packet had, wide every column of the backends.
+	// verbose shows outcomes without packets, wide every column of the backends.
 	verbose, wide bool
 }
 
@@ -132,7 +132,7 @@ func furtherMemory(m *ops.Memory) (text string) {
 	return text
 }
 
-// kibibytes rounds up: little is not nothing.
+// kibibytes rounds up, so that a small number does not become 0.
 func kibibytes(bytes uint64) string { return cmdkit.Count((bytes + 1023) / 1024) }
 
 func hookName(h ops.Hook) string {
@@ -156,8 +156,8 @@ func interfaceNames(status *ops.Status) string {
 	return strings.Join(names, ", ")
 }
 
-// writeService prints a service. Columns that could hold one thing only, in this
-// mode or on one interface, are left out.
+// writeService prints a service. It leaves out columns that could hold only one value, in this mode or on one
+// interface.
 func writeService(w io.Writer, s ops.Service, several bool, form statusForm, now time.Time) {
 	key := lb.ServiceKey{VIP: s.VIP, Port: s.Port, Protocol: s.Protocol}
 	fmt.Fprintf(w, "\n%s  %s  %s", s.Name, key, s.Mode)
@@ -190,7 +190,7 @@ func writeService(w io.Writer, s ops.Service, several bool, form statusForm, now
 	writeReasons(w, s)
 }
 
-// hairpinText says which clients are served by a hairpin, and from where.
+// hairpinText describes which clients are served by a hairpin, and from which addresses.
 func hairpinText(h *ops.Hairpin) string {
 	from := cmdkit.Joined(h.From)
 	if from == "" {
@@ -203,7 +203,7 @@ func hairpinText(h *ops.Hairpin) string {
 		h.FirstPort, h.LastPort, cmdkit.Count(uint64(h.Active)))
 }
 
-// ownerText names the source of a service that is not of the configuration file.
+// ownerText names the source of a service that does not come from the configuration file.
 func ownerText(s ops.Service) string {
 	if s.Owner == "" || s.Owner == config.FileOwner {
 		return ""
@@ -211,7 +211,7 @@ func ownerText(s ops.Service) string {
 	return "  of " + s.OwnerText()
 }
 
-// memoryText is the flows, the persistence and the limits of a service.
+// memoryText describes the flows, the persistence and the limits of a service.
 func memoryText(s ops.Service) string {
 	text := "stateless"
 	if s.Tracked {
@@ -244,7 +244,7 @@ func memoryText(s ops.Service) string {
 	return text
 }
 
-// transitionText says how far a change of backends has come.
+// transitionText describes the progress of a change of backends.
 func transitionText(t *ops.Transition, flows uint64, now time.Time) string {
 	text := fmt.Sprintf("transition since %s: %s of %s slots moved, %s flows remembered",
 		t.Since.Local().Format(time.DateTime), cmdkit.Count(uint64(t.MovedSlots)), cmdkit.Count(uint64(t.Slots)),
@@ -255,7 +255,7 @@ func transitionText(t *ops.Transition, flows uint64, now time.Time) string {
 	return text + "; only these are looked up"
 }
 
-// writeReasons prints the reasons why backends that should get packets do not.
+// writeReasons prints the reasons why backends that should receive packets do not.
 func writeReasons(w io.Writer, s ops.Service) {
 	for _, b := range s.Backends {
 		if b.SlowStart != nil {
@@ -281,7 +281,7 @@ type column struct {
 	value func(ops.Backend) any
 }
 
-// columnsOf returns the columns that are worth showing of a service's backends.
+// columnsOf returns the columns that are shown for a service's backends.
 func columnsOf(s ops.Service, several bool) []column {
 	columns := []column{
 		{"backend", false, func(b ops.Backend) any { return b.Name }},
@@ -339,7 +339,7 @@ func columnsOf(s ops.Service, several bool) []column {
 	return append(columns, refusalColumns(s)...)
 }
 
-// proxiedColumns are the columns of a service of mode proxy: counts of connections and requests, and not of packets.
+// proxiedColumns returns the columns of a service of mode proxy: counts of connections and requests instead of packets.
 func proxiedColumns(s ops.Service) []column {
 	of := func(value func(*ops.Proxied) uint64) func(ops.Backend) any {
 		return func(b ops.Backend) any {
@@ -364,7 +364,7 @@ func proxiedColumns(s ops.Service) []column {
 		column{"bytes returned", true, func(b ops.Backend) any { return cmdkit.Count(b.ReturnedBytes) }})
 }
 
-// proxyText is the protocol and the counters of a service of mode proxy.
+// proxyText describes the protocol and the counters of a service of mode proxy.
 func proxyText(p *ops.ProxiedService) string {
 	text := string(p.Speaks)
 	if p.TLS {
@@ -387,7 +387,7 @@ func proxyText(p *ops.ProxiedService) string {
 	return text
 }
 
-// engineText is the state of the proxy engine.
+// engineText describes the state of the proxy engine.
 func engineText(e *ops.ProxyEngine) string {
 	if e.PID == 0 {
 		return "HAProxy does not run"
@@ -415,7 +415,7 @@ func refusalColumns(s ops.Service) (columns []column) {
 	return columns
 }
 
-// portsText counts the ports of full NAT's pool that are held, against how many there are.
+// portsText counts the used ports of full NAT's pool, and all ports in it.
 func portsText(b ops.Backend) any {
 	if b.Ports == nil {
 		return "-"
@@ -423,7 +423,7 @@ func portsText(b ops.Backend) any {
 	return cmdkit.Count(b.Ports.Held) + "/" + cmdkit.Count(b.Ports.Limit)
 }
 
-// endpointOf returns the address, with the port where it is another than the service's.
+// endpointOf returns the address, with the port if it differs from the service's.
 func endpointOf(s ops.Service, b ops.Backend) string {
 	if b.Port == s.Port {
 		return b.Address.String()

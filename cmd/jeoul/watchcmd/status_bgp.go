@@ -55,7 +55,7 @@ func writeBGP(w io.Writer, bgp *ops.BGP) {
 	}
 }
 
-// bfdText is the state of the path to a router.
+// bfdText describes the state of the path to a router.
 func bfdText(b ops.BFD) string {
 	text := b.State
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// TestStatusLocalSpeaker: with a routing daemon of the host, the table is named that it finds the VIPs in, and no AS.
+// TestStatusLocalSpeaker: with a routing daemon of the host, the status names the table with the VIPs, and no AS.
 func TestStatusLocalSpeaker(t *testing.T) {
 	var out strings.Builder
 	status := &ops.BGP{Speaker: lb.SpeakerLocal, Table: 179, SpeakerPID: 4711,

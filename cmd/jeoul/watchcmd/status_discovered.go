@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// writeDiscovered prints the origins of a service's further backends, how old their answers are, and which entries
+// writeDiscovered prints the origins of a service's discovered backends, the age of their answers, and the entries that
 // cannot be backends.
 func writeDiscovered(w io.Writer, s ops.Service, now time.Time) {
 	for _, d := range s.Discovered {
@@ -23,7 +23,7 @@ func writeDiscovered(w io.Writer, s ops.Service, now time.Time) {
 	}
 }
 
-// discoveredText is the result of an origin in a line.
+// discoveredText returns the result of an origin in a line.
 func discoveredText(d ops.Discovered, now time.Time) string {
 	if d.Taken.IsZero() && d.Problem == "" {
 		return d.From + ": not answered yet"
@@ -44,12 +44,12 @@ func discoveredText(d ops.Discovered, now time.Time) string {
 	return text
 }
 
-// isDiscovered reports whether any backend of a service was found.
+// isDiscovered reports whether any backend of a service was discovered.
 func isDiscovered(s ops.Service) bool {
 	return slices.ContainsFunc(s.Backends, func(b ops.Backend) bool { return b.Origin != "" })
 }
 
-// writeFeeds lists the sources that programs keep, with their age.
+// writeFeeds lists the sources that programs maintain, with their age.
 func writeFeeds(w io.Writer, feeds []ops.Feed, now time.Time) {
 	for i := range feeds {
 		fmt.Fprintf(w, "source      %s\n", feedText(&feeds[i], now))

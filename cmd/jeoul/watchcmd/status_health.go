@@ -30,7 +30,7 @@ func writeChecks(w io.Writer, s ops.Service) {
 	}
 }
 
-// writeOutliers says when the backends of a service are ejected.
+// writeOutliers prints the conditions under which backends of a service are ejected.
 func writeOutliers(w io.Writer, o *ops.Outliers) {
 	if o == nil {
 		return
@@ -54,7 +54,7 @@ func ejectionText(e *ops.Ejection) string {
 	return text + cmdkit.SinceText(e.Since)
 }
 
-// healthText is the verdict of the checks on a backend, in a word or two.
+// healthText returns the verdict of the checks on a backend, in a word or two.
 func healthText(b ops.Backend) any {
 	switch h := b.Health; {
 	case h == nil:

@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// modes is a balancer with the parts of a status that other modes and several interfaces have.
+// modes returns a status with the parts that other modes and several interfaces have.
 func modes() *ops.Status {
 	status := cmdtest.Sample()
 	hook := ops.Hook{Name: lb.HookTC, Driver: "ixgbe", Reason: "as configured"}
@@ -56,7 +56,7 @@ func modes() *ops.Status {
 	return status
 }
 
-// tracking is a balancer that remembers, refuses and changes.
+// tracking returns the status of a balancer that tracks flows, refuses some, and is in a change.
 func tracking() *ops.Status {
 	status := cmdtest.Sample()
 	at := status.Started.Add(36 * time.Hour)
@@ -116,7 +116,7 @@ func TestWriteStatus(t *testing.T) {
 	}
 }
 
-// TestStatusFits: no table of a mode is wider than a terminal, and columns that are left out are named and can be had.
+// TestStatusFits: no table of a mode is wider than a terminal, and the omitted columns are named and can be shown.
 func TestStatusFits(t *testing.T) {
 	status := modes()
 	for i, s := range status.Services {
@@ -151,7 +151,7 @@ func TestStatusFits(t *testing.T) {
 	}
 }
 
-// TestDiscoveredUntil: a set that was used until a time is not said to be used until then afterwards.
+// TestDiscoveredUntil: after the time until which a set was used, the status does not say that it is used until then.
 func TestDiscoveredUntil(t *testing.T) {
 	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
 	d := ops.Discovered{From: "dns web.example.com", Backends: 2, Taken: until.Add(-time.Hour), AgeSeconds: 60,
@@ -201,7 +201,7 @@ func TestStatusHealth(t *testing.T) {
 	}
 }
 
-// TestStatusOutliers: a backend that is ejected is shown with why, since when and until when.
+// TestStatusOutliers: an ejected backend is shown with the reason, the beginning and the end of its ejection.
 func TestStatusOutliers(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
 	const reason = "has answered 0 of 40 new connections in 5s, and refused 40"

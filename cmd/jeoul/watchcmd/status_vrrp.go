@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// writeVRRP says how balancers of the segment share the VIPs.
+// writeVRRP prints how balancers of the segment share the VIPs.
 func writeVRRP(w io.Writer, v *ops.VRRP) {
 	if v == nil {
 		return

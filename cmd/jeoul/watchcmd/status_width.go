@@ -15,16 +15,16 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// statusWidth is how wide a table of backends may be, in columns of a terminal, unless all of it is asked for.
+// statusWidth is the greatest width of a table of backends, in columns of a terminal, unless all columns are asked for.
 const statusWidth = 120
 
-// droppable are the columns that a table of backends drops when it is too wide, in that order.
+// droppable are the columns that a table of backends omits if it is too wide, in that order.
 var droppable = []string{
 	"mtu", "mac", "bytes returned", "answered", "interface", "flows", "neighbour", "from", "via", "ports", "returned",
 }
 
-// writeBackends prints the table of a service's backends: all columns if wide, else as many as fit. It
-// names those that it leaves out.
+// writeBackends prints the table of a service's backends: all columns if wide is set, otherwise as many as fit. It
+// names the columns that it leaves out.
 func writeBackends(w io.Writer, backends []ops.Backend, columns []column, wide bool) {
 	var left []string
 	if !wide {

@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// differsText names the services that a member balances in another way.
+// differsText names the services that a member balances differently.
 func differsText(m ops.Member) string {
 	switch len(m.Differs) {
 	case 0:
@@ -20,7 +20,7 @@ func differsText(m ops.Member) string {
 	return fmt.Sprintf("%s and %d more", m.Differs[0].Service, len(m.Differs)-1)
 }
 
-// activeText counts the flows that have not ended, against the upper limit.
+// activeText counts the flows that have not ended, with the upper limit if there is one.
 func activeText(b ops.Backend) any {
 	if b.Upper == 0 {
 		return cmdkit.Count(uint64(b.Active))

@@ -37,7 +37,7 @@ func (TopCmd) Help() string {
 		`On a terminal that cannot place text (TERM=dumb) the table is printed again every five seconds.`
 }
 
-// Validate refuses flags that contradict each other.
+// Validate rejects flags that contradict each other.
 func (c *TopCmd) Validate() error {
 	if c.Interval < top.MinInterval {
 		return fmt.Errorf("--interval %s is too short: at least %s", c.Interval, top.MinInterval)
@@ -48,10 +48,10 @@ func (c *TopCmd) Validate() error {
 	return nil
 }
 
-// plainInterval is the least time from one table to the next on a terminal where they scroll by.
+// plainInterval is the least time between two tables on a terminal on which they scroll.
 const plainInterval = 5 * time.Second
 
-// Run shows the balancer.
+// Run shows the balancer until the context ends.
 func (c *TopCmd) Run(ctx context.Context) error {
 	client, err := c.NewClient()
 	if err != nil {
@@ -81,13 +81,13 @@ func (c *TopCmd) Run(ctx context.Context) error {
 	return top.Run(ctx, options, os.Stdin, os.Stdout, os.Environ())
 }
 
-// topClient is a balancer whose services and backends are described as `jeoul describe` does.
+// topClient is a balancer whose services and backends are described in the form of `jeoul describe`.
 type topClient struct {
 	*api.Client
 	flags cmdkit.DaemonFlags
 }
 
-// Operate changes the balancer. A refusal is in the daemon's own words: the screen says which daemon it is.
+// Operate changes the balancer. A rejection is in the daemon's own words: the screen shows which daemon it is.
 func (d topClient) Operate(ctx context.Context, order ops.Order) (*ops.Operation, error) {
 	done, err := d.Client.Operate(ctx, order)
 	var refusal *api.Problem
@@ -97,7 +97,7 @@ func (d topClient) Operate(ctx context.Context, order ops.Order) (*ops.Operation
 	return done, err
 }
 
-// Describe returns all about a service, or about one of its backends.
+// Describe returns everything about a service, or about one of its backends.
 func (d topClient) Describe(ctx context.Context, service, backend string) (string, error) {
 	found, err := fetchDescription(ctx, d.flags, service, backend)
 	if err != nil {

@@ -44,7 +44,7 @@ type TraceCmd struct {
 	Sample uint32        `name:"sample" placeholder:"N" help:"With --live: one packet in N, at random."`
 }
 
-// Validate refuses flags that contradict each other.
+// Validate rejects flags that contradict each other.
 func (c *TraceCmd) Validate() error {
 	for _, misplaced := range []struct {
 		name        string
@@ -96,8 +96,8 @@ func (c *TraceCmd) Run(ctx context.Context) error {
 	return writeProxied(ctx, os.Stdout, client, question)
 }
 
-// writeProxied names the service of mode proxy for a packet: the data plane has none of these, and leaves the packet to
-// the kernel.
+// writeProxied names the service of mode proxy for a packet: the data plane has no such service, and leaves the packet
+// to the kernel.
 func writeProxied(ctx context.Context, w io.Writer, client *api.Client, question trace.Question) error {
 	services, err := client.Services(ctx)
 	if err != nil {
@@ -137,11 +137,11 @@ func (c *TraceCmd) question() (trace.Question, error) {
 	return question, nil
 }
 
-// errCountReached ends a trace that has printed as many packets as were asked for.
+// errCountReached ends a trace that has printed the requested number of packets.
 var errCountReached = errors.New("enough packets")
 
-// requestAndClient returns a request that read makes of a command's flags, and a client of the daemon that is to answer
-// it.
+// requestAndClient returns a request that read makes from a command's flags, and a client of the daemon that will
+// answer it.
 func requestAndClient[R any](flags cmdkit.DaemonFlags, read func() (R, error)) (
 	request R, client *api.Client, err error,
 ) {
@@ -199,7 +199,7 @@ func (c *TraceCmd) request() (api.TraceRequest, error) {
 	return request, nil
 }
 
-// parsePrefix takes a prefix, an address, which is one of its own, or nothing.
+// parsePrefix parses a prefix, an address (as a prefix of its own), or an empty text.
 func parsePrefix(text string) (netip.Prefix, error) {
 	if text == "" {
 		return netip.Prefix{}, nil
@@ -273,7 +273,7 @@ func pathInterface(p *trace.Packet) string {
 	return p.Path.Interface
 }
 
-// choiceText returns the reason for the choice of a backend; "" if none was chosen.
+// choiceText returns the reason for the selection of a backend; "" if none was selected.
 func choiceText(p *trace.Packet) string {
 	var reasons []string
 	for _, r := range p.Reasons {
@@ -288,14 +288,14 @@ func choiceText(p *trace.Packet) string {
 			trace.PreviousOwner: "the slot has changed hands, and the flow stays where it was",
 		}[r])
 	}
-	// Who is remembered, or picked, did not come from the slot.
+	// A remembered or picked backend did not come from the slot.
 	if p.Slot == nil || p.Has(trace.KnownFlow) || p.Has(trace.NewFlow) {
 		return strings.Join(reasons, "; ")
 	}
 	return strings.Join(append(reasons, slotText(p)), "; ")
 }
 
-// pickText says how a service that remembers its flows picks the backend of a new one.
+// pickText describes how a service that remembers its flows picks the backend of a new one.
 func pickText(s *trace.Service) string {
 	if s == nil {
 		return ""
@@ -303,7 +303,7 @@ func pickText(s *trace.Service) string {
 	return ", picked by " + string(s.Scheduler)
 }
 
-// slotText says which slot of the service's table decided, and why that.
+// slotText describes which slot of the service's table decided, and why.
 func slotText(p *trace.Packet) string {
 	of := "address and port"
 	if p.Service != nil && p.Service.BySource {
@@ -342,7 +342,7 @@ type CaptureCmd struct {
 	Bytes uint64        `name:"bytes" default:"1073741824" placeholder:"N" help:"End after so many bytes of frames (${default})."`
 }
 
-// Validate refuses flags that contradict each other.
+// Validate rejects flags that contradict each other.
 func (c *CaptureCmd) Validate() error {
 	switch {
 	case c.For <= 0:
@@ -359,7 +359,7 @@ func (c *CaptureCmd) Validate() error {
 	return nil
 }
 
-// Run has the daemon capture packets, and writes them.
+// Run makes the daemon capture packets, and writes them.
 func (c *CaptureCmd) Run(ctx context.Context) error {
 	request, client, err := requestAndClient(c.DaemonFlags, c.request)
 	if err != nil {

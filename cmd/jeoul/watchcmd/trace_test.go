@@ -48,7 +48,7 @@ func traced() *trace.Packet {
 	}
 }
 
-// tracedOnce returns a packet with something changed.
+// tracedOnce returns a packet with a change.
 func tracedOnce(change func(*trace.Packet)) *trace.Packet {
 	p := traced()
 	change(p)

@@ -25,7 +25,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// BenchCmd weighs.
+// BenchCmd has the commands that measure.
 type BenchCmd struct {
 	Run          benchRunCmd          `cmd:"" help:"Build a laboratory, weigh the balancers of a suite in it, and report."`
 	Packets      benchPacketsCmd      `cmd:"" help:"Measure what a packet costs in the data plane, without a network."`
@@ -60,7 +60,7 @@ type benchRunCmd struct {
 	benchVM
 }
 
-// Validate refuses two places at once.
+// Validate rejects contradicting places for a run.
 func (c *benchRunCmd) Validate() error {
 	if c.Repeats < 0 || c.Repeats > bench.MaxRepeats {
 		return fmt.Errorf("--repeats %d is not possible: use 1 to %d", c.Repeats, bench.MaxRepeats)
@@ -78,7 +78,7 @@ func (c *benchRunCmd) Validate() error {
 	return c.benchVM.Validate()
 }
 
-// Run runs the suite, reports its results, and says where they are.
+// Run runs the suite, reports its results, and prints their directory.
 func (c *benchRunCmd) Run(ctx context.Context) error {
 	suite, err := bench.LoadSuite(c.Suite)
 	if err != nil {
@@ -101,7 +101,7 @@ func (c *benchRunCmd) Run(ctx context.Context) error {
 	return interrupted(errors.Join(err, writeReports(dir, run, report.Language(c.Lang))))
 }
 
-// columns is the width of a terminal; 0 if it does not tell.
+// columns returns the width of a terminal; 0 if it is unknown.
 func columns(file *os.File) int {
 	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
 	if err != nil {
@@ -110,7 +110,7 @@ func columns(file *os.File) int {
 	return int(size.Col)
 }
 
-// weigh runs the suite where it is to be run.
+// weigh runs the suite in the selected place.
 func (c *benchRunCmd) weigh(ctx context.Context, suite *bench.Suite, dir, executable string) (*results.Run, error) {
 	if c.Lab != labHere {
 		return c.inVM(ctx, suite, dir, executable)
@@ -149,7 +149,7 @@ func (m *margin) UnmarshalText(text []byte) error {
 // maxUntilRepeats bounds the repeats of --until without --repeats.
 const maxUntilRepeats = 100
 
-// until returns how often every point is measured at most, and a function that ends the run before; nil without
+// until returns the greatest number of repeats of every point, and a function that ends the run earlier; nil without
 // --until.
 func (c *benchRunCmd) until() (repeats int, enough func(*results.Run) string) {
 	if c.Until <= 0 {
@@ -169,7 +169,7 @@ func interrupted(err error) error {
 	return err
 }
 
-// writeReports prints the report and puts its other forms beside the results.
+// writeReports prints the report and writes its other forms beside the results.
 func writeReports(dir string, run *results.Run, language report.Language) error {
 	if err := language.Terminal(os.Stdout, run); err != nil {
 		return fmt.Errorf("printing the report: %w", err)

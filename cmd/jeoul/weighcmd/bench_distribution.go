@@ -24,7 +24,7 @@ var distributionNotes = []string{
 	"lc, wlc and random2: once with flows that never end, and once such that of each 16,384 flows half, by lot, end by RST before the next come: there each backend's are those that are open at the end",
 }
 
-// Validate refuses to count nothing.
+// Validate rejects a command line that counts nothing.
 func (c *benchDistributionCmd) Validate() error {
 	if c.Rounds < 1 {
 		return errors.New("--rounds must be 1 or more")

@@ -11,11 +11,11 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/vm"
 )
 
-// benchInitCmd is the first process of a virtual machine's.
+// benchInitCmd is the first process of a virtual machine.
 type benchInitCmd struct{}
 
-// Run does the machine's job and switches it off: were this process to end, the kernel
-// would say so at length on the console, and no reader would see why.
+// Run does the machine's job and switches it off: if this process ended, the kernel would print a long text on the
+// console, and hide the cause from a reader.
 func (c *benchInitCmd) Run(context.Context) error {
 	err := vm.Init()
 	if errors.Is(err, vm.ErrNotInit) {

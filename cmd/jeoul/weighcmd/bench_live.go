@@ -14,13 +14,13 @@ import (
 type benchLiveServerCmd struct {
 	Name string `required:"" help:"Name to answer with."`
 	Port uint16 `required:"" help:"The TCP and UDP port."`
-	// Health is 0 for none.
+	// Health is 0 for no port.
 	Health uint16 `help:"The TCP port for health checks over HTTP."`
-	// Proxy has names of proxies by their addresses.
+	// Proxy maps the addresses of proxies to their names.
 	Proxy map[string]string `help:"A proxy, as ADDRESS=NAME, whose connections are answered under its name; may be repeated."`
 }
 
-// Run serves until it is told to stop.
+// Run serves until ctx ends.
 func (c *benchLiveServerCmd) Run(ctx context.Context) error {
 	server := live.Server{Name: c.Name, Port: c.Port, Health: c.Health, Proxies: map[netip.Addr]string{}}
 	for text, name := range c.Proxy {

@@ -17,12 +17,12 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// benchOutput has the output flags of the measurements without a laboratory: as JSON, results.json is printed.
+// benchOutput holds the output flags of the measurements without a laboratory: as JSON, results.json is printed.
 type benchOutput struct {
 	cmdkit.OutputFlag
 }
 
-// run measures and prints the results, also where something ended it early. The run has its suite, title and notes.
+// run measures and prints the results, even if the measurement ended early. The run has its suite, title and notes.
 func (o benchOutput) run(run *results.Run, measure func() ([]results.Trial, error)) error {
 	version, commit := cmdkit.Build()
 	notes := run.Environment.Notes
@@ -64,7 +64,7 @@ func progressLine() func(what string) {
 	return func(what string) { fmt.Fprintf(os.Stderr, "%s\n", what) }
 }
 
-// progressRounds tells on a terminal how many rounds are done; nil elsewhere.
+// progressRounds prints on a terminal the number of rounds that are done; nil elsewhere.
 func progressRounds() func(round, rounds int) {
 	if !terminal.Is(os.Stderr) {
 		return nil

@@ -37,7 +37,7 @@ type benchPacketsCmd struct {
 // packetsNotes are the conditions that a reader of the figures must know.
 func packetsNotes() []string { return slices.Concat(packets.Notes, packets.TimingNotes) }
 
-// Validate refuses to measure nothing.
+// Validate rejects a command line that measures nothing.
 func (c *benchPacketsCmd) Validate() error {
 	if c.Repeats < 1 || c.Rounds < 1 || c.Packets < 1 {
 		return errors.New("--repeats, --rounds and --packets must be 1 or more")
@@ -107,7 +107,7 @@ func (c *benchPacketsCmd) Run(ctx context.Context) error {
 	})
 }
 
-// list prints the cases that can be measured, as far as they are chosen.
+// list prints the cases that can be measured, restricted to the selected ones.
 func (c *benchPacketsCmd) list() error {
 	for _, hook := range c.Hook {
 		for _, name := range packets.Cases(hook) {

@@ -17,11 +17,11 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/vm"
 )
 
-// packetsVM is a measurement of packets in a virtual machine, seen from outside.
+// packetsVM is a measurement of packets in a virtual machine, from the outside.
 type packetsVM struct {
 	vmLab
 	Command *benchPacketsCmd
-	// Run has the results, once the machine has sent them.
+	// Run holds the results, once the machine has sent them.
 	Run *results.Run
 }
 
@@ -53,14 +53,14 @@ func (c *benchPacketsCmd) inVM(ctx context.Context) error {
 	return errors.Join(err, c.print(v.Run))
 }
 
-// Job is the measurement that the machine does.
+// Job returns the measurement that the machine does.
 func (v *packetsVM) Job() vm.Job {
 	c := v.Command
 	hooks := make([]string, len(c.Hook))
 	for i, hook := range c.Hook {
 		hooks[i] = string(hook)
 	}
-	// Another build may be older, and knows the spellings that are deprecated here.
+	// Another build may be older, and accepts the spellings that are deprecated here.
 	format, match := "--output=json", "--match"
 	if c.Build != "" {
 		format, match = "--json", "--only"
@@ -76,7 +76,7 @@ func (v *packetsVM) Job() vm.Job {
 	return vm.Job{Args: args, Result: vmResults, Prints: true}
 }
 
-// Result takes the machine's results: nothing, where it could not measure.
+// Result reads the machine's results; they are empty if it could not measure.
 func (v *packetsVM) Result(text []byte) error {
 	if len(text) == 0 {
 		return nil
@@ -93,7 +93,7 @@ func (v *packetsVM) Result(text []byte) error {
 	return nil
 }
 
-// Outcome turns the machine's end into the end of a measurement.
+// Outcome turns the machine's end into the error of a measurement.
 func (v *packetsVM) Outcome(end vm.End, err error) error {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, vm.ErrLimit):

@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/vm"
 )
 
-// TestPacketsInAMachine checks the command for a virtual machine, and how its output is read, without one.
+// TestPacketsInAMachine checks the command for a virtual machine, and the reading of its output, without a machine.
 func TestPacketsInAMachine(t *testing.T) {
 	command := &benchPacketsCmd{Repeats: 2, Rounds: 1, Packets: 20_000, Hook: []lb.Hook{lb.HookXDP, lb.HookTC},
 		Only: "l2dsr.*=rr$"}
@@ -53,7 +53,7 @@ func TestPacketsInAMachine(t *testing.T) {
 		t.Errorf("%g instructions in suite %q of %v", got, v.Run.Suite, v.Run.Started)
 	}
 
-	// A machine that could measure nothing leaves nothing.
+	// A machine that could measure nothing leaves no results.
 	silent := &packetsVM{Command: command}
 	if err := silent.Result(nil); err != nil || silent.Run != nil {
 		t.Errorf("of nothing: %v, %+v", err, silent.Run)
@@ -63,7 +63,7 @@ func TestPacketsInAMachine(t *testing.T) {
 	}
 }
 
-// TestPacketsInAMachineEnd checks the report of its end.
+// TestPacketsInAMachineEnd checks the report of the machine's end.
 func TestPacketsInAMachineEnd(t *testing.T) {
 	v := &packetsVM{}
 	if err := v.Outcome(vm.End{}, nil); err != nil {

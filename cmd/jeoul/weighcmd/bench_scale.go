@@ -27,7 +27,7 @@ var scaleNotes = []string{
 	"packets go through BPF_PROG_TEST_RUN, as in jeoul bench packets; no device, no neighbours and no addresses are part of this",
 }
 
-// Validate refuses to measure nothing.
+// Validate rejects a command line that measures nothing.
 func (c *benchScaleCmd) Validate() error {
 	if c.Rounds < 1 || c.Packets < 1 || c.Changes < 1 {
 		return errors.New("--rounds, --changes and --packets must be 1 or more")

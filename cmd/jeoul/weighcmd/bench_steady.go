@@ -14,8 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 )
 
-// benchSteadyCmd is the client of a flood's experiment, which a run starts in its
-// laboratory.
+// benchSteadyCmd is the client of a flood's experiment, which a run starts in its laboratory.
 type benchSteadyCmd struct {
 	Steady string `arg:"" help:"The load, as JSON."`
 }

@@ -15,7 +15,7 @@ type benchTransactServerCmd struct {
 	Keeping netip.AddrPort `required:"" help:"Where it is kept."`
 }
 
-// Run serves until it is told to stop.
+// Run serves until ctx ends.
 func (c *benchTransactServerCmd) Run(ctx context.Context) error {
 	return transact.Server{Closing: c.Closing, Keeping: c.Keeping}.Serve(ctx)
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestUntil: a margin is per cent, with or without the sign, and brings a bound on the repeats.
+// TestUntil: a margin is in per cent, with or without the sign, and bounds the repeats.
 func TestUntil(t *testing.T) {
 	var c benchRunCmd
 	if err := c.Until.UnmarshalText([]byte("5 %")); err != nil || c.Until != 0.05 {

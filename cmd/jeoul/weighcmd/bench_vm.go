@@ -19,14 +19,14 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/vm"
 )
 
-// Where a run's laboratory is.
+// The places of a run's laboratory.
 const (
 	labHere     = "here"
 	labVM       = "vm"
 	labCounting = "vm-icount"
 )
 
-// benchLab are the flags that say where a laboratory is.
+// benchLab holds the flags that select the place of a laboratory.
 type benchLab struct {
 	Lab     string        `enum:"here,vm,vm-icount" default:"here" placeholder:"here|vm|vm-icount" help:"Where the laboratory is: here; in a virtual machine with Debian's kernel (vm); or in an emulated one whose clock counts instructions (vm-icount)."`
 	Kernel  string        `placeholder:"RELEASE" default:"trixie" help:"The Debian release whose kernel a virtual machine has (${default})."`
@@ -35,7 +35,7 @@ type benchLab struct {
 	Limit   time.Duration `name:"time-limit" default:"6h" placeholder:"DURATION" help:"How long a virtual machine may run (${default}); what it measured until then is kept."`
 }
 
-// benchVM are the flags of a suite's run that may be in a virtual machine.
+// benchVM holds the flags of a suite's run that may be in a virtual machine.
 type benchVM struct {
 	benchLab
 	// Guest is the description of the machine for the process inside.
@@ -48,7 +48,7 @@ type guestFlag struct{ results.Virtual }
 // UnmarshalText reads the description.
 func (g *guestFlag) UnmarshalText(text []byte) error { return json.Unmarshal(text, &g.Virtual) }
 
-// virtual describes the machine that this process is in; nil if it is in none.
+// virtual describes the virtual machine of this process; nil if there is none.
 func (v benchVM) virtual() *results.Virtual {
 	if v.Guest == nil {
 		return nil
@@ -56,7 +56,7 @@ func (v benchVM) virtual() *results.Virtual {
 	return &v.Guest.Virtual
 }
 
-// Validate refuses flags that no virtual machine can have.
+// Validate rejects flags that no virtual machine can have.
 func (l benchLab) Validate() error {
 	if l.Limit <= 0 {
 		return errors.New("--time-limit must be more than 0")
@@ -70,7 +70,7 @@ func (l benchLab) Validate() error {
 	return nil
 }
 
-// vmSuite and vmResults are where the machine has the suite, and leaves its results.
+// vmSuite and vmResults are the paths of the suite and of the results in the machine.
 const (
 	vmSuite   = "suite.yaml"
 	vmResults = "/tmp/results"
@@ -78,13 +78,13 @@ const (
 	vmBefore = "before"
 )
 
-// inVM runs the suite in a virtual machine, which has this jeoul in it.
+// inVM runs the suite in a virtual machine that contains this jeoul.
 func (c *benchRunCmd) inVM(ctx context.Context, suite *bench.Suite, dir, executable string) (*results.Run, error) {
 	form := suite.Long
 	if c.Quick {
 		form = suite.Quick
 	}
-	// A suite that the machine would refuse is refused before it is started.
+	// A suite that the machine would reject is rejected before the machine is started.
 	if _, err := form.Only(c.Only, c.Loads); err != nil {
 		return nil, err
 	}
@@ -92,23 +92,23 @@ func (c *benchRunCmd) inVM(ctx context.Context, suite *bench.Suite, dir, executa
 	return v.weigh(ctx, executable)
 }
 
-// vmLab is a virtual machine in which something is measured, seen from outside.
+// vmLab is a virtual machine for measurements, from the outside.
 type vmLab struct {
 	benchLab
 	Started time.Time
 	Machine results.Virtual
 }
 
-// vmRun is a suite's run in a virtual machine, seen from outside.
+// vmRun is a suite's run in a virtual machine, from the outside.
 type vmRun struct {
 	vmLab
 	Command *benchRunCmd
 	dir     string
-	// run is the results, as of the last trial.
+	// run holds the results, as of the last trial.
 	run *results.Run
 }
 
-// weigh runs the suite in a virtual machine and writes down its results, trial by trial. It returns as bench.Run does.
+// weigh runs the suite in a virtual machine and writes its results, trial by trial. It returns the same as bench.Run.
 func (v *vmRun) weigh(ctx context.Context, executable string) (*results.Run, error) {
 	kernel, accelerator, err := v.prepare(ctx)
 	if err != nil {
@@ -135,7 +135,7 @@ func (v *vmRun) weigh(ctx context.Context, executable string) (*results.Run, err
 	return v.run, v.outcome(ctx, end, err)
 }
 
-// prepare finds a kernel and chooses how to run it.
+// prepare finds a kernel and selects the accelerator.
 func (l *vmLab) prepare(ctx context.Context) (*vm.Kernel, vm.Accelerator, error) {
 	if l.Arch == "" {
 		l.Arch = vm.Own()
@@ -170,8 +170,8 @@ func (l *vmLab) prepare(ctx context.Context) (*vm.Kernel, vm.Accelerator, error)
 	return kernel, accelerator, nil
 }
 
-// program is the path of the jeoul for the machine, by that of this one. Its error wraps vm.ErrArch where it is of
-// another.
+// program returns the path of the jeoul binary for the machine, given the path of this one. Its error wraps vm.ErrArch
+// if the binary is of another architecture.
 func (l *vmLab) program(own string) (string, error) {
 	path := l.Program
 	switch {
@@ -189,7 +189,7 @@ func (l *vmLab) program(own string) (string, error) {
 	return path, l.Arch.CheckProgram(path)
 }
 
-// files are the files that the run in the machine reads: the suite, and an earlier run's results.
+// files returns the files that the run in the machine reads: the suite, and an earlier run's results.
 func (v *vmRun) files() (map[string][]byte, error) {
 	suite, err := os.ReadFile(v.Command.Suite)
 	if err != nil {
@@ -216,7 +216,7 @@ func inBrackets(reason string) string {
 	return " (" + reason + ")"
 }
 
-// Job is the run that the machine does.
+// Job returns the run that the machine does.
 func (v *vmRun) Job() (vm.Job, error) {
 	machine, err := json.Marshal(v.Machine)
 	if err != nil {
@@ -255,8 +255,8 @@ func (l *vmLab) hello(h vm.Hello) {
 	}
 }
 
-// read reads results that came from the machine. Times are those of this machine: the
-// other's clock may count something else.
+// read reads results from the machine. Times are those of this machine, because the other's clock may count something
+// else.
 func (l *vmLab) read(text []byte) (*results.Run, error) {
 	run, err := results.Decode(text)
 	if err != nil {
@@ -273,7 +273,7 @@ func (l *vmLab) read(text []byte) (*results.Run, error) {
 	return run, nil
 }
 
-// result takes the results as they are after a trial.
+// result reads the results after a trial.
 func (v *vmRun) result(text []byte) error {
 	run, err := v.read(text)
 	if err != nil {
@@ -283,12 +283,12 @@ func (v *vmRun) result(text []byte) error {
 	return run.Save(filepath.Join(v.dir, bench.ResultsFile))
 }
 
-// outcome turns the machine's end into the end of a run.
+// outcome turns the machine's end into the error of a run.
 func (v *vmRun) outcome(ctx context.Context, end vm.End, err error) error {
 	switch {
 	case ctx.Err() != nil, errors.Is(err, vm.ErrLimit):
 		if err == ctx.Err() {
-			err = nil // that it was interrupted is reported already
+			err = nil // the interruption is reported already
 		}
 		if v.run == nil {
 			return errors.Join(fmt.Errorf("%w before the first trial had ended; nothing is kept", bench.ErrInterrupted),

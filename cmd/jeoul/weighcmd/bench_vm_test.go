@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/vm"
 )
 
-// TestRunInAMachine checks the command for a virtual machine, without one.
+// TestRunInAMachine checks the command for a virtual machine, without a machine.
 func TestRunInAMachine(t *testing.T) {
 	for _, c := range []struct {
 		command benchRunCmd

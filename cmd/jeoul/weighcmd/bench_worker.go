@@ -13,14 +13,14 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/remote"
 )
 
-// benchWorkerCmd is a machine of a bench that runs elsewhere: see package remote.
+// benchWorkerCmd makes this host a machine of a bench that runs elsewhere: see package remote.
 type benchWorkerCmd struct {
 	Dir string `required:"" type:"path" help:"The worker's own directory, which goes with it."`
 }
 
 // Run works until the connection is closed.
 func (c *benchWorkerCmd) Run(ctx context.Context) error {
-	// With the connection gone there is still everything to be undone.
+	// When the connection is gone, the worker must still undo everything.
 	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
 	return remote.Serve(ctx, c.Dir, buildName(), os.Stdin, os.Stdout)
 }
@@ -31,13 +31,13 @@ func buildName() string {
 	return version + " " + commit
 }
 
-// benchClientCmd is a generator that is this program itself, which a run starts on its clients.
+// benchClientCmd is a load generator in this program, which a run starts on its clients.
 type benchClientCmd struct {
 	Name    string `arg:"" help:"The generator."`
 	Options string `arg:"" help:"The load, as JSON."`
 }
 
-// Run puts the load on, and prints the outcomes.
+// Run offers the load, and prints the outcomes.
 func (c *benchClientCmd) Run(ctx context.Context) error {
 	return load.RunClient(ctx, c.Name, []byte(c.Options), os.Stdout)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package weighcmd has the commands that weigh: bench, wire, report and try. They are flags and wiring; their work is
-// done by the packages below internal/weigh.
+// Package weighcmd holds the commands that measure: bench, wire, report and try. They are flags and wiring; the
+// packages below internal/weigh do their work.
 package weighcmd

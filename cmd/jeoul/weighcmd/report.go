@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// ReportCmd makes something to read of results.
+// ReportCmd makes readable output from results.
 type ReportCmd struct {
 	Show      reportShowCmd      `cmd:"" default:"withargs" help:"Make tables, charts and a page from the results of a run."`
 	Compare   reportCompareCmd   `cmd:"" help:"Say what changed from one run to another, point by point."`
@@ -37,7 +37,7 @@ type reportLanguage struct {
 	Lang string `enum:"en,ko" default:"en" placeholder:"en|ko" help:"Language of reports (${default})."`
 }
 
-// errEnding: the name of an output file does not determine the format.
+// errEnding means that the name of an output file does not determine the format.
 var errEnding = errors.New("its ending is none of .html, .md and .txt; add -o text, markdown or html")
 
 // Run reads the results first: if they are unusable, nothing is written.
@@ -63,7 +63,7 @@ func (c *reportShowCmd) Run(ctx context.Context) error {
 
 type formFunc func(io.Writer, *results.Run) error
 
-// form picks the report's form from the flags.
+// form selects the report's form from the flags.
 func (c *reportShowCmd) form() (formFunc, error) {
 	format := c.Output
 	if format == "" {
@@ -86,7 +86,7 @@ func (c *reportShowCmd) form() (formFunc, error) {
 		nil
 }
 
-// reportCompareCmd holds two runs against each other.
+// reportCompareCmd compares two runs.
 type reportCompareCmd struct {
 	First  string `arg:"" help:"The results.json of a run." placeholder:"FIRST"`
 	Second string `arg:"" help:"The results.json of a later run, or of another commit's." placeholder:"SECOND"`
@@ -109,7 +109,7 @@ func (c *reportCompareCmd) Run(ctx context.Context) error {
 	})
 }
 
-// reportSummariseCmd makes a results file smaller, to be kept.
+// reportSummariseCmd makes a results file smaller, for keeping it.
 type reportSummariseCmd struct {
 	File string `arg:"" help:"The results.json of a run." placeholder:"FILE"`
 	To   string `name:"to" placeholder:"PATH" help:"Write to this file, which may be FILE; compressed if its name ends in .gz."`
@@ -128,8 +128,8 @@ func (c *reportSummariseCmd) Run(context.Context) error {
 	return writeForm(c.To, run, func(w io.Writer, run *results.Run) error { return write(run, w) })
 }
 
-// writeForm renders in memory, so that a failure leaves no half a report, and
-// then writes to the file at path, or to standard output if path is empty.
+// writeForm renders in memory, so that a failure leaves no partial report, and then writes to the file at path, or to
+// standard output if path is empty.
 func writeForm(path string, run *results.Run, write formFunc) error {
 	var buf bytes.Buffer
 	if err := write(&buf, run); err != nil {
@@ -145,8 +145,8 @@ func writeForm(path string, run *results.Run, write formFunc) error {
 	return nil
 }
 
-// Replace puts data at path in one step. An existing path that is no regular file, such as /dev/stdout or a pipe, is
-// written to and not replaced.
+// Replace puts data at path in one step. It writes to an existing path that is no regular file, such as /dev/stdout or
+// a pipe, instead of replacing it.
 func Replace(path string, data []byte) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return os.WriteFile(path, data, 0o644)

@@ -33,7 +33,7 @@ client's place says what can be done. Nothing outside is touched; with the shell
 func (c *TryCmd) Run(ctx context.Context) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
 	defer stop()
-	// Who reads the output may go first; there is still all to be removed.
+	// The reader of the output may end first; everything must still be removed.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, release := sandbox.WithParent(ctx)
 	defer release()
@@ -52,7 +52,7 @@ func (c *TryCmd) Run(ctx context.Context) (err error) {
 	return s.Shell(ctx, streams)
 }
 
-// Validate refuses two things at once.
+// Validate rejects --demo together with a command.
 func (c *TryCmd) Validate() error {
 	if c.Demo && len(c.Command) > 0 {
 		return errors.New("--demo shows its own steps: leave the command out")
@@ -60,7 +60,7 @@ func (c *TryCmd) Validate() error {
 	return nil
 }
 
-// commandFailed is a command in the client's place that has printed its own error.
+// commandFailed is the error of a command on the client that has printed its own error.
 type commandFailed struct {
 	error
 	code int
@@ -68,7 +68,7 @@ type commandFailed struct {
 
 func (e commandFailed) ExitCode() int { return e.code }
 
-// exitOf has jeoul end as a command did.
+// exitOf makes jeoul end with the exit status of a command.
 func exitOf(err error) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.Exited() {

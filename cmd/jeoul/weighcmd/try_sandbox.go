@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/sandbox"
 )
 
-// SandboxCmd has the programs inside of `jeoul try`: its web servers, and commands in the client's place, which find
-// them by shorter names.
+// SandboxCmd has the programs inside of `jeoul try`: its web servers, and commands on the client, which find them by
+// shorter names.
 type SandboxCmd struct {
 	Serve   sandboxServeCmd   `cmd:"" help:"Answer with a name."`
 	Ask     sandboxAskCmd     `cmd:"" help:"Send requests through the balancer, each on a new connection, and count the answers by backend."`
@@ -26,14 +26,14 @@ type sandboxServeCmd struct {
 	Name string `arg:"" help:"Name to answer with."`
 }
 
-// Run serves until it is told to stop.
+// Run serves until ctx ends.
 func (c *sandboxServeCmd) Run(ctx context.Context) error { return sandbox.Serve(ctx, c.Name) }
 
 type sandboxAskCmd struct {
 	Times int `arg:"" optional:"" default:"1" help:"How often (${default})."`
 }
 
-// Run asks.
+// Run sends the requests and prints the counts.
 func (c *sandboxAskCmd) Run(ctx context.Context) error {
 	if _, err := sandboxDir(); err != nil {
 		return err

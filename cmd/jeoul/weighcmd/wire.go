@@ -54,7 +54,7 @@ type wireSendCmd struct {
 	Ceiling *bool      `negatable:"" default:"true" help:"Measure first, on a plain wire in namespaces, what the tester itself can do."`
 }
 
-// Validate refuses loads that cannot be sent before anything is touched.
+// Validate rejects loads that cannot be sent before anything is touched.
 func (c *wireSendCmd) Validate() error {
 	if err := c.wireLoadFlags.Validate(); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (c *wireSendCmd) Run(ctx context.Context) error {
 	})
 }
 
-// measure offers the load to who is tested.
+// measure offers the load to the balancer under test.
 func (c *wireSendCmd) measure(ctx context.Context, load wire.Load) ([]results.Trial, error) {
 	spec, done, err := c.spec(load)
 	if err != nil {
@@ -145,7 +145,7 @@ func (c *wireSendCmd) ceiling(ctx context.Context, load wire.Load) ([]results.Tr
 	return c.test(ctx, spec, load, "direct")
 }
 
-// test runs a load on an arrangement, tells of each step, and returns the steps.
+// test runs a load on an arrangement, reports each step, and returns the steps as trials.
 func (c *wireSendCmd) test(ctx context.Context, spec wire.Spec, load wire.Load, subject string) (trials []results.Trial,
 	err error) {
 	tester, err := wire.New(ctx, spec)
@@ -160,7 +160,7 @@ func (c *wireSendCmd) test(ctx context.Context, spec wire.Spec, load wire.Load, 
 	return wireTrials(spec, load, subject, steps), err
 }
 
-// spec is the arrangement, and a function that takes it down.
+// spec returns the arrangement, and a function that removes it.
 func (c *wireSendCmd) spec(load wire.Load) (spec wire.Spec, done func(), err error) {
 	done = func() {}
 	if c.Lab != 0 {
@@ -204,7 +204,7 @@ func (c *wireSendCmd) ports() (wire.Spec, func(), error) {
 	return spec, both, err
 }
 
-// spec is the arrangement of server ports alone.
+// spec returns the arrangement of server ports only.
 func (f *wireServerFlags) spec() (wire.Spec, func(), error) {
 	servers, done, err := openPorts(f.Server)
 	spec := wire.Spec{Servers: servers, Target: f.VIP, ServerPort: f.ServerPort, Reply: f.Reply, CPU: -1, Seed: f.Seed}

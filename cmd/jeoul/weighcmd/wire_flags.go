@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
-// wirePort is a port as a person writes it: IF[@NETNS][=PREFIX or ADDRESS].
+// wirePort is a port in the form of the command line: IF[@NETNS][=PREFIX or ADDRESS].
 type wirePort struct {
 	Name, netns string
 	prefix      netip.Prefix
@@ -50,7 +50,7 @@ func (p wirePort) String() string {
 	return p.Name
 }
 
-// openPorts opens the namespaces that ports are in.
+// openPorts opens the namespaces of ports.
 func openPorts(list []wirePort) (ports []wire.Port, done func(), err error) {
 	var open []*namespace.Namespace
 	done = func() {
@@ -106,7 +106,7 @@ func (m *wireMAC) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// wirePorts are a first and a last port: FIRST-LAST.
+// wirePorts is a range of ports: FIRST-LAST.
 type wirePorts [2]uint16
 
 // UnmarshalText reads a range of ports.
@@ -146,13 +146,13 @@ type wireLoadFlags struct {
 	FloodRate   float64       `placeholder:"N" help:"SYNs of the flood a second (as many as can be)."`
 }
 
-// Validate reads the values that kong does not.
+// Validate parses the values that kong does not parse.
 func (f *wireLoadFlags) Validate() error {
 	_, err := f.Read()
 	return err
 }
 
-// load is the load that the flags of one command describe together.
+// load returns the load that the flags of one command describe together.
 func (c *wireSendCmd) load() (wire.Load, error) {
 	l, err := c.wireLoadFlags.Read()
 	l.Response = c.Response
@@ -208,7 +208,7 @@ func (f *wireLoadFlags) Read() (wire.Load, error) {
 	return l, l.Validate()
 }
 
-// numbers reads n numbers, with colons between.
+// numbers parses n numbers, separated by colons.
 func numbers(flag, text, form string, n int) ([]float64, error) {
 	parts := strings.Split(text, ":")
 	var all []float64

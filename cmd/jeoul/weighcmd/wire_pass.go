@@ -10,12 +10,12 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
-// wirePassCmd makes a veth's other end take a port's frames.
+// wirePassCmd makes the peer of a port that is a veth accept the port's frames.
 type wirePassCmd struct {
 	Interface []wirePort `arg:"" placeholder:"IF[@NETNS]" help:"The other end of a port that is a veth."`
 }
 
-// Help says which program the command attaches.
+// Help names the program that the command attaches.
 func (wirePassCmd) Help() string {
 	return `Attaches an XDP program that lets everything pass, until SIGINT or SIGTERM: without one, frames that the port redirects are lost.`
 }

@@ -15,13 +15,13 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
-// wireServeCmd has server ports only.
+// wireServeCmd runs server ports only.
 type wireServeCmd struct {
 	wireServerFlags `embed:""`
 	Protocol        string `enum:"tcp,udp,dns" default:"tcp" placeholder:"tcp|udp|dns" help:"The service: ${enum} (${default}). udp only counts; dns answers every query with the VIP's address."`
 }
 
-// Validate refuses a command line that serves nothing.
+// Validate rejects a command line that serves nothing.
 func (c *wireServeCmd) Validate() error {
 	switch {
 	case len(c.Server) == 0:

@@ -37,13 +37,13 @@ func wireLine(subject string, s wire.Step) string {
 	return strings.Join(words, ", ")
 }
 
-// wireNoun is the unit of a load's main metric.
+// wireNoun returns the unit of a load's main metric.
 func wireNoun(k wire.Kind) string { return strings.ReplaceAll(k.Metric(), "_per_second", "/s") }
 
 // wireLoss is the share of failures from which a part was the limit.
 const wireLoss = 0.001
 
-// wireTrials are the steps as results. Of a search it is the rate that it found.
+// wireTrials returns the steps as results. Of a search, it returns the rate that the search found.
 func wireTrials(spec wire.Spec, load wire.Load, subject string, steps []wire.Step) []results.Trial {
 	var notes []string
 	if load.Search != nil && len(steps) > 0 {
@@ -111,7 +111,7 @@ func wireAddress(p wire.Port) string {
 	return ""
 }
 
-// wireOffered is the offered rate of a step, as the suites' loads have it.
+// wireOffered returns the offered rate of a step, in the form of the suites' loads.
 func wireOffered(load wire.Load, s wire.Step) any {
 	switch {
 	case load.Search != nil:
@@ -122,7 +122,7 @@ func wireOffered(load wire.Load, s wire.Step) any {
 	return "as much as possible"
 }
 
-// wireSaturated names the saturated part, as far as the tester knows.
+// wireSaturated names the saturated part, as far as the tester can determine it.
 func wireSaturated(load wire.Load, subject string, s wire.Step) results.Part {
 	limited := s.Offered == 0 || load.Search != nil || s.Begun > 0 &&
 		float64(s.Failed.Total()) > wireLoss*float64(s.Begun)
@@ -130,7 +130,7 @@ func wireSaturated(load wire.Load, subject string, s wire.Step) results.Part {
 	case !s.KeptUp, limited && subject == "direct":
 		return results.SaturatedClient
 	case limited:
-		// The balancer, or who answers behind it.
+		// The balancer, or the server behind it.
 		return results.SaturatedUnknown
 	}
 	return results.SaturatedNone

@@ -10,8 +10,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
-// FuzzWireFlags reads flags that a person may write: nothing panics, and a value that is read can be written again, or
-// is a load that is possible.
+// FuzzWireFlags reads flags that a person may write: nothing panics, and a value that was read can be written again, or
+// is a possible load.
 func FuzzWireFlags(f *testing.F) {
 	for _, seed := range []string{"eth0", "eth0@blue=198.19.1.0/24", "=", "@", "eth0=::1", "1:2:3", "2800:21000:1400",
 		"1024-65535", "10=198.18.0.100", "02:00:5e:10:00:01", "80:1000,20:20000"} {

@@ -269,7 +269,7 @@ func (w *world) hold(ports map[lb.BackendKey]uint32) {
 	signal(w.counted)
 }
 
-// ways and the others below split the world into the parts that a controller
+// fakePaths and the others below split the world into the parts that a controller
 // knows, whose methods have the same names.
 type fakePaths struct{ *world }
 

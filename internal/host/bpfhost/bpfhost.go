@@ -33,7 +33,7 @@ type Host struct {
 	PageSize int
 }
 
-// Local is this machine, and this program.
+// Local returns the host of this machine and this program.
 func Local() Host { return Host{os.DirFS("/"), runtime.GOARCH, os.Getpagesize()} }
 
 // machines are the kernel's names of architectures, by Go's.
@@ -85,7 +85,7 @@ func (h Host) checkBTF() *MissingFeature {
 // checkJIT checks the kernel's JIT compiler of eBPF programs. Without it, a kernel interprets them, but not those
 // that call kernel functions, or end one program in another.
 func (h Host) checkJIT() *MissingFeature {
-	// In other network namespaces than the first, neither is there.
+	// Only the initial network namespace has either file.
 	if _, err := fs.Stat(h.Root, "proc/sys/net/core/netdev_max_backlog"); err != nil {
 		return nil
 	}

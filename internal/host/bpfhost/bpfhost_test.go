@@ -10,8 +10,7 @@ import (
 	"testing/fstest"
 )
 
-// TestLacks: each thing that a kernel lacks is named with its remedy, and a feature that cannot be read is taken to be
-// there.
+// TestLacks: each missing feature is reported with its remedy, and a feature that cannot be read counts as present.
 func TestLacks(t *testing.T) {
 	t.Parallel()
 	whole := map[string]string{
@@ -74,7 +73,7 @@ func TestLacks(t *testing.T) {
 	}
 }
 
-// TestHere: this machine, whose programs the tests load, lacks nothing that they need.
+// TestHere: this machine, whose programs the tests load, lacks no required feature.
 func TestHere(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/sys/kernel/btf"); err != nil {
@@ -87,8 +86,8 @@ func TestHere(t *testing.T) {
 	}
 }
 
-// TestCompilerIsOff: a kernel whose compiler was switched off is named with the remedy, and no more so once it is on
-// again. It is a machine's setting, and so only a machine of `make test-kernels` has it changed.
+// TestCompilerIsOff: a disabled JIT compiler is reported with the remedy until it is enabled again. The setting is
+// machine-wide, so the test only changes it on a machine of `make test-kernels`.
 func TestCompilerIsOff(t *testing.T) {
 	const path = "/proc/sys/net/core/bpf_jit_enable"
 	if os.Getenv("JEOUL_TEST_MACHINE") == "" {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Capability is a Linux capability, and the reason for which a program of ours needs it.
+// Capability is a Linux capability, and the reason why a program of Jeoul needs it.
 type Capability struct {
 	number int
 	name   string

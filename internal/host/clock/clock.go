@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clock converts times between processes. Within a process, Go's times have a reading of the monotonic clock
-// besides that of the wall clock, so that setting the wall clock (by NTP's first answer after a boot, say) does not
-// matter. A file has the wall clock's time only: in the next process, a deadline or the age of a verdict would be wrong
-// by as much as the clock was set meanwhile. So a [Reading] is saved with such times, by which they are converted.
+// Package clock converts times between processes. Within a process, Go's times have a monotonic clock reading besides
+// the wall clock time, so that a step of the wall clock (by NTP's first answer after a boot, for example) does not
+// matter. A file has wall clock times only: in the next process, a deadline or the age of a verdict would be wrong by
+// the size of any step in between. Therefore a [Reading] is saved with such times, and used to convert them.
 package clock
 
 import (

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// TestFromWall: a time that is read from a file is as long ago, or as far ahead, as it is, however the wall clock was
-// set meanwhile.
+// TestFromWall: a time read from a file is as long ago, or as far ahead, as it really is, no matter how the wall clock
+// was set in the meantime.
 func TestFromWall(t *testing.T) {
 	const boot = "a"
 	start := time.Now()
 	for _, test := range []struct {
 		name string
-		// set is by how much the wall clock was set between the file and now, and later how much
-		// later that is; ago is when the time was, before the file was written.
+		// set is the step of the wall clock between the file and now, and later the time in between. ago is the age of
+		// the time when the file was written.
 		set, later, ago time.Duration
 		boot            string
 		want            time.Duration // since the time
@@ -30,7 +30,7 @@ func TestFromWall(t *testing.T) {
 		{"no boot known", time.Hour, time.Minute, 30 * time.Second, "", time.Hour + 90*time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			// The file is of a clock that showed this one's time, less the step by which it was set.
+			// The file has this clock's time without the step.
 			before := At(start, boot, 5*time.Hour)
 			before.Wall = before.Wall.Add(-test.set)
 			file, err := json.Marshal(struct {
@@ -55,7 +55,7 @@ func TestFromWall(t *testing.T) {
 	}
 }
 
-// TestZeroStaysZero: no time is none, by whatever clock.
+// TestZeroStaysZero: the zero time stays zero by any clock.
 func TestZeroStaysZero(t *testing.T) {
 	r := Read()
 	if got := r.ToWall(time.Time{}); !got.IsZero() {
@@ -66,7 +66,7 @@ func TestZeroStaysZero(t *testing.T) {
 	}
 }
 
-// TestRead: two readings of this boot, of which the later one is later.
+// TestRead: of two readings of this boot, the second is later.
 func TestRead(t *testing.T) {
 	a := Read()
 	b := Read()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Sleep waits for d, or returns the error of a context that ends meanwhile.
+// Sleep waits for d. It returns the context's error if the context ends first.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -9,7 +9,7 @@ import (
 )
 
 // WallClock converts times of this process to the wall clock as it is set now. By the wall clock at the time of the
-// event, an event of a minute ago would seem an hour old after the clock was set forward by an hour.
+// event, an event of a minute ago would appear to be an hour old after the clock was set forward by an hour.
 type WallClock struct {
 	base Reading
 

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// set returns a reading after a while, of a wall clock that was set by so much since the first reading, on a machine
-// that has slept meanwhile.
+// set returns a reading after a time, of a wall clock that was stepped since the first reading, on a machine that was
+// suspended in the meantime.
 func (r Reading) set(after, by, slept time.Duration) Reading {
 	return Reading{Wall: r.Wall.Add(after + by + slept), Boot: r.Boot, Up: r.Up + after + slept, now: r.now.Add(after)}
 }
 
-// TestPresent: after the clock was set, a time taken before keeps its age, and each conversion gives the same value.
+// TestPresent: after the clock was set, a time taken before keeps its age, and each conversion returns the same value.
 func TestPresent(t *testing.T) {
 	base := Read()
 	for _, by := range []time.Duration{time.Hour, -time.Hour, -20 * 365 * 24 * time.Hour} {
@@ -42,7 +42,7 @@ func TestPresent(t *testing.T) {
 	}
 }
 
-// TestMap: all times are mapped, and values that others share are as they were.
+// TestMap: all times are converted, and values that are shared stay unchanged.
 func TestMap(t *testing.T) {
 	type part struct{ At time.Time }
 	type whole struct {

@@ -58,8 +58,7 @@ func readOnly(spec *ebpf.CollectionSpec) map[string][]byte {
 	return sections
 }
 
-// reachable returns the instructions of program that can run, with jumps adjusted. The instructions given stay as they
-// are.
+// reachable returns the instructions of program that can run, with jumps adjusted. It does not modify program.
 func reachable(program asm.Instructions, constants map[string][]byte) (asm.Instructions, error) {
 	graph, err := newGraph(program)
 	if err != nil {

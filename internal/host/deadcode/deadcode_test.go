@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setting is a program's load of the 32-bit word at offset of the section, as clang writes it.
+// setting returns a program's load of the 32-bit word at offset of the section, as clang writes it.
 func setting(dst asm.Register, offset int16) asm.Instructions {
 	address := asm.LoadMapValue(asm.R9, 0, 0).WithReference(".rodata")
 	return asm.Instructions{address, asm.LoadMem(dst, asm.R9, offset, asm.Word)}
 }
 
-// jump is a jump over the next n instructions of one word.
+// jump returns a jump over the next n one-word instructions.
 func jump(op asm.JumpOp, dst asm.Register, value int32, n int16) asm.Instruction {
 	ins := op.Imm(dst, value, "")
 	ins.Offset = n
@@ -39,7 +39,7 @@ func program(parts ...any) (made asm.Instructions) {
 	return made
 }
 
-// disassemble is how a program reads, without addresses of the section.
+// disassemble returns the text of a program, without addresses of the section.
 func disassemble(p asm.Instructions) string {
 	var lines []string
 	for _, ins := range p {
@@ -120,7 +120,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestVariables: a variable's value counts, and not the bytes of the object's section in its place.
+// TestVariables: a variable's value is used, and not the bytes of the object's section in its place.
 func TestVariables(t *testing.T) {
 	p := program(setting(asm.R2, 4), jump(asm.JEq, asm.R2, 7, 1), asm.Mov.Imm(asm.R0, 1), asm.Return())
 	spec := specOf(p, make([]byte, 8), unix.BPF_F_RDONLY_PROG)
@@ -167,7 +167,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestArithmetic holds the widths of operations and comparisons to the instruction set (RFC 9669 section 4).
+// TestArithmetic compares the widths of operations and comparisons with the instruction set (RFC 9669 section 4).
 func TestArithmetic(t *testing.T) {
 	const top = 0xffff_ffff_8000_0000
 	for _, c := range []struct {

@@ -9,15 +9,17 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// errLabel: cilium/ebpf resolves labels of jumps when it loads a program. No object that clang made has any.
+// errLabel means that a jump has a label. cilium/ebpf resolves such labels when it loads a program. No object that
+// clang made has any.
 var errLabel = errors.New("a jump has a label instead of an offset")
 
 // A graph is a program with its jumps resolved to indices.
 type graph struct {
 	program asm.Instructions
-	// target is where each jump leads, or the function that an instruction calls or points to; -1 for all others.
+	// target is the destination of each jump, or the function that an instruction calls or points to; -1 for all
+	// others.
 	target []int
-	// leader says of each instruction whether control comes to it other than from the instruction before it.
+	// leader reports for each instruction whether control reaches it other than from the instruction before it.
 	leader []bool
 }
 
@@ -60,7 +62,7 @@ func newGraph(program asm.Instructions) (*graph, error) {
 	return g, nil
 }
 
-// isJump reports whether ins may continue elsewhere in the same function.
+// isJump reports whether ins may continue at another instruction of the same function.
 func isJump(ins *asm.Instruction) bool {
 	op := ins.OpCode.JumpOp()
 	return ins.OpCode.Class().IsJump() && op != asm.Call && op != asm.Exit
@@ -71,7 +73,7 @@ func isLongJump(ins *asm.Instruction) bool {
 	return ins.OpCode.Class() == asm.Jump32Class && ins.OpCode.JumpOp() == asm.Ja
 }
 
-// jumpOffset is how far ins jumps, in units of 8 bytes from the end of the instruction.
+// jumpOffset returns the distance that ins jumps, in units of 8 bytes from the end of the instruction.
 func jumpOffset(ins *asm.Instruction) int {
 	if isLongJump(ins) {
 		return int(ins.Constant)
@@ -104,7 +106,7 @@ func (g *graph) rewrite(outcomes []outcome) asm.Instructions {
 	return live
 }
 
-// dropEmptyJumps takes jumps to the next instruction from keep. One that goes may make another one empty.
+// dropEmptyJumps removes jumps to the next instruction from keep. Removing one may make another one empty.
 func (g *graph) dropEmptyJumps(outcomes []outcome, keep []bool) {
 	for changed := true; changed; {
 		changed = false
@@ -117,8 +119,8 @@ func (g *graph) dropEmptyJumps(outcomes []outcome, keep []bool) {
 	}
 }
 
-// offsets is where each instruction is in units of 8 bytes, with those left out that are not kept: these have the
-// offset of the next one that is.
+// offsets returns the offset of each instruction in units of 8 bytes, without the instructions that are not kept. Such
+// an instruction has the offset of the next kept one.
 func (g *graph) offsets(keep []bool) []int {
 	offsets, offset := make([]int, len(g.program)), 0
 	for i := range g.program {
@@ -130,7 +132,7 @@ func (g *graph) offsets(keep []bool) []int {
 	return offsets
 }
 
-// setJumpOffset makes ins jump as far as jumpOffset is to say.
+// setJumpOffset sets the jump offset of ins, as jumpOffset returns it.
 func setJumpOffset(ins *asm.Instruction, offset int) {
 	if isLongJump(ins) {
 		ins.Constant = int64(offset)

@@ -27,7 +27,7 @@ type value struct {
 
 func constant(v uint64) value { return value{kind: number, bits: v} }
 
-// apply changes the registers as ins does, which is no jump.
+// apply changes the registers as ins does. ins must not be a jump.
 func (r *registers) apply(ins *asm.Instruction, constants map[string][]byte) {
 	class := ins.OpCode.Class()
 	switch {
@@ -42,7 +42,7 @@ func (r *registers) apply(ins *asm.Instruction, constants map[string][]byte) {
 	case class.IsALU():
 		r[ins.Dst] = r.compute(ins)
 	case class == asm.StXClass && ins.OpCode.Mode() == asm.AtomicMode:
-		// The former value is fetched into the source or, by a comparison, r0; an acquire loads the destination.
+		// The previous value is fetched into the source or, by a comparison, into r0; an acquire loads the destination.
 		r[ins.Src], r[ins.Dst], r[asm.R0] = value{}, value{}, value{}
 	case class.IsStore():
 	case class == asm.LdXClass:
@@ -58,7 +58,7 @@ func (r *registers) apply(ins *asm.Instruction, constants map[string][]byte) {
 	}
 }
 
-// load is the value that ins loads from a read-only section. Objects are little-endian (bpfel).
+// load returns the value that ins loads from a read-only section. Objects are little-endian (bpfel).
 func (r *registers) load(ins *asm.Instruction, constants map[string][]byte) value {
 	mode, size := ins.OpCode.Mode(), uint64(ins.OpCode.Size().Sizeof())
 	from := r[ins.Src]
@@ -77,12 +77,12 @@ func (r *registers) load(ins *asm.Instruction, constants map[string][]byte) valu
 	return constant(loaded)
 }
 
-// signExtend extends the low bits of v by their sign to 64.
+// signExtend sign-extends the low width bits of v to 64 bits.
 func signExtend(v, width uint64) uint64 {
 	return uint64(int64(v<<(64-width)) >> (64 - width))
 }
 
-// compute is the result of ins, an operation of the ALU.
+// compute returns the result of ins, an ALU operation.
 func (r *registers) compute(ins *asm.Instruction) value {
 	left, right, op := r[ins.Dst], constant(uint64(ins.Constant)), ins.OpCode.ALUOp()
 	if ins.OpCode.Source() == asm.RegSource {

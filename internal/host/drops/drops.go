@@ -18,9 +18,9 @@ import (
 
 // Errors that callers may test for.
 var (
-	// ErrNoRights: the process may not trace the kernel.
+	// ErrNoRights means that the process may not trace the kernel.
 	ErrNoRights = errors.New("no right to trace the kernel")
-	// ErrUnsupported: the kernel lacks type information, or drop reasons (before 5.17).
+	// ErrUnsupported means that the kernel lacks type information, or drop reasons (before 5.17).
 	ErrUnsupported = errors.New("the kernel cannot be traced in this way")
 )
 
@@ -29,14 +29,13 @@ type Source string
 
 // The sources.
 const (
-	// Stack: the network stack, with a reason of enum skb_drop_reason.
+	// Stack means that the network stack dropped the packet, with a reason of enum skb_drop_reason.
 	Stack Source = "stack"
-	// XDPException: an XDP program ended in an error, or its XDP_TX failed; the
-	// reason is the verdict.
+	// XDPException means that an XDP program ended in an error, or that its XDP_TX failed. The reason is the verdict.
 	XDPException Source = "xdp-exception"
-	// XDPRedirect: a redirect was refused; the reason is an error's name.
+	// XDPRedirect means that the kernel rejected a redirect. The reason is an error's name.
 	XDPRedirect Source = "xdp-redirect"
-	// XDPTransmit: the device that a redirect led to did not take the frames.
+	// XDPTransmit means that the target device of a redirect did not accept the frames.
 	XDPTransmit Source = "xdp-transmit"
 )
 
@@ -50,15 +49,14 @@ var sources = [tracerDropSourceDROP_SOURCES]Source{
 // Drop counts the packets that were dropped for one reason in one place.
 type Drop struct {
 	Source Source `json:"source"`
-	// Reason is the kernel's name without its prefix, as in "TCP_CSUM"; its number
-	// where the kernel has no name for it.
+	// Reason is the kernel's name without its prefix, such as "TCP_CSUM", or its number if the kernel has no name for
+	// it.
 	Reason string `json:"reason"`
 	// Function is the kernel's function that dropped the packets; empty for XDP.
 	Function string `json:"function,omitempty"`
-	// Namespace is the inode number of the network namespace; 0 for packets that
-	// belonged to none any more.
+	// Namespace is the inode number of the network namespace; 0 for packets that no longer belonged to one.
 	Namespace uint32 `json:"-"`
-	// Interface is the index of the device in it; 0 if none is known.
+	// Interface is the index of the device in Namespace; 0 if unknown.
 	Interface int `json:"interface,omitempty"`
 	// EtherType is the EtherType of the frame (IEEE 802.3), such as 0x0800.
 	EtherType uint16 `json:"ethertype,omitempty"`
@@ -73,7 +71,7 @@ type Drop struct {
 type Flow struct {
 	Source      netip.Addr `json:"source"`
 	Destination netip.Addr `json:"destination"`
-	// Protocol is the number that IP has for it (IANA "Protocol Numbers").
+	// Protocol is IP's protocol number (IANA "Protocol Numbers").
 	Protocol uint8 `json:"protocol"`
 	// The ports are 0 where there are none.
 	SourcePort      uint16 `json:"source_port,omitempty"`
@@ -87,7 +85,7 @@ type Tracer struct {
 	names   names
 }
 
-// New starts to count. Errors: ErrNoRights, ErrUnsupported.
+// New starts the tracer. Errors: ErrNoRights, ErrUnsupported.
 func New() (*Tracer, error) {
 	t := &Tracer{}
 	var err error
@@ -171,8 +169,7 @@ func (t *Tracer) describe(key tracerDropKey, functions map[uint64]string) Drop {
 	return drop
 }
 
-// function returns the name of the kernel's function at an address; the address
-// itself where it has none.
+// function returns the name of the kernel function at an address, or the address itself if it has no name.
 func (t *Tracer) function(address uint64) string {
 	fallback := fmt.Sprintf("%#x", address)
 	if err := t.objects.Question.Set(tracerSymbolQuestion{Address: address}); err != nil {
@@ -199,7 +196,7 @@ func (t *Tracer) function(address uint64) string {
 	return string(name)
 }
 
-// Close ends the count.
+// Close stops counting.
 func (t *Tracer) Close() error {
 	var errs []error
 	for _, l := range t.links {

@@ -12,8 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestReversePathIsNamed drops packets by the reverse path filter, and looks for
-// them: reason, function, namespace, number and an example.
+// TestReversePathIsNamed makes the reverse path filter drop packets, and looks for them: reason, function, namespace,
+// number and an example.
 func TestReversePathIsNamed(t *testing.T) {
 	testenv.Root(t)
 	from, to := testenv.Namespace(t), testenv.Namespace(t)
@@ -21,12 +21,12 @@ func TestReversePathIsNamed(t *testing.T) {
 		testenv.End{Namespace: from, Name: "from", Addresses: []netip.Prefix{netip.MustParsePrefix("198.18.0.1/24"),
 			netip.MustParsePrefix("198.18.7.1/32")}},
 		testenv.End{Namespace: to, Name: "to", Addresses: []netip.Prefix{netip.MustParsePrefix("198.18.0.2/24")}})
-	// Nothing leads back to the second address.
+	// No route leads back to the second address.
 	testenv.In(t, to, func() error {
 		return errors.Join(testenv.WriteSysctl("net/ipv4/conf/all/rp_filter", "1"),
 			testenv.WriteSysctl("net/ipv4/conf/to/rp_filter", "1"))
 	})
-	// Or the question for the other's MAC address would be dropped already.
+	// Otherwise the ARP request for the other host's MAC address would be dropped already.
 	testenv.In(t, from, func() error { return testenv.WriteSysctl("net/ipv4/conf/all/arp_announce", "2") })
 	tracer, err := New()
 	if err != nil {
@@ -106,7 +106,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestClose reads a tracer that is closed.
+// TestClose reads a closed tracer.
 func TestClose(t *testing.T) {
 	testenv.Root(t)
 	tracer, err := New()

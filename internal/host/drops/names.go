@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reasonPrefix begins the names of enum skb_drop_reason.
+// reasonPrefix is the prefix of the names in enum skb_drop_reason.
 const reasonPrefix = "SKB_DROP_REASON_"
 
 // verdicts are the verdicts of XDP (enum xdp_action, include/uapi/linux/bpf.h).
@@ -39,7 +39,7 @@ func (n names) reason(source Source, reason uint32) string {
 	return fmt.Sprintf("reason %d", reason)
 }
 
-// flowOf returns the example of a value; nil if it has none.
+// flowOf returns the example of a value; nil if there is none.
 func flowOf(v tracerDropValue) *Flow {
 	e := v.Example
 	f := &Flow{Protocol: e.Protocol, SourcePort: e.SourcePort, DestinationPort: e.DestinationPort}

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// ErrNotWritten is wrapped by the error of Save: the content is in force all the same, and Retry writes the file later.
+// ErrNotWritten is wrapped by the error of Save. The content is in force nevertheless, and Retry writes the file later.
 var ErrNotWritten = errors.New("not written to its file yet")
 
 // Fallback keeps small contents without a disk, until the machine is restarted.
@@ -35,7 +35,7 @@ type Fallback interface {
 type Fault struct {
 	// The content's name, as a noun with an article, and the path of its file.
 	Name, Path string
-	// Since is when writing it first failed, and Err the last error.
+	// Since is the time of the first failed write, and Err the last error.
 	Since time.Time
 	Err   error
 	// InFallback: the fallback has the content, so that only a restart of the machine loses it.
@@ -162,7 +162,7 @@ func (f *Files) notifyChanged() {
 	}
 }
 
-// Retry writes the files again that could not be written.
+// Retry tries again to write the files that could not be written.
 func (f *Files) Retry() {
 	if f == nil {
 		return
@@ -187,7 +187,7 @@ type Content struct {
 	noun, path, name string
 	mode             fs.FileMode
 	mu               sync.Mutex
-	// unwritten is the content that could not be written; nil: the file is to be removed.
+	// unwritten is the content that is not yet in the file; nil: the file must be removed.
 	unwritten []byte
 }
 

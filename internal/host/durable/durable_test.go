@@ -28,8 +28,8 @@ func contentOf(t *testing.T, c *durable.Content) string {
 	return string(data)
 }
 
-// TestTroubles has each operation of a write fail by each trouble: the next process reads the content saved last, the
-// fault is told while it lasts, and a retry ends it. Without a second place the file has the content that was written
+// TestTroubles makes each operation of a write fail by each fault. The next process reads the content saved last, the
+// fault is reported while it lasts, and a retry ends it. Without a fallback, the file has the content that was written
 // last.
 func TestTroubles(t *testing.T) {
 	for _, trouble := range testdisk.Faults {
@@ -78,7 +78,7 @@ func TestTroubles(t *testing.T) {
 	}
 }
 
-// TestRemovalFails: a file whose removal failed is not read by the next process; one that is written later is.
+// TestRemovalFails: the next process does not read a file whose removal failed, but reads one that is written later.
 func TestRemovalFails(t *testing.T) {
 	disk, spare, path := &testdisk.FileSystem{}, &testdisk.Spare{}, filepath.Join(t.TempDir(), "run.operations")
 	files := durable.New(durable.Options{FileSystem: disk, Fallback: spare})
@@ -93,7 +93,7 @@ func TestRemovalFails(t *testing.T) {
 	if got := contentOf(t, c); got != "(none)" {
 		t.Errorf("the next process reads %q", got)
 	}
-	// As a build that knows no second place does.
+	// A build without a fallback does the same.
 	if err := os.WriteFile(path+".other", []byte("another"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestRemovalFails(t *testing.T) {
 	}
 }
 
-// TestDirectoryIsGone: a content whose directory somebody has removed is written into a new one.
+// TestDirectoryIsGone: a content whose directory was removed is written into a new one.
 func TestDirectoryIsGone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "jeoul")
 	files := durable.New(durable.Options{})
@@ -130,7 +130,7 @@ func TestDirectoryIsGone(t *testing.T) {
 	}
 }
 
-// TestNoFiles: a nil Files writes, and keeps no account.
+// TestNoFiles: a nil Files writes, and records no faults.
 func TestNoFiles(t *testing.T) {
 	var files *durable.Files
 	notDir := filepath.Join(t.TempDir(), "none")

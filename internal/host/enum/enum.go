@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package enum reads the names of a C enum from an eBPF object's type
-// information, so that a list of them has one home.
+// Package enum reads the names of a C enum from the type information (BTF) of an eBPF object, so that the names are
+// defined in one place.
 package enum
 
 import (
@@ -12,9 +12,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// Names returns the names of the values 0 to count-1 of an enum, without their
-// prefix and in lower case. It fails where the object has no such enum, or a value
-// has no name.
+// Names returns the names of the values 0 to count-1 of an enum, without their prefix and in lower case. It fails if
+// the object has no such enum, or if a value has no name.
 func Names(spec *ebpf.CollectionSpec, enum, prefix string, count int) ([]string, error) {
 	var typ *btf.Enum
 	if err := spec.Types.TypeByName(enum, &typ); err != nil {

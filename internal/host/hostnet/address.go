@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
-// AddressOptions says how an address is put on a link.
+// AddressOptions are the options for adding an address to a link.
 type AddressOptions struct {
 	// ScopeHost prevents that the kernel selects an IPv4 address as the source of packets that leave the host, or of
 	// ARP requests. IPv6 has no such setting (the scope follows from the address): use Deprecated there.
@@ -33,13 +33,14 @@ type AddressOptions struct {
 }
 
 // AddAddress adds addr to link as a /32 or /128. An address that the link has already, and that is not in the journal,
-// is not ours: it is kept, an Event says so, and it will not be removed. Errors: ErrNoLink, ErrNoRights.
+// belongs to another program: it is kept, an Event reports that, and it will not be removed. Errors: ErrNoLink,
+// ErrNoRights.
 func (c *Changes) AddAddress(link string, addr netip.Addr, opt AddressOptions) error {
 	return c.AddAddresses(link, []netip.Addr{addr}, opt)
 }
 
 // AddAddresses adds a list of addresses to a link as AddAddress does, all of them or none. The journal has all of them
-// before the first is added, so that it is written once, however many they are.
+// before the first is added, so that it is written once, no matter how many there are.
 func (c *Changes) AddAddresses(link string, addrs []netip.Addr, opt AddressOptions) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,7 +137,7 @@ func (c *Changes) addAddress(ch change, opt AddressOptions) (bool, error) {
 	err := c.netlink.AddrAdd(nil, netlinkAddress(ch, opt))
 	switch {
 	case errors.Is(err, unix.EEXIST):
-		// Another program has added it meanwhile.
+		// Another program has added it in the meantime.
 		c.recordKept(ch.Link, ch.Address)
 		return false, nil
 	case errors.Is(err, unix.EACCES) && ch.Address.Is6() && c.ipv6Off(ch.Link):

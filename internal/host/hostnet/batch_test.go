@@ -24,8 +24,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// batchDir makes the test binary a process that puts the addresses of many on
-// its host, journalled in that directory.
+// batchDir makes the test binary a process that adds the addresses of many to its host, with its journal in that
+// directory.
 const batchDir = "JEOUL_TEST_HOSTNET_BATCH"
 
 func batchChild(dir string) error {
@@ -40,7 +40,7 @@ func batchChild(dir string) error {
 	select {} // until it is killed
 }
 
-// many are 5,000 addresses of both families.
+// many returns 5,000 addresses of both families.
 func many() []netip.Addr {
 	var addrs []netip.Addr
 	four, six := netip.MustParseAddr("198.18.1.0"), netip.MustParseAddr("2001:2::1:0")
@@ -51,7 +51,7 @@ func many() []netip.Addr {
 	return addrs
 }
 
-// manyOf counts the addresses of many that the namespace has.
+// manyOf returns the number of addresses of many in the namespace.
 func manyOf(tb testing.TB, ns *namespace.Namespace) int {
 	tb.Helper()
 	wanted := map[netip.Addr]bool{}
@@ -68,7 +68,7 @@ func manyOf(tb testing.TB, ns *namespace.Namespace) int {
 	return n
 }
 
-// put is another program that puts an address on lo, to stay as it is from the start.
+// put adds an address to lo as another program does, without duplicate address detection.
 func put(addr netip.Addr) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -81,8 +81,7 @@ func put(addr netip.Addr) error {
 	return netlink.AddrAdd(lo, a)
 }
 
-// writes counts how often the journal is replaced in dir: by the renames that the
-// kernel reports.
+// writes counts the replacements of the journal in dir, by the renames that the kernel reports.
 type writes int
 
 func watchWrites(tb testing.TB, dir string) writes {
@@ -123,8 +122,8 @@ func (w writes) count(tb testing.TB) (n int) {
 	}
 }
 
-// TestManyAddresses: however many addresses there are, the journal is written before the first of them, and after the
-// last is gone.
+// TestManyAddresses: the journal is written before the first address is added and after the last is removed, no matter
+// how many there are.
 func TestManyAddresses(t *testing.T) {
 	ns := testenv.Namespace(t)
 	dir := t.TempDir()
@@ -136,7 +135,7 @@ func TestManyAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, "addresses", len(addrs), manyOf(t, ns))
-	same(t, "events", len(addrs), len(c.Events())) // one of them that it is kept
+	same(t, "events", len(addrs), len(c.Events())) // one event for the address that is kept
 	same(t, "writes to add", 1, w.count(t))
 	if err := c.AddAddresses("lo", addrs, vip); err != nil {
 		t.Fatal(err)
@@ -155,7 +154,8 @@ func TestManyAddresses(t *testing.T) {
 	empty(t, dir)
 }
 
-// TestAddressesAllOrNone: all addresses of a batch are there, or none, wherever it fails; the journal forgets it.
+// TestAddressesAllOrNone: a batch adds all of its addresses or none, wherever it fails, and the journal forgets a
+// failed one.
 func TestAddressesAllOrNone(t *testing.T) {
 	ns := testenv.Namespace(t)
 	testenv.In(t, ns, func() error {
@@ -163,7 +163,7 @@ func TestAddressesAllOrNone(t *testing.T) {
 	})
 	before := readSettings(t, ns)
 	c := open(t, ns, t.TempDir())
-	// The last one is refused.
+	// The kernel refuses the last one.
 	batch := []netip.Addr{vip4, vip4.Next(), vip4.Next().Next(), vip6}
 	err := c.AddAddresses("lo", batch, vip)
 	if err == nil || !strings.Contains(err.Error(), vip6.String()) {
@@ -178,7 +178,7 @@ func TestAddressesAllOrNone(t *testing.T) {
 		"198.18.0.101/32 on lo: present → absent" + why,
 		"198.18.0.100/32 on lo: present → absent" + why,
 	}, texts(c.Events()))
-	// The address is put there now by another program, although it was in the batch.
+	// Now another program adds the address, although it was in the batch.
 	testenv.In(t, ns, func() error { return put(vip4) })
 	with := readSettings(t, ns)
 	if err := errors.Join(c.RemoveAddresses("lo", batch), c.Close()); err != nil {
@@ -187,15 +187,15 @@ func TestAddressesAllOrNone(t *testing.T) {
 	same(t, "after Close", with, readSettings(t, ns))
 }
 
-// TestKilledWithinABatch: a process that is killed while it puts addresses there leaves a part of them; the next one
-// takes these away, and nothing else.
+// TestKilledWithinABatch: a process that is killed while it adds addresses leaves some of them. The next process
+// removes these, and nothing else.
 func TestKilledWithinABatch(t *testing.T) {
 	ns := testenv.Namespace(t)
 	addrs := many()
 	foreign := []netip.Addr{addrs[1], addrs[4000], addrs[len(addrs)-1]}
 	testenv.In(t, ns, func() error { return errors.Join(put(foreign[0]), put(foreign[1]), put(foreign[2])) })
 	before := readSettings(t, ns)
-	// The batch may be quicker than we are, on a machine with much to do.
+	// On a busy machine, the batch may end before the test kills the process.
 	for range 20 {
 		dir := t.TempDir()
 		killWithinBatch(t, ns, dir)
@@ -215,8 +215,7 @@ func TestKilledWithinABatch(t *testing.T) {
 	t.Error("no process was killed within its batch")
 }
 
-// killWithinBatch starts a child that puts the addresses there, and kills it when
-// the first is.
+// killWithinBatch starts a child that adds the addresses, and kills it when the first one exists.
 func killWithinBatch(t *testing.T, ns *namespace.Namespace, dir string) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -227,7 +226,7 @@ func killWithinBatch(t *testing.T, ns *namespace.Namespace, dir string) {
 	defer func() {
 		close(done)
 		go func() {
-			for range updates { // nothing else takes what is on its way
+			for range updates { // drain the channel
 			}
 		}()
 	}()
@@ -236,7 +235,7 @@ func killWithinBatch(t *testing.T, ns *namespace.Namespace, dir string) {
 		if err != nil {
 			return err
 		}
-		// The child's whole life is within this thread's, as Pdeathsig has it.
+		// The child must end before this thread does, because of Pdeathsig.
 		if err := cmd.Start(); err != nil {
 			return err
 		}

@@ -15,9 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/namespace"
 )
 
-// Changes is a set of changes to the network settings of the namespace that
-// the thread calling Open was in; its methods work there whatever thread calls
-// them. It is safe for concurrent use.
+// Changes is a set of changes to the network settings of the namespace that the thread calling Open was in. Its methods
+// work in that namespace from any thread. It is safe for concurrent use.
 type Changes struct {
 	mu      sync.Mutex
 	ns      *namespace.Namespace
@@ -25,10 +24,10 @@ type Changes struct {
 	journal *lockedJournal
 	events  []Event
 	closed  bool
-	// unreported are files whose faults only Events report; reported are those in earlier Events.
+	// unreported are files whose faults only Events report. reported are the faults in earlier Events.
 	unreported *durable.Files
 	reported   map[string]bool
-	// forwarding4 and forwarding6 are the settings of Forward.
+	// forwarding4 and forwarding6 are the settings that EnableForwarding has made.
 	forwarding4, forwarding6 forwarding
 }
 
@@ -36,8 +35,8 @@ type Changes struct {
 type undoer struct {
 	*Changes
 	reason string // for the Events
-	// changedByOthers has the sysctls that another program has changed: an earlier value of ours must not replace
-	// theirs.
+	// changedByOthers has the sysctls that another program has changed: an earlier value of this process must not
+	// replace the other program's.
 	changedByOthers map[string]bool
 	// present returns the host's addresses at its first call: there may be thousands, and a dump lists all.
 	present func() (map[place]bool, error)

@@ -13,8 +13,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
-// TestGiveClsact has filters attached where there is a qdisc for them, or its forerunner, and where there
-// is none, and one that cannot be attached.
+// TestGiveClsact attaches filters where there is a clsact or ingress qdisc, where there is none, and where attaching
+// fails.
 func TestGiveClsact(t *testing.T) {
 	refused := errors.New("refused")
 	for _, test := range []struct {
@@ -22,7 +22,7 @@ func TestGiveClsact(t *testing.T) {
 		there  string
 		err    error
 		events string
-		// ours: EnsureClsact says that it brought it; left is the qdisc after Close, without the filter.
+		// ours: EnsureClsact reports that it added the qdisc; left is the qdisc after Close, without the filter.
 		ours bool
 		left string
 	}{
@@ -72,7 +72,7 @@ func addQdisc(name, kind string) error {
 		LinkIndex: nic.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_INGRESS}})
 }
 
-// ingressQdisc returns the kind of the ingress qdisc; "" where there is none.
+// ingressQdisc returns the kind of the ingress qdisc, or "".
 func ingressQdisc(name string) (kind string, err error) {
 	nic, err := netlink.LinkByName(name)
 	if err != nil {

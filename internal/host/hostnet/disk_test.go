@@ -15,8 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestUnwritableJournal changes a host while the journal cannot be written, by each trouble of a file system: the
-// changes hold, Close takes them back, and with a second place the next process knows them.
+// TestUnwritableJournal changes a host while the journal cannot be written, for each fault of a file system. The
+// changes are in force, Close undoes them, and with a fallback the next process knows them.
 func TestUnwritableJournal(t *testing.T) {
 	for _, trouble := range testdisk.Faults {
 		for _, killed := range []bool{false, true} {
@@ -37,7 +37,7 @@ func TestUnwritableJournal(t *testing.T) {
 						t.Errorf("faults are %v", faults)
 					}
 					if killed {
-						c.Detach() // as a kill does: nothing more is written
+						c.Detach() // like a kill: nothing more is written
 						files = durable.New(durable.Options{FileSystem: disk, Fallback: spare})
 						if c, err = hostnet.Adopt(dir, "test", hostnet.Files(files)); err != nil {
 							return err
@@ -59,7 +59,8 @@ func TestUnwritableJournal(t *testing.T) {
 	}
 }
 
-// TestLockComesLater: a lock whose file could not be made at the start is taken once it can be, without a change.
+// TestLockComesLater: a lock whose file could not be created at the start is taken as soon as it can be, without a
+// change.
 func TestLockComesLater(t *testing.T) {
 	ns, dir := testenv.Namespace(t), filepath.Join(t.TempDir(), "jeoul")
 	if err := os.WriteFile(dir, nil, 0o600); err != nil { // a file in the place of the directory

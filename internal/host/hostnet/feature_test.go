@@ -16,10 +16,10 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// Features that a veth has on, and that can be switched off.
+// Features that are on for a veth and can be switched off.
 const parse, stagParse = "rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"
 
-// featuresOf lists which of the two are on.
+// featuresOf returns which of the two features are on.
 func featuresOf(t *testing.T, name string) (on []string) {
 	t.Helper()
 	tool, err := ethtool.NewEthtool()
@@ -102,7 +102,7 @@ func TestSwitchOff(t *testing.T) {
 	})
 }
 
-// TestSwitchBack: a feature that was switched off here is on again at once, and nothing else.
+// TestSwitchBack: RestoreFeature switches a feature on again at once, and changes nothing else.
 func TestSwitchBack(t *testing.T) {
 	inVeth(t, func(dir string) error {
 		c, err := hostnet.Open(dir, "test")
@@ -126,7 +126,7 @@ func TestSwitchBack(t *testing.T) {
 			" of veth0: off → on (why)" {
 			t.Errorf("it says %v", events)
 		}
-		// It is not ours to restore any more.
+		// The journal no longer has the feature.
 		setFeature(t, "veth0", parse, false)
 		if err := errors.Join(c.RestoreFeature("veth0", parse, "why"), c.Close()); err != nil {
 			return err
@@ -138,7 +138,7 @@ func TestSwitchBack(t *testing.T) {
 	})
 }
 
-// TestSwitchedOffByOneThatDied: the next start switches it on again, unless its link is gone.
+// TestSwitchedOffByOneThatDied: the next start switches the feature on again, unless its link was deleted.
 func TestSwitchedOffByOneThatDied(t *testing.T) {
 	inVeth(t, func(dir string) error {
 		c, err := hostnet.Open(dir, "test")

@@ -14,8 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestFilters: filters are attached both ways, with the queueing discipline that they need, and all of that goes again.
-// Meanwhile others can see that a process changes the host.
+// TestFilters: filters are attached at both sides, with the queueing discipline that they need, and all of it is
+// removed again. While they are attached, Running reports the process.
 func TestFilters(t *testing.T) {
 	ns := testenv.Namespace(t)
 	dir := t.TempDir()

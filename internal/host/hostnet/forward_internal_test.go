@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestForwardSettings6: the settings of older kernels, too.
+// TestForwardSettings6 includes the settings for older kernels.
 func TestForwardSettings6(t *testing.T) {
 	compare := cmp.AllowUnexported(setting{})
 	want := []setting{{"net.ipv6.conf.eth0/5.force_forwarding", "1"}, {"net.ipv6.conf.eth0/5.forwarding", "1"}}

@@ -75,7 +75,7 @@ func (r *router) forwards(server string) bool {
 	return answered
 }
 
-// sysctls returns all settings of IPv4 and IPv6 for interfaces.
+// sysctls returns all IPv4 and IPv6 settings of interfaces.
 func (r *router) sysctls() map[string]string {
 	r.t.Helper()
 	values := map[string]string{}
@@ -171,8 +171,7 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// TestForwardKeepsRouters: the default route that a router has announced, on an
-// interface that we have nothing to do with, outlives it.
+// TestForwardKeepsRouters: the default route that a router has announced on an unrelated interface survives.
 func TestForwardKeepsRouters(t *testing.T) {
 	r := newRouter(t)
 	mac, ip := linkLocal(t, r.client)
@@ -235,7 +234,7 @@ func linkLocal(t *testing.T, ns *namespace.Namespace) (mac net.HardwareAddr, ip 
 	return mac, ip
 }
 
-// advertise says to everybody on the link that mac is a router.
+// advertise sends a router advertisement of mac to the link.
 func advertise(t *testing.T, wire *testenv.Wire, mac net.HardwareAddr, ip net.IP) {
 	t.Helper()
 	all := net.ParseIP("ff02::1")
@@ -249,7 +248,7 @@ func advertise(t *testing.T, wire *testenv.Wire, mac net.HardwareAddr, ip net.IP
 		header, icmp, &layers.ICMPv6RouterAdvertisement{HopLimit: 64, RouterLifetime: 1800})
 }
 
-// TestForwardRefused: where one sysctl cannot be set, the others are as before.
+// TestForwardRefused: if one sysctl cannot be set, the others stay unchanged.
 func TestForwardRefused(t *testing.T) {
 	r := newRouter(t)
 	before := r.sysctls()
@@ -262,14 +261,14 @@ func TestForwardRefused(t *testing.T) {
 	}
 }
 
-// TestForwardElsewhere changes the links on which a host forwards: the settings follow, and with them those of links
-// that are not the first.
+// TestForwardElsewhere changes the links on which a host forwards. The settings follow, including those of links other
+// than the first.
 func TestForwardElsewhere(t *testing.T) {
 	r := newRouter(t)
 	r.set("ipv4/conf/all/rp_filter", "1")
 	before := r.sysctls()
 	testenv.In(t, r.host, func() error {
-		// The settings of each list of links, when it is the first that is asked for.
+		// The settings for each list of links when it is requested first.
 		want := map[string]map[string]string{}
 		lists := [][]string{{"eth0.5"}, {"eth0.5", "eth1"}, {"eth1", "eth0.5"}, {"eth1"}}
 		for _, links := range lists {
@@ -296,7 +295,7 @@ func TestForwardElsewhere(t *testing.T) {
 			}
 			same(t, fmt.Sprint(links), want[fmt.Sprint(links)], r.changed(before))
 		}
-		// Another process goes on, elsewhere.
+		// Another process continues with other links.
 		c.Detach()
 		if c, err = hostnet.Adopt(dir, "test"); err != nil {
 			return err

@@ -38,8 +38,8 @@ const (
 	announce = "net.ipv4.conf.all.arp_announce"
 )
 
-// childDir makes the test binary a process that changes its host's network
-// settings, journalled in that directory, and waits to be killed.
+// childDir makes the test binary a process that changes its host's network settings, with its journal in that
+// directory, and waits to be killed.
 const childDir = "JEOUL_TEST_HOSTNET_CHILD"
 
 func TestMain(m *testing.M) {
@@ -96,7 +96,7 @@ func readSettings(tb testing.TB, ns *namespace.Namespace) settings {
 		s.Announce, err2 = testenv.Sysctl("net/ipv4/conf/all/arp_announce")
 		addrs, err3 := allAddresses()
 		// The kernel ends duplicate address detection of thousands of addresses one by one, each under the lock that
-		// all network namespaces of the machine have in common, and each change interrupts a dump.
+		// all network namespaces of the machine share, and each change interrupts a dump.
 		for end := time.Now().Add(time.Minute); errors.Is(err3, netlink.ErrDumpInterrupted) && time.Now().Before(end); {
 			addrs, err3 = allAddresses()
 		}
@@ -156,7 +156,7 @@ func empty(tb testing.TB, dir string) {
 	}
 }
 
-// TestChangesAreTakenBack makes all calls but Open from outside the namespace, as a laboratory does.
+// TestChangesAreTakenBack makes all calls except Open from outside the namespace, as a laboratory does.
 func TestChangesAreTakenBack(t *testing.T) {
 	ns := testenv.Namespace(t)
 	same(t, "before", untouched, readSettings(t, ns))
@@ -195,7 +195,7 @@ func TestChangesAreTakenBack(t *testing.T) {
 	}
 }
 
-// sorted puts ::1 before the other IPv6 addresses, whose order is the kernel's.
+// sorted puts ::1 before the other IPv6 addresses, which are in the kernel's order.
 func sorted(s settings) settings {
 	for i, a := range s.Addresses {
 		if strings.HasPrefix(a, "::1/") {
@@ -231,8 +231,8 @@ func TestKilledOwnersChangesAreTakenBack(t *testing.T) {
 	empty(t, dir)
 }
 
-// kill starts a child that changes things in ns, checks that no other process can
-// then do so under its name, and kills it.
+// kill starts a child that makes changes in ns, checks that no other process can then do so under its name, and kills
+// the child.
 func kill(t *testing.T, ns *namespace.Namespace, dir string) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -245,8 +245,7 @@ func kill(t *testing.T, ns *namespace.Namespace, dir string) {
 	}
 	defer stdin.Close()
 	testenv.In(t, ns, func() error {
-		// The parent-death signal is tied to this thread, so the child's whole
-		// life is within it.
+		// The parent-death signal is tied to this thread, so the child must end before the thread does.
 		if err := cmd.Start(); err != nil {
 			return err
 		}
@@ -313,8 +312,8 @@ func TestOthersWorkIsLeftAlone(t *testing.T) {
 	}}, readSettings(t, ns))
 }
 
-// TestSysctlSetAgain: a sysctl that another program has reset is set again, the journal does not grow, and a stop puts
-// the last value that was not ours back.
+// TestSysctlSetAgain: a sysctl that another program has reset is set again, the journal does not grow, and Close
+// restores the last value set by others.
 func TestSysctlSetAgain(t *testing.T) {
 	ns := testenv.Namespace(t)
 	dir := t.TempDir()
@@ -375,8 +374,7 @@ func TestRemoveAddress(t *testing.T) {
 	same(t, "after", untouched, readSettings(t, ns))
 }
 
-// TestAddressAgain: an address that is put back after it was removed, or on a link that was recreated, is one address
-// still.
+// TestAddressAgain: an address that is added again after it was removed, or on a recreated link, is still one address.
 func TestAddressAgain(t *testing.T) {
 	ns := testenv.Namespace(t)
 	ends := []testenv.End{{Namespace: ns, Name: "eth0"}, {Namespace: ns, Name: "eth1"}}
@@ -406,7 +404,7 @@ func TestAddressAgain(t *testing.T) {
 	if links, err := c.Links(vip4); err != nil || links != nil {
 		t.Errorf("after RemoveAddress: Links = %q, %v", links, err)
 	}
-	// The address is now another program's.
+	// The address now belongs to another program.
 	testenv.In(t, ns, func() error {
 		eth0, err := netlink.LinkByName("eth0")
 		if err != nil {
@@ -465,7 +463,7 @@ func TestVanishedLink(t *testing.T) {
 	}
 }
 
-// TestRenamedLink: a link that was renamed is still the one that has the address.
+// TestRenamedLink: a renamed link is still the one that has the address.
 func TestRenamedLink(t *testing.T) {
 	ns := testenv.Namespace(t)
 	testenv.Veth(t, testenv.End{Namespace: ns, Name: "eth0"}, testenv.End{Namespace: ns, Name: "eth1"})
@@ -529,7 +527,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestNoRights runs in a child process, which gives up its rights permanently in the middle.
+// TestNoRights runs in a child process, which drops its rights permanently in the middle.
 func TestNoRights(t *testing.T) {
 	testenv.Root(t)
 	if os.Getenv("JEOUL_TEST_NO_RIGHTS") == "" {
@@ -554,7 +552,7 @@ func TestNoRights(t *testing.T) {
 		os.Chmod(filepath.Dir(mine), 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	// Set for all threads by Go's syscall package.
+	// Go's syscall package sets them for all threads.
 	if err := syscall.Setresuid(65534, 65534, 0); err != nil {
 		t.Fatal(err)
 	}

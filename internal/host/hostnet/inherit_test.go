@@ -10,8 +10,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestInherit goes on with the changes of a process that left, by a kill or on purpose: all of them stay, and the last
-// one's Close takes them back.
+// TestInherit continues with the changes of a process that ended, by a kill or regularly. All of them remain, and the
+// last process's Close undoes them.
 func TestInherit(t *testing.T) {
 	ns, dir := testenv.Namespace(t), t.TempDir()
 	before := readSettings(t, ns)
@@ -47,7 +47,7 @@ func TestInherit(t *testing.T) {
 	empty(t, dir)
 }
 
-// TestInheritForwarding goes on with half of the settings that make a host forward, and takes all of them back.
+// TestInheritForwarding adopts half of the settings for forwarding, and undoes all of them.
 func TestInheritForwarding(t *testing.T) {
 	r := newRouter(t)
 	before, dir := r.sysctls(), t.TempDir()
@@ -61,7 +61,7 @@ func TestInheritForwarding(t *testing.T) {
 			return err
 		}
 		whole := r.changed(before)
-		// As if the process had been killed before it set the last.
+		// As if the process had been killed before it set the last one.
 		r.set("ipv4/conf/eth1/forwarding", "0")
 		c.Detach()
 		if c, err = hostnet.Adopt(dir, "test"); err != nil {
@@ -79,8 +79,8 @@ func TestInheritForwarding(t *testing.T) {
 	})
 }
 
-// TestKeepAddressesOfOneLink removes addresses from other links, where a process left them that was killed while it
-// moved its addresses.
+// TestKeepAddressesOfOneLink removes addresses from other links, left by a process that was killed while it moved its
+// addresses.
 func TestKeepAddressesOfOneLink(t *testing.T) {
 	r := newRouter(t)
 	testenv.In(t, r.host, func() error {

@@ -53,23 +53,23 @@ type identity struct {
 type change struct {
 	Kind string `json:"kind"`
 
-	// Of a sysctl: its name as the caller wrote it, and its values.
+	// For a sysctl: its name as the caller wrote it, and its values.
 	Sysctl string `json:"sysctl,omitempty"`
 	Old    string `json:"old,omitempty"`
 	New    string `json:"new,omitempty"`
 
-	// Of a change to a link: its name and index. The index identifies it even if it was renamed since.
+	// For a change to a link: its name and index. The index identifies the link even after it was renamed.
 	Link  string `json:"link,omitempty"`
 	Index int    `json:"index,omitempty"`
 
-	// Of an address, which is put there as a /32 or /128.
+	// For an address, which is added as a /32 or /128.
 	Address netip.Addr `json:"address,omitzero"`
 
-	// Of a filter in TC: its name, and on which side it is.
+	// For a TC filter: its name and its side.
 	Filter string `json:"filter,omitempty"`
 	Egress bool   `json:"egress,omitempty"`
 
-	// Of a feature that was switched off: the kernel's name for it.
+	// For a feature that was switched off: the kernel's name for it.
 	Feature string `json:"feature,omitempty"`
 }
 
@@ -159,7 +159,7 @@ const (
 	lockNoun    = "the lock of network changes"
 )
 
-// lockSuffix is the suffix of the lock's file: one of its own, since the journal's is replaced at each change.
+// lockSuffix is the suffix of the lock's file. It is a separate file, because the journal is replaced at each change.
 const lockSuffix = ".lock"
 
 // lockJournal takes the lock that belongs to path. Errors: ErrBusy, ErrNoRights.

@@ -52,7 +52,7 @@ func TestJournalRoundTrip(t *testing.T) {
 	}
 }
 
-// damaged are journals that must not be acted on.
+// damaged returns journals that must not be acted on.
 func damaged(tb testing.TB) map[string]string {
 	good := encoded(tb, example())
 	change := func(old, new string) string {
@@ -122,8 +122,8 @@ func FuzzDecodeJournal(f *testing.F) {
 	})
 }
 
-// TestOpenForeignJournal: the changes of a journal are undone only if it is of this boot and of this network namespace;
-// a damaged one stops Open and stays as it is.
+// TestOpenForeignJournal: the changes of a journal are undone only if it is of this boot and this network namespace. A
+// damaged journal makes Open fail and stays unchanged.
 func TestOpenForeignJournal(t *testing.T) {
 	ns := testenv.Namespace(t)
 	id, err := identify(ns, "test")
@@ -192,8 +192,8 @@ func TestOpenForeignJournal(t *testing.T) {
 	}
 }
 
-// TestDirectoryIsGone: somebody removes the state directory under a balancer. Its changes then hold; the journal and
-// its lock are in a new directory, or nowhere where that cannot be made; and a start without one is a start.
+// TestDirectoryIsGone removes the state directory of a running balancer. Its changes remain in force. The journal and
+// its lock are in a new directory, or nowhere if that cannot be made; Open then works without them.
 func TestDirectoryIsGone(t *testing.T) {
 	for _, again := range []bool{true, false} {
 		ns := testenv.Namespace(t)
@@ -257,8 +257,8 @@ func TestOnlyNamesUnderNet(t *testing.T) {
 	}
 }
 
-// TestJournalOfEarlierVersions pins the format: a journal that the last version left
-// must be read, and written the same.
+// TestJournalOfEarlierVersions pins the format: a journal that the previous version left must be read, and written
+// identically.
 func TestJournalOfEarlierVersions(t *testing.T) {
 	const text = `{
  "format": "jeoul-network-changes",

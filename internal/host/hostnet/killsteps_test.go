@@ -28,10 +28,10 @@ import (
 )
 
 // TestKilledAtEachStep kills a process at each step of its changes to a host's network: each write of the journal, each
-// address, sysctl, feature and qdisc. The next process, whether it takes all back or goes on, leaves the settings of
-// before the first, and no file.
+// address, sysctl, feature and qdisc. The next process undoes all or continues. Afterwards the settings are those
+// before the first process, and no file is left.
 //
-// Some steps of each story are taken at random, and all with JEOUL_TEST_EVERY_STEP=1 (`make test-kills`).
+// Some steps of each story are selected at random. With JEOUL_TEST_EVERY_STEP=1 (`make test-kills`) all are.
 func TestKilledAtEachStep(t *testing.T) {
 	testenv.Root(t)
 	seed := rand.Uint64()
@@ -57,12 +57,12 @@ func TestKilledAtEachStep(t *testing.T) {
 	}
 }
 
-// killStory is a process that is killed during its work.
+// killStory is a process that is killed while it makes changes.
 type killStory struct {
 	name string
-	// left has the work of the process before, if any.
+	// left makes the changes of the process before, if any.
 	left func(*hostnet.Changes) error
-	// open begins the process, and does follows; both have steps.
+	// open opens the changes, and does makes some. Both have steps.
 	open func(dir, name string, with ...hostnet.Option) (*hostnet.Changes, error)
 	does func(*hostnet.Changes) error
 }
@@ -89,7 +89,7 @@ func makeChanges(c *hostnet.Changes) error {
 		}))
 }
 
-// moveLink goes on to another link.
+// moveLink moves the addresses and settings to another link.
 func moveLink(c *hostnet.Changes) error {
 	return errors.Join(
 		c.AddAddresses("eth1", []netip.Addr{vip4}, vip),
@@ -98,7 +98,7 @@ func moveLink(c *hostnet.Changes) error {
 		c.EnableForwarding([]string{"eth1"}, true, false))
 }
 
-// killWalk kills processes of a story.
+// killWalk kills the processes of a story.
 type killWalk struct {
 	*router
 	killStory
@@ -107,7 +107,7 @@ type killWalk struct {
 	before map[string]string
 }
 
-// state has all settings that may be changed.
+// state returns all settings that may change.
 func (w *killWalk) state() map[string]string {
 	all := w.sysctls()
 	testenv.In(w.t, w.host, func() error {
@@ -126,7 +126,7 @@ func (w *killWalk) state() map[string]string {
 				return err
 			}
 			for _, a := range addresses {
-				// Those of the link itself are found to be unique meanwhile.
+				// Duplicate address detection of the link's own addresses ends in the meantime.
 				all[name+" "+a.IPNet.String()] = "there"
 			}
 			for _, q := range qdiscs {
@@ -139,8 +139,8 @@ func (w *killWalk) state() map[string]string {
 	return all
 }
 
-// kill kills a process before its step of a number, or lets it come to its end, and has the next one undo its changes,
-// or go on with them first.
+// kill kills a process before its step n, or lets it end. The next process undoes its changes, or continues with them
+// first.
 func (w *killWalk) kill(n int, inherits bool) (steps []string) {
 	w.t.Helper()
 	if w.left != nil {
@@ -168,7 +168,7 @@ func (w *killWalk) kill(n int, inherits bool) (steps []string) {
 			err = moveLink(c)
 		}
 		if err == nil {
-			// Filters are taken away by those who attached them, and clsact with them.
+			// Filters are removed by the programs that attached them, and clsact with them.
 			err = errors.Join(c.Close(), delFilter("eth1"))
 		}
 		return err
@@ -183,7 +183,7 @@ func (w *killWalk) kill(n int, inherits bool) (steps []string) {
 	return steps
 }
 
-// storyEnv is set for the process that is killed: which one it is, and where its journal is.
+// storyEnv is set for the process to be killed: its story, and the directory of its journal.
 const storyEnv = "JEOUL_TEST_KILL_STORY"
 
 func (w *killWalk) start() (victim *testkill.Victim) {
@@ -238,7 +238,7 @@ func addFilter(name string) error {
 			Protocol: unix.ETH_P_ALL}})
 }
 
-// delFilter takes the filter away if it is there, with clsact.
+// delFilter removes the filter, if it exists, together with clsact.
 func delFilter(name string) error {
 	nic, err := netlink.LinkByName(name)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// lifetimes are the lifetimes of the addresses of lo, in seconds.
+// lifetimes returns the lifetimes of the addresses of lo, in seconds.
 func lifetimes(t *testing.T, ns *namespace.Namespace) map[netip.Addr]int {
 	t.Helper()
 	found := map[netip.Addr]int{}
@@ -36,8 +36,8 @@ func lifetimes(t *testing.T, ns *namespace.Namespace) map[netip.Addr]int {
 	return found
 }
 
-// TestAddressesEndWithTheirProcess: the kernel takes addresses away whose process does not renew them; those that
-// another program has put there, and those that are to stay permanently, stay.
+// TestAddressesEndWithTheirProcess: the kernel removes addresses that no process renews. Addresses that another program
+// has added, and permanent ones, remain.
 func TestAddressesEndWithTheirProcess(t *testing.T) {
 	ns := testenv.Namespace(t)
 	c := open(t, ns, t.TempDir())

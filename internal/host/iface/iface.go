@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package iface watches network interfaces: whether they are there and up, their
-// MAC addresses, their addresses and the subnets that they reach directly.
+// Package iface watches network interfaces: whether they exist and are up, their MAC addresses, their addresses, and
+// the subnets that they reach directly.
 package iface
 
 import (
@@ -23,9 +23,9 @@ import (
 
 // Errors that callers may test for.
 var (
-	// ErrNotFound: there is no interface of that name in this namespace.
+	// ErrNotFound means that this namespace has no interface of that name.
 	ErrNotFound = errors.New("no such interface")
-	// ErrGone: an interface was deleted, or moved to another namespace, while it was looked at.
+	// ErrGone means that an interface was deleted, or moved to another namespace, while it was read.
 	ErrGone = errors.New("the interface was deleted")
 )
 
@@ -34,10 +34,10 @@ type State struct {
 	Name string
 	// Index changes if the interface is deleted and recreated.
 	Index int
-	// Gone says that the watched interface was deleted, or moved to another namespace, and that none of its name exists
-	// now. Only Name and the last Index are set then.
+	// Gone is true if the watched interface was deleted, or moved to another namespace, and no interface of its name
+	// exists now. Only Name and the last Index are set then.
 	Gone bool
-	// Up: the interface is administratively up and has a carrier.
+	// Up is true if the interface is administratively up and has a carrier.
 	Up  bool
 	MAC net.HardwareAddr
 	// Addresses are the interface's addresses, with their prefix lengths.
@@ -198,7 +198,7 @@ func (i *Interfaces) notifyChanged() {
 }
 
 // States reads the interfaces' states from the kernel, in the order of the names. A deleted interface is Gone, and one
-// that is recreated with its name replaces it. Errors: ErrGone, if one is deleted meanwhile.
+// that is recreated with its name replaces it. Errors: ErrGone, if one is deleted while it is read.
 func (i *Interfaces) States() ([]State, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -79,7 +79,7 @@ func first(i *Interfaces) (State, error) {
 	return states[0], nil
 }
 
-// await follows the signals until the first state is as wanted.
+// await reads the states after each signal until the first one is as wanted.
 func await(t *testing.T, i *Interfaces, want string, ok func(State, error) bool) {
 	t.Helper()
 	late := time.After(testenv.WaitLimit)
@@ -154,7 +154,7 @@ func TestChanges(t *testing.T) {
 	await(t, i, "up again", func(s State, err error) bool { return err == nil && s.Up })
 }
 
-// TestSeveral: any of them signals, and the deletion of one leaves the others.
+// TestSeveral: a change of any interface signals, and the deletion of one does not affect the others.
 func TestSeveral(t *testing.T) {
 	l := newTestNetwork(t)
 	l.ip("link add ctl2 address 02:00:00:00:00:03 type veth peer name ctl3")
@@ -183,8 +183,8 @@ func TestSeveral(t *testing.T) {
 	}
 }
 
-// TestFollow exchanges the watched interfaces: the states and the signals are those of the others, and a name that is
-// none changes nothing.
+// TestFollow replaces the watched interfaces. The states and the signals are then those of the new ones, and an unknown
+// name changes nothing.
 func TestFollow(t *testing.T) {
 	l := newTestNetwork(t)
 	l.ip("link add ctl2 address 02:00:00:00:00:03 type veth peer name ctl3")
@@ -211,7 +211,7 @@ func TestFollow(t *testing.T) {
 	if n := len(i.XDPLost()); n != 1 {
 		t.Errorf("losses are counted of %d interfaces", n)
 	}
-	// The losses from before the start of the watch stay those of an interface that is followed further.
+	// An interface that is watched further keeps the losses from before the watch.
 	i.watched[0].lost = 7
 	if err := i.SetInterfaces([]string{"ctl2"}); err != nil || i.watchedInterfaces()[0].lost != 7 {
 		t.Errorf("followed further, %d losses are taken for older ones (%v), want 7",

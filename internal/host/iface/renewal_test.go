@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestRenewal: of all that the kernel tells of addresses, only that a single one stays for longer is a renewal.
+// TestRenewal: of all kernel messages about addresses, only the extension of a single address's lifetime is a renewal.
 func TestRenewal(t *testing.T) {
 	l := newTestNetwork(t)
 	l.ip("link set ctl0 up")

@@ -8,17 +8,16 @@ import (
 	"github.com/safchain/ethtool"
 )
 
-// xdpLosses are the names of drivers' counters for frames that XDP_TX or a redirect lost; frames that a program drops
-// on purpose are not among them.
+// xdpLosses matches the names of drivers' counters of frames that XDP_TX or a redirect lost. It does not match counters
+// of frames that a program drops on purpose.
 var xdpLosses = regexp.MustCompile(`(?i)xdp.*(err|full|redirect_drop|tx_drop)`)
 
 // CountsXDPLoss reports whether a driver's counter, by its name in `ethtool -S`, counts lost frames that an XDP program
 // sent.
 func CountsXDPLoss(counter string) bool { return xdpLosses.MatchString(counter) }
 
-// XDPLost returns, for each interface in the order of the names, how many frames that XDP
-// programs sent were lost on it since Watch, as far as its driver counts them. The
-// programs have counted them as sent.
+// XDPLost returns the number of frames sent by XDP programs that were lost on each interface since Watch, in the order
+// of the names, as far as the driver counts them. The programs have counted these frames as sent.
 func (i *Interfaces) XDPLost() []uint64 {
 	all := i.watchedInterfaces()
 	lost := make([]uint64, len(all))
@@ -30,7 +29,7 @@ func (i *Interfaces) XDPLost() []uint64 {
 	return lost
 }
 
-// countXDPLost reads the counters; 0 where there are none.
+// countXDPLost reads the counters; 0 if there are none.
 func (i *Interfaces) countXDPLost(w watched) (lost uint64) {
 	if i.driver == nil {
 		return 0

@@ -26,7 +26,7 @@ func TestReplaceAndRead(t *testing.T) {
 					t.Errorf("read %q (%v), want %q", got, err, text)
 				}
 			}
-			// A path that cannot be replaced stays, and nothing is left beside it.
+			// A path that cannot be replaced stays, and no other file remains.
 			if err := os.Mkdir(filepath.Join(dir, "taken"), 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -36,7 +36,7 @@ func TestReplaceAndRead(t *testing.T) {
 			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
 				t.Errorf("left %v (%v)", entries, err)
 			}
-			// A link in the new file's place is not followed.
+			// A link with the new file's name is not followed.
 			other := filepath.Join(dir, "other")
 			if err := os.Symlink(other, path+NewSuffix); err != nil {
 				t.Fatal(err)

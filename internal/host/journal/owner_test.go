@@ -12,8 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestReadOfAService: root reads the journal of a service's user where the directory is that
-// user's alone, as systemd makes it, and nowhere else.
+// TestReadOfAService: root reads the journal of a service's user only if the directory belongs to that user alone, as
+// systemd makes it.
 func TestReadOfAService(t *testing.T) {
 	testenv.Root(t)
 	const user, other = 65534, 65533

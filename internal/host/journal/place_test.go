@@ -8,7 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/namespace"
 )
 
-// TestPlace: the place in a network namespace is of the same boot, and tells that namespace from others.
+// TestPlace: the place with a network namespace keeps the boot, and distinguishes the namespace from others.
 func TestPlace(t *testing.T) {
 	ns, err := namespace.Current()
 	if err != nil {

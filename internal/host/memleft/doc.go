@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memleft reads how much memory this process may still take: of the machine's available memory, the part that
-// its control groups leave.
+// Package memleft reads how much more memory this process may allocate: the machine's available memory, within the
+// limits of the process's control groups.
 package memleft

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Available is how much memory may still be allocated, in bytes, and the limit that determines it.
+// Available is the amount of memory that may still be allocated, in bytes, and the limit that determines it.
 type Available struct {
 	Bytes uint64
 	// Source names the file with the limit.
@@ -75,7 +75,7 @@ func cgroupAvailable(root fs.FS, mount, group, limit, usage, cache string) (avai
 	}
 }
 
-// readBytes reads a file with a number of bytes; "max" is none.
+// readBytes reads a file with a number of bytes; "max" means no limit.
 func readBytes(root fs.FS, name string) (uint64, bool) {
 	text, err := fs.ReadFile(root, name)
 	if err != nil {
@@ -100,7 +100,7 @@ func readField(root fs.FS, file, name string) (uint64, bool) {
 	return 0, false
 }
 
-// Usable returns how many bytes may be taken.
+// Usable returns the number of bytes that may be allocated.
 func (m Available) Usable() uint64 {
 	return m.Bytes - min(max(m.Bytes/Margin, minMargin), m.Bytes)
 }

@@ -40,7 +40,7 @@ func Current() (*Namespace, error) {
 	return n, nil
 }
 
-// Named returns the network namespace that `ip netns` knows by the name.
+// Named returns the network namespace of a name known to `ip netns`.
 func Named(name string) (*Namespace, error) {
 	handle, err := netns.GetFromName(name)
 	if err != nil {

@@ -156,9 +156,9 @@ func (r *Resolver) apply(u netlink.NeighUpdate) bool {
 	return true
 }
 
-// restoreConfigured writes an entry again that an administrator configured just before a probe that did not know it:
-// the probe made an ordinary entry of it, which the peer's answer overwrites. The kernel reports changes in their
-// order: while the probe's own report is outstanding, the probe was the later change.
+// restoreConfigured rewrites an entry that an administrator configured just before a probe. The probe did not know of
+// it and made it an ordinary entry, which the peer's answer overwrites. The kernel reports changes in their order:
+// while the report of the probe itself is outstanding, the probe was the later change.
 func (r *Resolver) restoreConfigured(p *peer, now netlink.Neigh) {
 	if p.verifying && now.State&statesConfigured != 0 {
 		_ = r.recordRefusal(p, r.writeEntry(p, netlink.Neigh{State: now.State, HardwareAddr: now.HardwareAddr}))
@@ -203,7 +203,7 @@ func (r *Resolver) probe(p *peer, now time.Time) error {
 	return r.recordRefusal(p, r.writeEntry(p, netlink.Neigh{State: netlink.NUD_NONE, Flags: netlink.NTF_USE}))
 }
 
-// writeEntry writes into the peer's entry in the neighbour table.
+// writeEntry writes the peer's entry in the neighbour table.
 func (r *Resolver) writeEntry(p *peer, n netlink.Neigh) error {
 	n.LinkIndex, n.IP = r.index, p.entry.Address.AsSlice()
 	return r.netlink.NeighSet(&n)

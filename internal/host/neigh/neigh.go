@@ -68,8 +68,8 @@ type timing struct {
 	// retry is the time until an address that did not answer is probed again. It doubles up to maxRetry. The kernel
 	// sends three requests, one a second, each time.
 	retry, maxRetry time.Duration
-	// verifyNew is the time until a MAC address that is unverified is probed. It bounds the probes that a flood of
-	// announcements can make us send.
+	// verifyNew is the time until an unverified MAC address is probed. It limits the probes that a flood of
+	// announcements can trigger.
 	verifyNew time.Duration
 	// verify is the time until an address that answered is probed again, so that a replaced network card, or a dead
 	// host, is detected: after this time and three requests without an answer.
@@ -276,7 +276,7 @@ func (r *Resolver) startPeers(peers map[netip.Addr]*peer) error {
 	return nil
 }
 
-// Known returns those of the addresses that the kernel's neighbour table has on the link, in whatever state.
+// Known returns the addresses that the kernel's neighbour table has on the link, in any state.
 func (r *Resolver) Known(addrs []netip.Addr) (known []netip.Addr, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -27,7 +27,7 @@ import (
 
 var broadcast = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// never is longer than any test: a change that is noticed in spite of it was noticed without asking again.
+// never is longer than any test: a change that is detected with it was detected without a probe.
 const never = time.Hour
 
 var (
@@ -60,7 +60,7 @@ func newTestLink(tb testing.TB, p timing) *testLink {
 		testenv.End{Namespace: l.peer, Name: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(peer4, 16),
 			netip.PrefixFrom(peer6, 64)}})
 	testenv.In(tb, l.balancer, func() error {
-		// The kernel's requests one after the other, not a second apart.
+		// The kernel sends its requests quickly one after the other, not a second apart.
 		err := errors.Join(
 			testenv.WriteSysctl("net/ipv4/neigh/eth0/retrans_time_ms", "20"),
 			testenv.WriteSysctl("net/ipv6/neigh/eth0/retrans_time_ms", "20"))
@@ -81,8 +81,8 @@ func (l *testLink) watch(addrs ...netip.Addr) {
 	}
 }
 
-// awaitEntry waits for a signal after which the address has that MAC and state. It
-// looks only when signalled: a change without a signal fails the test.
+// awaitEntry waits for a signal after which the address has the MAC address and state. It only checks when signalled: a
+// change without a signal fails the test.
 func (l *testLink) awaitEntry(addr netip.Addr, mac net.HardwareAddr, state string) {
 	l.tb.Helper()
 	bound := time.After(testenv.WaitLimit)
@@ -114,7 +114,7 @@ func (l *testLink) onPeer(f func(netlink.Link) error) {
 	})
 }
 
-// families runs a test for both.
+// families runs a test for both address families.
 func families(t *testing.T, test func(t *testing.T, peer, absent netip.Addr)) {
 	testenv.Root(t)
 	t.Run("IPv4", func(t *testing.T) { test(t, peer4, absent4) })
@@ -126,14 +126,14 @@ func TestResolve(t *testing.T) {
 	l.watch(peer4, peer6)
 	l.awaitEntry(peer4, l.peerMAC, Reachable)
 	l.awaitEntry(peer6, l.peerMAC, Reachable)
-	// Asking in other words keeps the entry.
+	// An equal address in another form keeps the entry.
 	l.watch(netip.AddrFrom16(peer4.As16()))
 	if got := l.resolver.Entries(); len(got) != 1 || got[peer4].State != Reachable {
 		t.Errorf("entries: %v", got)
 	}
 }
 
-// TestKnown: Known tells addresses that the kernel has heard of from others.
+// TestKnown: Known distinguishes addresses in the kernel's neighbour table from others.
 func TestKnown(t *testing.T) {
 	l := newTestLink(t, fastTiming)
 	l.watch(peer4, peer6)
@@ -161,7 +161,7 @@ func TestSilentChange(t *testing.T) {
 	})
 }
 
-// TestAnnouncedChange: nothing is asked again within the test's time: the announcement does it.
+// TestAnnouncedChange: nothing is probed again during the test, so the announcement causes the change.
 func TestAnnouncedChange(t *testing.T) {
 	families(t, func(t *testing.T, peer, _ netip.Addr) {
 		l := newTestLink(t, slowTiming)
@@ -176,7 +176,7 @@ func TestAnnouncedChange(t *testing.T) {
 	})
 }
 
-// TestAnnounceSeveral: an address that cannot be announced keeps none of the others back.
+// TestAnnounceSeveral: an address that cannot be announced does not prevent the others.
 func TestAnnounceSeveral(t *testing.T) {
 	l := newTestLink(t, slowTiming)
 	wire := testenv.OpenWire(t, l.balancer, "eth0")
@@ -214,7 +214,7 @@ func TestPeerGoesAndReturns(t *testing.T) {
 		l := newTestLink(t, fastTiming)
 		l.watch(peer)
 		l.awaitEntry(peer, l.peerMAC, Reachable)
-		// Its kernel answers no more ARP or neighbour discovery on that link.
+		// The peer's kernel no longer answers ARP or neighbour discovery on that link.
 		l.onPeer(func(link netlink.Link) error { return netlink.LinkSetARPOff(link) })
 		l.awaitEntry(peer, nil, Failed)
 		l.onPeer(func(link netlink.Link) error { return netlink.LinkSetARPOn(link) })
@@ -222,13 +222,14 @@ func TestPeerGoesAndReturns(t *testing.T) {
 	})
 }
 
-// TestFlushedEntry: a flushed entry says nothing about the peer: its MAC address stays in use while it is asked again.
+// TestFlushedEntry: a flushed entry means nothing about the peer. Its MAC address stays in use while it is probed
+// again.
 func TestFlushedEntry(t *testing.T) {
 	families(t, func(t *testing.T, peer, _ netip.Addr) {
 		l := newTestLink(t, slowTiming)
 		l.watch(peer)
 		l.awaitEntry(peer, l.peerMAC, Reachable)
-		// Deaf for a while, so that the states in between can be seen.
+		// The peer does not answer for a while, so that the states in between are visible.
 		l.onPeer(func(link netlink.Link) error { return netlink.LinkSetARPOff(link) })
 		testenv.In(t, l.balancer, func() error {
 			return netlink.NeighDel(&netlink.Neigh{LinkIndex: l.resolver.index, IP: peer.AsSlice()})
@@ -240,7 +241,7 @@ func TestFlushedEntry(t *testing.T) {
 	})
 }
 
-// TestConfiguredEntry: an entry that an administrator has configured is used, and not overwritten by probing.
+// TestConfiguredEntry: an entry that an administrator has configured is used, and not overwritten by probes.
 func TestConfiguredEntry(t *testing.T) {
 	families(t, func(t *testing.T, peer, _ netip.Addr) {
 		l := newTestLink(t, fastTiming)
@@ -259,13 +260,14 @@ func TestConfiguredEntry(t *testing.T) {
 		if err != nil || table[peer].State != netlink.NUD_PERMANENT {
 			t.Errorf("the entry is %+v, %v", table[peer], err)
 		}
-		// Once the configuration is gone the peer itself is asked.
+		// Once the configuration is removed, the peer itself is probed.
 		testenv.In(t, l.balancer, func() error { return netlink.NeighDel(&entry) })
 		l.awaitEntry(peer, l.peerMAC, Reachable)
 	})
 }
 
-// TestConfiguredBeforeProbe: an entry that an administrator configures just before a probe that does not know it stays.
+// TestConfiguredBeforeProbe: an entry that an administrator configures just before a probe that does not know of it
+// remains.
 func TestConfiguredBeforeProbe(t *testing.T) {
 	families(t, func(t *testing.T, peer, _ netip.Addr) {
 		l := newTestLink(t, slowTiming)
@@ -273,7 +275,7 @@ func TestConfiguredBeforeProbe(t *testing.T) {
 		l.awaitEntry(peer, l.peerMAC, Reachable)
 		entry := netlink.Neigh{LinkIndex: l.resolver.index, IP: peer.AsSlice(), HardwareAddr: otherMAC,
 			State: netlink.NUD_PERMANENT}
-		l.resolver.mu.Lock() // its events wait
+		l.resolver.mu.Lock() // events are not processed
 		testenv.In(t, l.balancer, func() error { return netlink.NeighSet(&entry) })
 		err := l.resolver.probe(l.resolver.peers[peer], time.Now())
 		l.resolver.mu.Unlock()
@@ -289,7 +291,7 @@ func TestConfiguredBeforeProbe(t *testing.T) {
 	})
 }
 
-// TestLyingPeer: a peer that claims a MAC address that no host can have gets no traffic.
+// TestLyingPeer: a peer that claims an impossible MAC address gets no traffic.
 func TestLyingPeer(t *testing.T) {
 	for _, lie := range []net.HardwareAddr{broadcast, {1, 0, 0x5e, 0, 0, 1}, make(net.HardwareAddr, 6)} {
 		l := newTestLink(t, fastTiming)
@@ -298,7 +300,7 @@ func TestLyingPeer(t *testing.T) {
 		l.awaitEntry(absent4, nil, Failed)
 		wire.Next("request", func(p gopacket.Packet) bool { return p.Layer(layers.LayerTypeARP) != nil })
 		testenv.Eventually(t, testenv.WaitLimit, "the lie "+lie.String()+" is the reason", func() bool {
-			// Again and again: a reply may be dropped on its way.
+			// Repeatedly, because a reply may be dropped on its way.
 			wire.Send(
 				&layers.Ethernet{SrcMAC: l.peerMAC, DstMAC: l.mac(), EthernetType: layers.EthernetTypeARP},
 				&layers.ARP{
@@ -326,7 +328,7 @@ func (l *testLink) mac() (mac net.HardwareAddr) {
 	return mac
 }
 
-// TestLostEvents: more events than the socket holds: lost ones are made up for by the table.
+// TestLostEvents sends more events than the socket holds. The table makes up for lost ones.
 func TestLostEvents(t *testing.T) {
 	l := newTestLink(t, slowTiming)
 	entry := netlink.Neigh{LinkIndex: l.resolver.index, IP: absent4.AsSlice(), State: netlink.NUD_PERMANENT}
@@ -339,7 +341,7 @@ func TestLostEvents(t *testing.T) {
 	l.awaitEntry(absent4, net.HardwareAddr{2, 0, 0, 0, 0, 1}, Reachable)
 
 	const many = 3000
-	l.resolver.mu.Lock() // what follows the table is stuck, as under load
+	l.resolver.mu.Lock() // updates are stuck, as under load
 	testenv.In(t, l.balancer, func() error {
 		for i := range many {
 			entry.HardwareAddr = net.HardwareAddr{2, 0, 0, 1, byte(i >> 8), byte(i)}
@@ -352,7 +354,7 @@ func TestLostEvents(t *testing.T) {
 	set(2)
 	l.resolver.mu.Unlock()
 	l.awaitEntry(absent4, net.HardwareAddr{2, 0, 0, 0, 0, 2}, Reachable)
-	// And it follows on.
+	// The resolver continues to follow the table.
 	set(3)
 	l.awaitEntry(absent4, net.HardwareAddr{2, 0, 0, 0, 0, 3}, Reachable)
 }
@@ -458,7 +460,7 @@ func TestNoRights(t *testing.T) {
 		testenv.Veth(t, testenv.End{Namespace: ns, Name: "eth0"}, testenv.End{Namespace: ns, Name: "eth1"})
 		var out []byte
 		testenv.In(t, ns, func() error {
-			out, _ = cmd.CombinedOutput() // what it says decides
+			out, _ = cmd.CombinedOutput() // the output decides
 			return nil
 		})
 		if !strings.Contains(string(out), "--- PASS: TestNoRights") {
@@ -466,8 +468,7 @@ func TestNoRights(t *testing.T) {
 		}
 		return
 	}
-	// Set for all threads, by Go's syscall package, of this process that is
-	// there for nothing else.
+	// Go's syscall package sets them for all threads of this process, which serves no other purpose.
 	if err := syscall.Setresuid(65534, 65534, 65534); err != nil {
 		t.Fatal(err)
 	}

@@ -43,8 +43,8 @@ func newPeer(addr netip.Addr) *peer {
 func (p *peer) update(n netlink.Neigh, now time.Time, pace timing) bool {
 	before := p.entry
 	if n.State == netlink.NUD_FAILED && p.kernelState&(netlink.NUD_REACHABLE|netlink.NUD_STALE) != 0 {
-		// An entry fails while it is probed. This one was not, but deleted, as
-		// by `ip neigh flush`: the kernel shows it as failed first.
+		// An entry fails while it is probed. This one was deleted instead, as by `ip neigh flush`: the kernel first
+		// shows it as failed.
 		n = netlink.Neigh{}
 	}
 	p.kernelState = n.State
@@ -138,8 +138,8 @@ func (p *peer) probeFailed(err error) (changed bool) {
 	return changed
 }
 
-// jitter returns a time up to a quarter shorter, so that peers which were
-// started together are not all probed at the same moment for ever.
+// jitter returns a duration that is up to a quarter shorter, so that peers that were started together do not remain
+// synchronised.
 func jitter(d time.Duration) time.Duration { return d - rand.N(d/4+1) }
 
 func earlier(a, b time.Time) time.Time {

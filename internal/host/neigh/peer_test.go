@@ -16,7 +16,7 @@ var (
 	macB = net.HardwareAddr{2, 0, 0, 0, 0, 0xb}
 )
 
-// TestUpdate: a peer's entry after each event of the kernel's.
+// TestUpdate: a peer's entry after each event of the kernel.
 func TestUpdate(t *testing.T) {
 	type step struct {
 		state   int
@@ -91,7 +91,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// TestUpdateLeavesEntriesAlone: an entry that was given to a caller does not change afterwards.
+// TestUpdateLeavesEntriesAlone: an entry that was returned to a caller does not change afterwards.
 func TestUpdateLeavesEntriesAlone(t *testing.T) {
 	p := newPeer(peer4)
 	event := netlink.Neigh{State: netlink.NUD_REACHABLE, HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 0xa}}
@@ -104,8 +104,8 @@ func TestUpdateLeavesEntriesAlone(t *testing.T) {
 	}
 }
 
-// TestSchedule: however many announcements come, a peer is asked no earlier than the bounds say, and however seldom
-// they come, no later.
+// TestSchedule: no matter how often announcements arrive, a peer is probed no earlier and no later than the intervals
+// say.
 func TestSchedule(t *testing.T) {
 	now := time.Now()
 	p := newPeer(peer4)
@@ -137,8 +137,8 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// TestConfirmPace: probes of many peers are so far apart that they are no load, and those of few so close that a change
-// is found sooner than the kernel would: 5 s of delay and three requests, a second apart.
+// TestConfirmPace: probes of many peers are far enough apart to be no load. With few peers they are so close that a
+// change is detected sooner than by the kernel: 5 s of delay and three requests, a second apart.
 func TestConfirmPace(t *testing.T) {
 	const kernel = 8 * time.Second
 	for _, peers := range []int{1, 100, 200} {

@@ -23,8 +23,8 @@ const (
 	maxPause = 64 * time.Millisecond
 )
 
-// Consistent returns the list that dump reads, and calls it again as long as its table changes meanwhile. If that does
-// not end, the error is netlink.ErrDumpInterrupted, and the list is the last one, which may lack entries.
+// Consistent returns the list that dump reads, and calls dump again as long as the table changes during the dump. If
+// that does not end, the error is netlink.ErrDumpInterrupted, and the list is the last one, which may lack entries.
 func Consistent[T any](dump func() ([]T, error)) (list []T, err error) {
 	pause := time.Millisecond
 	for range attempts {

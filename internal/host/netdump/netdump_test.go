@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// table is dumped whole after a number of changes during dumps.
+// table is dumped consistently after a number of changes during dumps.
 type table struct{ interrupted, dumps int }
 
 func (t *table) dump() ([]int, error) {

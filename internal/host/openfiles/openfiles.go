@@ -9,15 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Max returns how many file descriptors the process may have once its soft limit is raised.
+// Max returns the number of file descriptors that the process may have once its soft limit is raised.
 func Max() (uint64, error) {
 	limit, err := readLimit()
 	return limit.Max, err
 }
 
-// Raise lifts the soft limit to the hard one, for this process and all that it
-// starts. (Go's runtime does so for itself, but gives its children the limit it
-// was started with.)
+// Raise raises the soft limit to the hard limit, for this process and all processes that it starts. (Go's runtime does
+// so for itself, but gives its children the limit that it was started with.)
 func Raise() error {
 	limit, err := readLimit()
 	if err != nil {

@@ -2,8 +2,8 @@
 
 // Package packet has the headers of Ethernet frames as Go structs, and builds and reads frames with them.
 //
-// It knows what this program sends and explains, and no more: gopacket, which tests compare it with, knows 150
-// protocols, and its tables of them are 6 MB of every program that links it.
+// It supports only the protocols that this program sends and explains. gopacket, which tests compare it with, supports
+// 150 protocols, whose tables add 6 MB to every program that links it.
 //
 // Fields are in host byte order in a struct and in network byte order in a frame.
 package packet
@@ -124,7 +124,7 @@ func Append(b []byte, headers ...any) []byte {
 	for _, h := range headers {
 		var err error
 		if b, err = binary.Append(b, binary.BigEndian, h); err != nil {
-			panic(err) // a type that has no fixed size: a mistake of the caller's
+			panic(err) // the type has no fixed size: a mistake of the caller
 		}
 	}
 	return b
@@ -133,8 +133,7 @@ func Append(b []byte, headers ...any) []byte {
 // minimum is the least length of a frame without its check sequence (IEEE 802.3), in bytes.
 const minimum = 60
 
-// Frame returns a frame with a payload, padded to the minimum that Ethernet has. A MAC address
-// that is missing is zero.
+// Frame returns a frame with a payload, padded to Ethernet's minimum length. A missing MAC address is zero.
 func Frame(to, from net.HardwareAddr, etherType uint16, payload []byte) []byte {
 	h := Ethernet{Type: etherType}
 	copy(h.Destination[:], to)

@@ -21,7 +21,7 @@ var (
 	from = net.HardwareAddr{2, 0, 0, 0, 0, 2}
 )
 
-// TestBuildsAsGopacket builds the same frames by this package and by gopacket.
+// TestBuildsAsGopacket builds the same frames with this package and with gopacket.
 func TestBuildsAsGopacket(t *testing.T) {
 	payload := []byte("seven b") // odd: the last byte is half a word of the checksum
 	ip := packet.IP{Source: netip.MustParseAddr("192.0.2.1"), Destination: netip.MustParseAddr("192.0.2.2"), TTL: 64,
@@ -77,7 +77,7 @@ func TestBuildsAsGopacket(t *testing.T) {
 	}
 }
 
-// TestZeroChecksum: a UDP checksum of 0 stands for none, so one that is 0 is sent as 0xffff (RFC 768).
+// TestZeroChecksum: a UDP checksum of 0 means no checksum, so a computed 0 is sent as 0xffff (RFC 768).
 func TestZeroChecksum(t *testing.T) {
 	p := packet.IP{Source: netip.MustParseAddr("0.0.0.0"), Destination: netip.MustParseAddr("0.0.0.0"),
 		Protocol: unix.IPPROTO_UDP}

@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// ErrNotInstalled is the reason of Find's errors: the host does not have the program.
+// ErrNotInstalled is the cause of Find's errors: the program is not installed on the host.
 var ErrNotInstalled = errors.New("the program is not installed")
 
 // Find returns the path of the program jeoul-SUFFIX: beside this program, in ../libexec/jeoul, or in PATH, in this
@@ -39,7 +39,7 @@ func find(suffix string, self func() (string, error), look func(string) (string,
 	return path, nil
 }
 
-// missingError says how to install a program.
+// missingError explains how to install a program.
 type missingError struct{ name, suffix string }
 
 func (e *missingError) Error() string {

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// TestFind: a program is found beside this one, in libexec and in PATH, in this order; where it is missing, the error
-// says how to install it.
+// TestFind: a program is found beside this one, in libexec and in PATH, in this order. If it is missing, the error
+// explains how to install it.
 func TestFind(t *testing.T) {
 	root := t.TempDir()
 	own := filepath.Join(root, "bin/jeoul")
@@ -56,8 +56,8 @@ func TestFind(t *testing.T) {
 	expect(beside)
 }
 
-// TestBuild: the same file has one build, a file with another build ID another one, and a file that is no program of
-// Go none.
+// TestBuild: the same file has the same build ID, a file with another build ID has another one, and a file that is no
+// Go program has none.
 func TestBuild(t *testing.T) {
 	own, err := OwnBuild()
 	if err != nil || own == "" {

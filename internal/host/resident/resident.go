@@ -92,9 +92,9 @@ func Release() error {
 // addressRange is a range of addresses.
 type addressRange struct{ from, to uintptr }
 
-// keptFlags are flags of mappings (VmFlags in proc_pid_smaps(5)) whose pages the kernel does not drop, but returns
-// EINVAL: "pf" has no pages, but physical memory, as the kernel's BTF in /sys/kernel/btf since Linux 6.16, which is
-// mapped when eBPF programs are loaded; "lo" is locked; "ht" has huge pages.
+// keptFlags are flags of mappings (VmFlags in proc_pid_smaps(5)) whose pages the kernel does not drop: it returns
+// EINVAL. "pf" maps physical memory without pages, such as the kernel's BTF in /sys/kernel/btf since Linux 6.16, which
+// is mapped when eBPF programs are loaded. "lo" is locked, and "ht" has huge pages.
 var keptFlags = []string{"pf", "lo", "ht"}
 
 // cleanFileMappings returns the private, read-only mappings of files without anonymous pages whose pages the kernel

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestKeeper: memory is given back once changes are over, not at each of them.
+// TestKeeper: memory is returned once changes have ended, not after each of them.
 func TestKeeper(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		released, failed := 0, 0
@@ -52,7 +52,7 @@ func TestKeeper(t *testing.T) {
 	})
 }
 
-// TestUnchanged: pages of a file may be dropped, and none that a process has written.
+// TestUnchanged: pages of a file may be dropped, but none that the process has written.
 func TestUnchanged(t *testing.T) {
 	const smaps = `00400000-01477000 r-xp 00000000 fe:00 326269                     /usr/bin/jeoul
 Size:              16860 kB
@@ -93,8 +93,8 @@ VmFlags: ex
 	}
 }
 
-// TestRelease: pages of a file leave memory, and come back as they were; those that were written to before they
-// became read-only, as a dynamic linker does with addresses, stay.
+// TestRelease: pages of a file leave memory, and are read again unchanged. Pages that were written before they became
+// read-only, as a dynamic linker does with addresses, stay.
 func TestRelease(t *testing.T) {
 	const size = 1 << 20
 	file := filepath.Join(t.TempDir(), "file")
@@ -126,7 +126,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// TestReleaseBesideBTF: the kernel's BTF, which stays mapped after eBPF programs were loaded, is left alone.
+// TestReleaseBesideBTF: the kernel's BTF, which stays mapped after eBPF programs were loaded, is not touched.
 func TestReleaseBesideBTF(t *testing.T) {
 	const file = "/sys/kernel/btf/vmlinux"
 	f, err := os.Open(file)
@@ -159,8 +159,8 @@ func mapPrivately(t *testing.T, file string, size, protection int) []byte {
 	return memory
 }
 
-// inMemory returns how many KiB of this process's two mappings of a file are in memory: of the one without a page
-// of its own, and of the other.
+// inMemory returns how many KiB of this process's two mappings of a file are in memory: of the one without an anonymous
+// page, and of the other.
 func inMemory(t *testing.T, file string) (kib [2]int) {
 	t.Helper()
 	smaps, err := os.ReadFile("/proc/self/smaps")

@@ -18,9 +18,9 @@ import (
 
 // Errors that callers may test for.
 var (
-	// ErrNoRights: the process may not trace the kernel.
+	// ErrNoRights means that the process may not trace the kernel.
 	ErrNoRights = errors.New("no right to trace the kernel")
-	// ErrUnsupported: the kernel lacks type information or a tracepoint.
+	// ErrUnsupported means that the kernel lacks type information or a tracepoint.
 	ErrUnsupported = errors.New("the kernel cannot be traced in this way")
 )
 
@@ -28,7 +28,7 @@ var (
 type Device struct {
 	// Namespace is the inode number of the network namespace.
 	Namespace uint64
-	// Index is the device's index in it.
+	// Index is the device's index in the namespace.
 	Index int
 }
 

@@ -18,9 +18,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestDatagramsAreCharged sends datagrams from one namespace to another: the
-// work of receiving them is the receiving device's, and no other's, whether they
-// are in a queue of that device or in the core's own.
+// TestDatagramsAreCharged sends datagrams from one namespace to another. The time for receiving them is charged to the
+// receiving device only, no matter whether they are in a queue of that device or in the core's backlog queue.
 func TestDatagramsAreCharged(t *testing.T) {
 	testenv.Root(t)
 	for name, inNAPI := range map[string]bool{"in the device's queue": true, "in the core's queue": false} {
@@ -47,7 +46,7 @@ func TestDatagramsAreCharged(t *testing.T) {
 	}
 }
 
-// TestCoresOwnQueue: packets in a core's own queue are no device's, unless packets are told apart.
+// TestCoresOwnQueue: packets in a core's backlog queue are charged to no device, unless packets are attributed.
 func TestCoresOwnQueue(t *testing.T) {
 	testenv.Root(t)
 	from, _, receiver := pair(t, false)
@@ -69,8 +68,8 @@ func TestCoresOwnQueue(t *testing.T) {
 	}
 }
 
-// TestMadeWhilePacketsCome makes meters while packets are worked on: none has charged a device with work for which it
-// has billed nobody.
+// TestMadeWhilePacketsCome makes meters while packets are processed. None of them has charged a device with time that
+// is accounted to no namespace.
 func TestMadeWhilePacketsCome(t *testing.T) {
 	testenv.Root(t)
 	from, _, _ := pair(t, true)
@@ -90,7 +89,7 @@ func TestMadeWhilePacketsCome(t *testing.T) {
 	}
 }
 
-// TestPlacesAreShared charges two devices whose sums have the same place.
+// TestPlacesAreShared charges two devices whose sums share a place.
 func TestPlacesAreShared(t *testing.T) {
 	testenv.Root(t)
 	from, to, first := pair(t, false)
@@ -119,8 +118,8 @@ func TestPlacesAreShared(t *testing.T) {
 	checkBilled(t, meter)
 }
 
-// checkBilled looks for a moment in which no packet is worked on: then the devices' time equals the time that processes
-// were billed.
+// checkBilled waits for a moment in which no packet is processed. Then the devices' time equals the time that was
+// accounted to processes.
 func checkBilled(t *testing.T, meter *Meter) {
 	t.Helper()
 	testenv.Eventually(t, testenv.WaitLimit, "all work was billed to a device", func() bool {
@@ -147,7 +146,7 @@ func raise(name, address string) error {
 	return err
 }
 
-// total sums work up.
+// total returns the sum of the times.
 func total[K comparable](work map[K]time.Duration) (sum time.Duration) {
 	for _, one := range work {
 		sum += one
@@ -155,8 +154,8 @@ func total[K comparable](work map[K]time.Duration) (sum time.Duration) {
 	return sum
 }
 
-// pair is a veth between two namespaces, whose second end receives: by a NAPI instance
-// of its own or in the core's own queue.
+// pair returns a veth between two namespaces, whose second end receives by its own NAPI instance or in the core's
+// backlog queue.
 func pair(t *testing.T, inNAPI bool) (from, to *namespace.Namespace, receiver Device) {
 	t.Helper()
 	from, to = testenv.Namespace(t), testenv.Namespace(t)
@@ -201,13 +200,12 @@ func sendUntil(t *testing.T, from *namespace.Namespace, datagrams int, what stri
 	})
 }
 
-// write sends datagrams by a thread in the namespace: that is the process which is
-// billed.
+// write sends datagrams by a thread in the namespace, to whose process the time is accounted.
 func write(t *testing.T, from *namespace.Namespace, connection net.Conn, datagrams int) {
 	t.Helper()
 	testenv.In(t, from, func() error {
 		for range datagrams {
-			// No socket listens: an answer that says so is an error of the next write.
+			// No socket listens, so an ICMP error fails the next write.
 			_, _ = connection.Write([]byte("x"))
 		}
 		return nil
@@ -246,7 +244,7 @@ func dial(t *testing.T, ns *namespace.Namespace, to string) (connection net.Conn
 	return connection
 }
 
-// TestClose reads a meter that is closed.
+// TestClose reads a closed meter.
 func TestClose(t *testing.T) {
 	testenv.Root(t)
 	meter, err := NewMeter()
@@ -261,8 +259,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// receiveInNAPI gives a veth a NAPI of its own: it needs GRO, and a peer
-// without TSO.
+// receiveInNAPI gives a veth its own NAPI instance, which needs GRO and a peer without TSO.
 func receiveInNAPI(name string) error {
 	e, err := ethtool.NewEthtool()
 	if err != nil {

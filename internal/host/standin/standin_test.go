@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/standin"
 )
 
-// answer has a listener say a word to whoever connects.
+// answer makes a listener send a word to each client.
 func answer(t *testing.T, l net.Listener, err error, word string) {
 	t.Helper()
 	if err != nil {
@@ -35,7 +35,7 @@ func answer(t *testing.T, l net.Listener, err error, word string) {
 	}()
 }
 
-// readWord is the word of who answers at a path.
+// readWord returns the word of the listener at a path.
 func readWord(t *testing.T, path string) string {
 	t.Helper()
 	conn, err := standin.Dial(t.Context(), path)
@@ -50,8 +50,8 @@ func readWord(t *testing.T, path string) string {
 	return word
 }
 
-// TestStandIn: the stand-in answers where there is no file of the socket, and where a dead process has left one, and
-// the file counts where there is one. Without either the error is about the file.
+// TestStandIn: the stand-in answers if the socket has no file, or if a dead process has left one. If a process listens
+// on the file, that one answers. With neither, the error is about the file.
 func TestStandIn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	if _, err := standin.Dial(t.Context(), path); !errors.Is(err, unix.ENOENT) {

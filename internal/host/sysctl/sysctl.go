@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sysctl reads and writes the kernel's settings under /proc/sys by the names that sysctl(8) takes. Names under
-// net are settings of the calling thread's network namespace.
+// Package sysctl reads and writes the kernel's settings under /proc/sys by their names in sysctl(8). Names under net
+// are settings of the calling thread's network namespace.
 package sysctl
 
 import (
@@ -21,7 +21,7 @@ var (
 	// ErrReadOnly means that /proc/sys is mounted read-only.
 	ErrReadOnly = errors.New(
 		"/proc/sys is read-only here, as in most containers: set it on the host, or give the container a writable one")
-	// ErrNotKept means that the kernel accepted a value and keeps another.
+	// ErrNotKept means that the kernel accepted a value but keeps another one.
 	ErrNotKept = errors.New("the kernel made another value of it")
 )
 
@@ -95,7 +95,7 @@ func (t Tree) Write(name, value string) error {
 	if err != nil {
 		return explainError(name, value, err)
 	}
-	// In one write: the kernel reads a value from each.
+	// In one write, because the kernel parses each write as a value.
 	_, err = file.WriteString(value + "\n")
 	if err := errors.Join(err, file.Close()); err != nil {
 		return explainError(name, value, err)
@@ -103,8 +103,8 @@ func (t Tree) Write(name, value string) error {
 	return nil
 }
 
-// Set writes value and reads it back: some sysctls accept a value and keep another. It then restores old and returns
-// ErrNotKept.
+// Set writes value and reads it back: some sysctls accept a value but keep another one. In that case it restores old
+// and returns ErrNotKept.
 func (t Tree) Set(name, old, value string) error {
 	if err := t.Write(name, value); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Manager is systemd, where it has started this process as Type=notify.
+// Manager is systemd, if it has started this process as Type=notify.
 type Manager struct{ log *slog.Logger }
 
 // New returns the service manager of this process. Messages that cannot be sent are logged.
@@ -33,7 +33,7 @@ func (m *Manager) send(state string) {
 	}
 }
 
-// Ready notifies that the process serves.
+// Ready notifies that the process is ready to serve.
 func (m *Manager) Ready() { m.send(daemon.SdNotifyReady) }
 
 // Reloading notifies that another configuration is about to be applied; Ready ends the reload. By the timestamp,
@@ -57,7 +57,7 @@ func (m *Manager) RunWatchdog(ctx context.Context, responds func(context.Context
 	if err != nil || interval <= 0 {
 		return nil
 	}
-	// Twice per timeout: a single late notification must not be taken for a hang.
+	// Twice per timeout, so that a single late notification is not mistaken for a hang.
 	tick := time.NewTicker(interval / 2)
 	defer tick.Stop()
 	for {

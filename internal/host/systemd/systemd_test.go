@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// listen listens as systemd does, and returns a function that takes the next message.
+// listen listens as systemd does, and returns a function that receives the next message.
 func listen(t *testing.T) (next func() string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")
@@ -56,8 +56,8 @@ func TestServiceManagerNotifications(t *testing.T) {
 	}
 }
 
-// TestWatchdogNotifications has three responses for the watchdog and then none: it gets
-// three messages, and the next one is another.
+// TestWatchdogNotifications makes three responses succeed and then none: the watchdog gets three messages, and the next
+// message is another one.
 func TestWatchdogNotifications(t *testing.T) {
 	next := listen(t)
 	t.Setenv("WATCHDOG_USEC", "2000")

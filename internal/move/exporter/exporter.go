@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package exporter writes another balancer's configuration from one of ours, as far as that can express it: the way
-// back of package importer. Each dialect is a package below, which writes from a ledger; nothing of the configuration
-// is dropped silently.
+// Package exporter writes a Jeoul configuration in another balancer's language, as far as that language can express it.
+// It is the reverse of package importer. Each dialect is a subpackage that writes from a ledger. No part of the
+// configuration is dropped silently.
 package exporter
 
 import (
@@ -26,18 +26,18 @@ var ErrNothing = errors.New("no service can be expressed")
 type Result struct {
 	// Text is the other program's configuration; nil where no service can be expressed.
 	Text []byte
-	// Remarks are on the lines that were not carried over as they stand, in their order.
+	// Remarks are on the lines that were not carried over unchanged, in the order of the lines.
 	Remarks []remark.Remark
-	// Services is how many were carried over, and Left how many remarks are on lines that were left out.
+	// Services is the number of services carried over. Left is the number of remarks on lines that were left out.
 	Services, Left int
 }
 
-// dialect is a language that is written.
+// dialect is a target language.
 type dialect struct {
 	name string
-	// write returns the services, each with a comment that says where it comes from, and without a heading.
+	// write returns the services without a heading. The comment on each service names its line in the source.
 	write func(*ledger.Ledger) string
-	// reasons say why the language has nothing like a key.
+	// reasons give, by key, why the language has no equivalent of it.
 	reasons map[string]ledger.Reason
 }
 
@@ -47,7 +47,7 @@ var dialects = []dialect{
 	{"keepalived", keepalived.Write, keepalived.Reasons},
 }
 
-// Dialects are the names of the languages that are written.
+// Dialects returns the names of the target languages.
 func Dialects() []string {
 	names := make([]string, len(dialects))
 	for i, d := range dialects {
@@ -56,7 +56,7 @@ func Dialects() []string {
 	return names
 }
 
-// Export writes a configuration in a dialect. An error names the faults of the configuration, as config.Parse does;
+// Export writes a configuration in a dialect. An error lists the configuration's problems, as config.Parse does.
 // ErrNothing comes with a result, whose remarks give the reasons.
 func Export(name string, file config.Source) (*Result, error) {
 	i := slices.IndexFunc(dialects, func(d dialect) bool { return d.name == name })

@@ -20,8 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// testcase is testdata/NAME.txtar: the configuration `in`, and for each dialect the expected result, and the remarks
-// with it.
+// testcase is testdata/NAME.txtar: the configuration `in`, and the expected result and remarks for each dialect.
 type testcase struct {
 	name, path string
 	archive    *txtar.Archive
@@ -54,7 +53,7 @@ func (c testcase) section(name string) string {
 	return ""
 }
 
-// export exports the case, which may have nothing that the dialect can express.
+// export exports the case, of which the dialect may be able to express nothing.
 func (c testcase) export(t testing.TB, dialect string) *Result {
 	t.Helper()
 	result, err := Export(dialect, config.Source{Name: "in", Data: []byte(c.section("in"))})
@@ -80,7 +79,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// compare holds results against the expected ones, or writes those again.
+// compare compares results with the expected ones, or updates those.
 func (c testcase) compare(t *testing.T, got map[string]string) {
 	t.Helper()
 	if *update {
@@ -101,8 +100,8 @@ func (c testcase) compare(t *testing.T, got map[string]string) {
 	}
 }
 
-// TestEverything: of a configuration that has every key, each key is in the result or has a remark, and none is left to
-// the reason for unknown keys but those of checks.
+// TestEverything: each key of a configuration with every key is in the result or has a remark, and none except those of
+// checks has the reason for unknown keys.
 func TestEverything(t *testing.T) {
 	data, err := os.ReadFile("../../balancer/config/testdata/everything.yaml")
 	if err != nil {
@@ -121,7 +120,7 @@ func TestEverything(t *testing.T) {
 	}
 }
 
-// TestRefused: a configuration that is wrong is refused as by the balancer, and an unknown dialect.
+// TestRefused: an invalid configuration is rejected as by the balancer, and so is an unknown dialect.
 func TestRefused(t *testing.T) {
 	_, err := Export("haproxy", config.Source{Name: "in", Data: []byte("interface: eth0\nservices: web\n")})
 	if err == nil || !strings.Contains(err.Error(), "in:2: services: ") {

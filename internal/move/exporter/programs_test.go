@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestProgramsTake: the program that a dialect belongs to takes the result.
+// TestProgramsTake: the program of a dialect accepts the result.
 func TestProgramsTake(t *testing.T) {
 	takes := map[string]func(*testing.T, string){
 		"haproxy": haproxyTakes, "ipvsadm": ipvsadmTakes, "keepalived": keepalivedTakes}
@@ -32,7 +32,7 @@ func TestProgramsTake(t *testing.T) {
 	}
 }
 
-// accepts runs a program, which must say yes, and nothing else that begins with a word of alarm.
+// accepts runs a program, which must succeed, and returns its output.
 func accepts(t *testing.T, command *exec.Cmd) string {
 	t.Helper()
 	var output bytes.Buffer
@@ -52,7 +52,7 @@ func write(t *testing.T, text string) string {
 	return path
 }
 
-// writePEM writes a certificate and its key, which are their own authority.
+// writePEM writes a self-signed certificate and its key.
 func writePEM(t *testing.T, path string) {
 	t.Helper()
 	c := testcert.NewAuthority(t).Config(t, "www.test", time.Hour).Certificates[0]
@@ -67,7 +67,7 @@ func writePEM(t *testing.T, path string) {
 	}
 }
 
-// haproxyTakes: HAProxy takes the result, and warns of nothing either.
+// haproxyTakes checks that HAProxy accepts the result without warnings.
 func haproxyTakes(t *testing.T, text string) {
 	dir := t.TempDir()
 	writePEM(t, filepath.Join(dir, "www.pem"))
@@ -78,7 +78,7 @@ func haproxyTakes(t *testing.T, text string) {
 	}
 }
 
-// keepalivedTakes: keepalived reports unknown words, and takes the rest.
+// keepalivedTakes checks that keepalived accepts the result: it reports unknown words.
 func keepalivedTakes(t *testing.T, text string) {
 	testenv.Root(t)
 	path := write(t, text)
@@ -91,8 +91,8 @@ func keepalivedTakes(t *testing.T, text string) {
 	}
 }
 
-// ipvsadmTakes has ipvsadm read the rules beside a library that stands for a kernel with IPVS: it asks
-// the kernel first, and reads nothing without. By that way it has no IPv6.
+// ipvsadmTakes makes ipvsadm read the rules with a library that simulates a kernel with IPVS, because ipvsadm asks the
+// kernel first. The library does not support IPv6.
 func ipvsadmTakes(t *testing.T, text string) {
 	if strings.Contains(text, "[2001:") {
 		t.Skip("ipvsadm has IPv6 by the kernel's netlink alone")

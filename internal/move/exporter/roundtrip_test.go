@@ -18,10 +18,10 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// sources are the addresses that mode fullnat sends from in an import, where the export has none.
+// sources are the addresses that mode fullnat sends from in an import, because the export has none.
 var sources = []netip.Addr{netip.MustParseAddr("203.0.113.253"), netip.MustParseAddr("2001:db8:ffff::253")}
 
-// imported reads an export by the importer of its dialect.
+// imported reads an export with the importer of its dialect.
 func imported(t testing.TB, dialect string, text []byte) *config.Config {
 	t.Helper()
 	result, err := importer.Import(dialect, draft.File{Name: "exported", Data: text},
@@ -50,7 +50,7 @@ type balanced struct {
 	Proxy       *lb.Proxy
 }
 
-// proxied has the properties of mode proxy that a round trip keeps, nil where the service does no more than to balance
+// proxied returns the properties of mode proxy that a round trip keeps, or nil if the service only balances
 // connections.
 func proxied(s lb.Service) *lb.Proxy {
 	if s.Proxy == nil {
@@ -69,7 +69,7 @@ func proxied(s lb.Service) *lb.Proxy {
 	if p.Speaks == lb.SpeaksTCP { // HAProxy has none then
 		p.Timeouts = lb.ProxyTimeouts{}
 	}
-	// Requests that no route fits go to all backends, which an import expresses by a route.
+	// Requests that match no route go to all backends, which an import expresses by a route.
 	if n := len(p.Routes); n > 1 && len(p.Routes[n-1].Hosts)+len(p.Routes[n-1].Paths) == 0 &&
 		len(p.Routes[n-1].Backends) == len(s.Backends) {
 		p.Routes = p.Routes[:n-1]
@@ -104,8 +104,7 @@ func checkOf(c lb.Check) check {
 	return k
 }
 
-// kept are the properties of a service that a round trip by a dialect is to keep: all that the exporter has no remark
-// on.
+// kept returns the properties of a service that a round trip must keep: all without a remark of the exporter.
 func kept(dialect string, s lb.Service) balanced {
 	b := balanced{VIP: netip.AddrPortFrom(s.VIP, s.Port), Protocol: s.Protocol, Mode: s.Mode, Scheduler: s.Scheduler,
 		Persistence: lb.Persistence{Timeout: s.Persistence.Timeout, Prefix: s.Persistence.Prefix}}
@@ -137,7 +136,7 @@ func kept(dialect string, s lb.Service) balanced {
 	return b
 }
 
-// plainly reports whether a dialect asks for no more than a connection where Jeoul asks by a type.
+// plainly reports whether a dialect only opens a connection for a type of check.
 func plainly(dialect string, kind lb.CheckType) bool {
 	switch kind {
 	case lb.CheckGRPC:
@@ -150,7 +149,7 @@ func plainly(dialect string, kind lb.CheckType) bool {
 	return false
 }
 
-// haproxy takes off the properties that HAProxy has not.
+// haproxy clears the properties that HAProxy does not have.
 func (b *balanced) haproxy() {
 	if b.Mode != lb.NAT {
 		b.Mode = lb.FullNAT
@@ -161,7 +160,7 @@ func (b *balanced) haproxy() {
 	case lb.LeastConnections:
 		b.Scheduler = lb.WeightedLeastConnections
 	case lb.RoundRobin, lb.WeightedRoundRobin:
-		b.Scheduler = lb.RoundRobin // or the other, by the weights
+		b.Scheduler = lb.RoundRobin // or the other one, depending on the weights
 	}
 	var list []check
 	for _, c := range b.Checks { // one, and an agent
@@ -183,7 +182,7 @@ func (b *balanced) haproxy() {
 	}
 }
 
-// ipvs takes off the properties that IPVS, with keepalived or without, has not.
+// ipvs clears the properties that IPVS does not have, with or without keepalived.
 func (b *balanced) ipvs(dialect string, s lb.Service) {
 	b.Backends = nil
 	for _, backend := range s.Backends {
@@ -216,7 +215,7 @@ func (b *balanced) ipvs(dialect string, s lb.Service) {
 }
 
 // TestRoundTrip: the import of an export has the services, backends, weights, schedulers, thresholds, persistence and
-// checks of the original, but what the exporter has said that it loses.
+// checks of the original, except for what the exporter reported as lost.
 func TestRoundTrip(t *testing.T) {
 	for _, c := range cases(t) {
 		for _, dialect := range Dialects() {
@@ -240,7 +239,7 @@ func TestRoundTrip(t *testing.T) {
 						continue
 					}
 					n++
-					if c.name == "quoting" && dialect == "keepalived" { // which cannot write that check, and says so
+					if c.name == "quoting" && dialect == "keepalived" { // it cannot write that check, and reports it
 						s.Checks = lb.Checks{}
 					}
 					if diff := cmp.Diff(kept(dialect, s), kept(dialect, got), cmp.Comparer(func(a, b netip.Addr) bool {
@@ -269,8 +268,8 @@ var firstWords = map[string]string{
 		"delay_before_retry type name payload require_reply misc_path",
 }
 
-// FuzzExport: whatever configuration loads is exported, and no value of it makes a line more: each
-// begins as the writer begins lines, there are as many services as it says, and the importer reads it.
+// FuzzExport: every configuration that loads is exported, and no value in it adds a line. Each line begins like the
+// writer's lines, the number of services is as reported, and the importer reads the result.
 func FuzzExport(f *testing.F) {
 	for _, c := range cases(f) {
 		f.Add([]byte(c.section("in")))
@@ -288,15 +287,15 @@ func FuzzExport(f *testing.F) {
 	})
 }
 
-// verbatim reports whether a configuration has lines in HAProxy's own language, which may begin by any word:
-// FuzzSnippet of internal/balancer/proxy is of those.
+// verbatim reports whether a configuration has lines in HAProxy's own language, which may begin with any word.
+// FuzzSnippet of balancer/proxy tests those.
 func verbatim(cfg *config.Config) bool {
 	return cfg.Proxy.Global != "" || slices.ContainsFunc(cfg.Services, func(s lb.Service) bool {
 		return s.Proxy != nil && s.Proxy.Frontend+s.Proxy.Back != ""
 	})
 }
 
-// checkLines looks at the lines of an export, and has the importer read them.
+// checkLines checks the lines of an export, and imports them.
 func checkLines(t *testing.T, dialect string, result *Result) {
 	t.Helper()
 	services := 0

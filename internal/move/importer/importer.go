@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package importer makes a configuration of another balancer's. Each dialect is a package below, which fills a draft;
-// nothing of an input is dropped silently.
+// Package importer converts another balancer's configuration to Jeoul's. Each dialect is a subpackage that fills a
+// draft. No line of an input is dropped silently.
 package importer
 
 import (
@@ -20,18 +20,17 @@ import (
 
 // Result is the result of an import.
 type Result struct {
-	// Text is the configuration, as a file that Jeoul reads; nil where no service could be carried
-	// over.
+	// Text is the configuration, as a file that Jeoul reads; nil where no service could be carried over.
 	Text []byte
-	// Remarks are on the lines that were not carried over as they stand, in their order.
+	// Remarks are on the lines that were not carried over unchanged, in the order of the lines.
 	Remarks []remark.Remark
-	// Carried are the lines that are in the configuration, some of them with a remark.
+	// Carried are the lines that are in the configuration. Some of them have a remark as well.
 	Carried []remark.At
-	// Services is how many were carried over, and Left how many remarks are on lines that were left out.
+	// Services is the number of services carried over. Left is the number of remarks on lines that were left out.
 	Services, Left int
 }
 
-// dialect is a language that is read.
+// dialect is a source language.
 type dialect struct {
 	name string
 	read func(*draft.Draft, draft.File) error
@@ -48,7 +47,7 @@ var dialects = []dialect{
 	{"nginx", nginx.Read, "#"},
 }
 
-// Dialects are the names of the languages that are read.
+// Dialects returns the names of the source languages.
 func Dialects() []string {
 	names := make([]string, len(dialects))
 	for i, d := range dialects {
@@ -57,7 +56,7 @@ func Dialects() []string {
 	return names
 }
 
-// Import reads a file in a dialect. An error names the line that cannot be parsed; draft.ErrNothing comes with a
+// Import reads a file in a dialect. An error names the line that cannot be parsed. draft.ErrNothing comes with a
 // result, whose remarks give the reasons.
 func Import(name string, file draft.File, options draft.Options) (*Result, error) {
 	i := slices.IndexFunc(dialects, func(d dialect) bool { return d.name == name })

@@ -24,7 +24,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// testcase is testdata/DIALECT/NAME.txtar: `options`, the input `in` and its includes, and the expected results:
+// testcase is testdata/DIALECT/NAME.txtar: `options`, the input `in` and its includes, and the expected results
 // `want.yaml` and `want.remarks`.
 type testcase struct {
 	dialect, path string
@@ -60,7 +60,7 @@ func (c testcase) section(name string) string {
 	return ""
 }
 
-// options reads the words of the section of that name.
+// options reads the section options.
 func (c testcase) options(t testing.TB) draft.Options {
 	t.Helper()
 	options := draft.Options{Include: c.include}
@@ -86,7 +86,7 @@ func (c testcase) options(t testing.TB) draft.Options {
 	return options
 }
 
-// include finds the files of the archive that a pattern names.
+// include returns the files of the archive that match a pattern.
 func (c testcase) include(pattern string) ([]draft.File, error) {
 	var files []draft.File
 	for _, f := range c.archive.Files {
@@ -99,7 +99,7 @@ func (c testcase) include(pattern string) ([]draft.File, error) {
 	return files, nil
 }
 
-// resolve stands for a name server.
+// resolve simulates a name server.
 func resolve(name string) ([]netip.Addr, error) {
 	hosts := map[string]string{"www.example.com": "192.0.2.100", "web1.example.com": "192.0.2.11",
 		"web2.example.com": "192.0.2.12"}
@@ -115,8 +115,8 @@ func (c testcase) run(t testing.TB) (*Result, error) {
 	return Import(c.dialect, draft.File{Name: "in", Data: []byte(c.section("in"))}, c.options(t))
 }
 
-// TestGolden: each case becomes the expected configuration, which Jeoul reads, and each of its lines is carried over or
-// has a remark.
+// TestGolden: each case becomes the expected configuration, which Jeoul accepts, and each of its lines is carried over
+// or has a remark.
 func TestGolden(t *testing.T) {
 	for _, c := range cases(t) {
 		t.Run(c.name(), func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// compare holds a result against the expected one, or writes that again.
+// compare compares a result with the expected one, or updates that.
 func (c testcase) compare(t *testing.T, result *Result) {
 	t.Helper()
 	var remarks strings.Builder
@@ -166,8 +166,7 @@ func (c testcase) compare(t *testing.T, result *Result) {
 	}
 }
 
-// checkLines: each line that says something is carried over or has a remark, and a reader has
-// spoken of it.
+// checkLines checks that each line with content is carried over or has a remark, and that a reader has noted it.
 func (c testcase) checkLines(t *testing.T, result *Result) {
 	t.Helper()
 	spoken := map[remark.At]bool{}
@@ -196,7 +195,7 @@ func (c testcase) checkLines(t *testing.T, result *Result) {
 	}
 }
 
-// TestEachDialectHasTen: each dialect has been tried with configurations like those of the field.
+// TestEachDialectHasTen: each dialect is tested with at least ten configurations.
 func TestEachDialectHasTen(t *testing.T) {
 	count := map[string]int{}
 	for _, c := range cases(t) {
@@ -209,7 +208,8 @@ func TestEachDialectHasTen(t *testing.T) {
 	}
 }
 
-// fuzz has a reader take whatever comes: it may refuse, but a configuration that it makes must be read by Jeoul.
+// fuzz passes any input to a reader. The reader may reject it, but Jeoul must accept a configuration that the reader
+// makes.
 func fuzz(f *testing.F, name string) {
 	for _, c := range cases(f) {
 		f.Add([]byte(c.section("in")), c.dialect == name)
@@ -240,8 +240,8 @@ func FuzzNginx(f *testing.F)      { fuzz(f, "nginx") }
 func FuzzIPTables(f *testing.F)   { fuzz(f, "iptables") }
 func FuzzHAProxy(f *testing.F)    { fuzz(f, "haproxy") }
 
-// TestLarge: the time that a large input takes grows with its size, not with the square of it. A test of
-// that would assert a time; this one takes minutes where it does not hold.
+// TestLarge: the time for a large input grows with its size, not with the square of it. The test asserts no time, but
+// takes minutes if that does not hold.
 func TestLarge(t *testing.T) {
 	for name, line := range map[string]string{
 		"ipvsadm":        "-a -t 192.0.2.1:80 -r 10.%d.%d.%d:80 -g -w 1\n",
@@ -266,7 +266,7 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// TestRefused: a file that cannot be read is refused with its line.
+// TestRefused: a file that cannot be read is rejected, with the line.
 func TestRefused(t *testing.T) {
 	ipvs := "-A -t 192.0.2.1:80 -s rr\n-a -t 192.0.2.1:80 -r 192.0.2.2:80 -g\n"
 	for _, c := range []struct{ name, dialect, data, want string }{

@@ -23,13 +23,13 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// passedOver are the words that each dialect's reader passes over, with the configurations that they can stand in, by
-// their place: at @, and, of place@MORE, several lines.
+// passedOver has the words that each dialect's reader skips, with the configurations to put them in, by their place: at
+// @, and for place@MORE several lines.
 var passedOver = []struct {
 	dialect  string
 	keywords draft.Keywords
 	places   map[string]string
-	// inline: the word stands in a line that does more.
+	// inline: the word is in a line that has an effect besides.
 	inline []string
 }{
 	{"haproxy", haproxy.Keywords, map[string]string{
@@ -66,7 +66,7 @@ var passedOver = []struct {
 	}, []string{"service", "server"}},
 }
 
-// haproxyTCP is a configuration of TCP.
+// haproxyTCP returns a configuration for TCP.
 func haproxyTCP(global, option, bind, server string) string {
 	return fmt.Sprintf(
 		"global\n %s\ndefaults\n mode tcp\n timeout connect 3s\n timeout client 6s\n timeout server 6s\nlisten web\n %s\n %s\n %s\n server w2 10.0.0.2:80\n", global, option, bind, server)
@@ -77,15 +77,15 @@ func virtualServer(statement, checker string) string {
 		"\n real_server 192.0.2.81 80 {\n  TCP_CHECK {\n   connect_timeout 1\n" + checker + "\n  }\n }\n}\n"
 }
 
-// insert puts a word in its place.
+// insert inserts a word at its place.
 func insert(config, text string) string {
-	if strings.HasPrefix(text, "comment") { // of nft, it stands behind what a rule does
+	if strings.HasPrefix(text, "comment") { // in nft, a comment follows the rule's statements
 		return strings.NewReplacer("@END", text, "@", "").Replace(config)
 	}
 	return strings.NewReplacer("@END", "", "@", text).Replace(config)
 }
 
-// importText imports a configuration, whose heading and comments, which have the numbers of lines, are left out.
+// importText imports a configuration. It omits the heading and comments, which have line numbers.
 func importText(t testing.TB, dialect, text string) (yaml string, remarks []remark.Remark) {
 	t.Helper()
 	result, err := Import(dialect, draft.File{Name: "in", Data: []byte(text)},
@@ -100,9 +100,8 @@ func importText(t testing.TB, dialect, text string) (yaml string, remarks []rema
 
 var comments = regexp.MustCompile(`(?m)^\s*#.*\n`)
 
-// TestPassedOver: each word that a reader passes over has a reason, the configuration is the same with it and without
-// it, a person is told the reason where the word is a line of its own, and the program that reads the dialect takes
-// it.
+// TestPassedOver: each skipped word has a reason. The configuration is the same with and without the word, a remark has
+// the reason if the word is a separate line, and the program of the dialect accepts it.
 func TestPassedOver(t *testing.T) {
 	for _, d := range passedOver {
 		t.Run(d.dialect, func(t *testing.T) {
@@ -110,7 +109,7 @@ func TestPassedOver(t *testing.T) {
 			for _, k := range d.keywords {
 				place, stands := d.places[k.Where]
 				if !stands {
-					continue // of the other language of netfilter
+					continue // of netfilter's other language
 				}
 				if key := k.Where + " " + k.Name; k.Why == "" || seen[key] {
 					t.Errorf("%s stands twice, or has no reason", key)
@@ -140,14 +139,14 @@ func TestPassedOver(t *testing.T) {
 	}
 }
 
-// TestProgramsKnowPassedOver: the programs themselves take the examples of these tables, each place's at once.
+// TestProgramsKnowPassedOver: the programs themselves accept the examples of these tables, all of one place at once.
 func TestProgramsKnowPassedOver(t *testing.T) {
 	takes := map[string]func(*testing.T, testcase){
 		"haproxy": haproxyTakes, "iptables": iptablesTakes, "keepalived": keepalivedTakes, "nftables": nftTakes,
 		"nginx": nginxTakes}
 	for _, d := range passedOver {
 		if takes[d.dialect] == nil {
-			continue // ipvsadm judges no rule without IPVS
+			continue // ipvsadm checks no rule without IPVS
 		}
 		for place, config := range d.places {
 			t.Run(d.dialect+" "+place, func(t *testing.T) {
@@ -170,18 +169,18 @@ func TestProgramsKnowPassedOver(t *testing.T) {
 	}
 }
 
-// alone are examples that cannot stand beside others of their place, or that ask for something that a test must not do.
+// alone are examples that conflict with others of their place, or that do something a test must not do.
 var alone = []string{"defer-accept", "thread 1", "no-tfo", "no-ssl-reuse", "no-tls-tickets", "--match tcp",
 	"--set-counters 1 60", "nbproc 1", "uid 65534", "gid 65534", "unsetenv A", "resetenv A",
 	"transparent", `comment "web"`, "proxy_cache_lock off;", "quiet", "deferred", "noepoll", "nopoll", "daemon",
 	"working_directory /tmp;",
 	"thread-group 1 1", "sh-fallback", "mh-fallback"}
 
-// keywordLine is a line of `haproxy -dK` about servers and addresses: the word, and how many values it has.
+// keywordLine matches a line of `haproxy -dK` about servers and addresses: the word, and its number of values.
 var keywordLine = regexp.MustCompile(`^\s*(?:server <name> <addr>|bind <addr>(?: ssl)?) (\S+)(?: ([+-]\d+))?`)
 
-// TestNothingSilent: of each parameter of servers and addresses that HAProxy itself says it has, and each option,
-// something is carried over, or a remark speaks of it.
+// TestNothingSilent: each parameter of servers and addresses that HAProxy lists, and each option, is carried over in
+// part or has a remark.
 func TestNothingSilent(t *testing.T) {
 	program := testenv.Program(t, "haproxy")
 	listed, _ := exec.CommandContext(t.Context(), program, "-dKall", "-c", "-f", "/dev/null").CombinedOutput()
@@ -203,12 +202,12 @@ func TestNothingSilent(t *testing.T) {
 	}
 }
 
-// without are words for a state that holds without them, too, or that undo a thing that is not there.
+// without are words for a default state, or that disable an unset option.
 var without = []string{"no-check", "no-backup", "no-ssl", "no-check-ssl", "no-agent-check", "no-send-proxy",
 	"no-send-proxy-v2", "no-send-proxy-v2-ssl", "no-send-proxy-v2-ssl-cn", "enabled", "check",
 	"usesrc 7", "option allbackups"}
 
-// silentCase returns a configuration and the word that stands at @ in it, "" where the line names none.
+// silentCase returns a configuration and the word at its @, or "" if the line has none.
 func silentCase(line string) (config, word string) {
 	if match := keywordLine.FindStringSubmatch(line); match != nil {
 		word = match[1]
@@ -226,7 +225,7 @@ func silentCase(line string) (config, word string) {
 	return "", ""
 }
 
-// importRaw is importText for a configuration of which nothing may be left.
+// importRaw is importText for configurations of which nothing may remain.
 func importRaw(t testing.TB, text string) (string, []remark.Remark) {
 	t.Helper()
 	result, err := Import("haproxy", draft.File{Name: "in", Data: []byte(text)},

@@ -21,8 +21,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestProgramsTake: the program that a dialect belongs to takes the inputs of these tests, but those
-// that are wrong on purpose.
+// TestProgramsTake: the program of a dialect accepts the inputs of these tests, except the ones that are wrong on
+// purpose.
 func TestProgramsTake(t *testing.T) {
 	takes := map[string]func(*testing.T, testcase){
 		"haproxy": haproxyTakes, "ipvsadm": ipvsadmTakes, "iptables": iptablesTakes, "keepalived": keepalivedTakes,
@@ -35,7 +35,7 @@ func TestProgramsTake(t *testing.T) {
 	}
 }
 
-// accepts runs a program, which must say yes.
+// accepts runs a program, which must succeed.
 func accepts(t *testing.T, input, program string, args ...string) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), program, args...)
@@ -64,10 +64,10 @@ func haproxyTakes(t *testing.T, c testcase) {
 	accepts(t, "", program, "-c", "-f", file)
 }
 
-// command is the program's name before the input of ipvsadm-restore.
+// command matches the program's name before the input of ipvsadm-restore.
 var command = regexp.MustCompile(`(?m)^(sudo )?\S*ipvsadm `)
 
-// ipvsadmTakes loads the rules into the kernel of a namespace: ipvsadm does not judge them without.
+// ipvsadmTakes loads the rules into the kernel of a namespace, because ipvsadm does not check them otherwise.
 func ipvsadmTakes(t *testing.T, c testcase) {
 	if _, err := exec.LookPath("ipvsadm-restore"); err != nil {
 		t.Skip("ipvsadm is not installed, and nothing else of Jeoul needs it")
@@ -83,7 +83,7 @@ func ipvsadmTakes(t *testing.T, c testcase) {
 	accepts(t, command.ReplaceAllString(text, ""), testenv.Program(t, "unshare"), "--net", "ipvsadm-restore")
 }
 
-// iptablesTakes judges the rules in a namespace of its own; command lines become input of iptables-restore.
+// iptablesTakes checks the rules in a separate namespace. Command lines become input of iptables-restore.
 func iptablesTakes(t *testing.T, c testcase) {
 	testenv.Root(t)
 	text, program := c.section("in"), "iptables-restore"
@@ -104,22 +104,22 @@ func iptablesTakes(t *testing.T, c testcase) {
 	accepts(t, text, testenv.Program(t, "unshare"), "--net", testenv.Program(t, program), "--test")
 }
 
-// iptablesCommand is a command line, with its table and its operation.
+// iptablesCommand matches a command line, with its table and its operation.
 var iptablesCommand = regexp.MustCompile(`(?m)^(?:sudo )?\S*ip6?tables (?:-w )?(?:-t (\S+) )?(.*)$`)
 
-// keepalivedTakes: a script that is not there is no fault of the syntax's.
+// keepalivedTakes checks that keepalived accepts an input. A missing script is no syntax error.
 func keepalivedTakes(t *testing.T, c testcase) {
 	program, dir := testenv.Program(t, "keepalived"), t.TempDir()
 	for _, f := range c.archive.Files {
 		name := filepath.Join(dir, f.Name)
-		// keepalived reads the old word, and ends with an error that says so.
+		// keepalived accepts the old word, but ends with a deprecation error.
 		data := bytes.ReplaceAll(f.Data, []byte("nb_get_retry"), []byte("retry"))
 		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, data, 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	testenv.Root(t)
-	// VRRP asks for its interface.
+	// VRRP needs its interface.
 	accepts(t, "", testenv.Program(t, "unshare"), "--net", "sh", "-c",
 		`ip link add eth0 type veth peer name eth1 && exec "$0" "$@"`, program, "-t", "-f", filepath.Join(dir, "in"))
 }
@@ -129,11 +129,11 @@ func nftTakes(t *testing.T, c testcase) {
 	accepts(t, c.section("in"), testenv.Program(t, "unshare"), "--net", testenv.Program(t, "nft"), "-c", "-f", "-")
 }
 
-// nginxCertificate is a file that nginx ends TLS by.
+// nginxCertificate matches a directive with a certificate file.
 var nginxCertificate = regexp.MustCompile(`(ssl_certificate(_key)? )\S+;`)
 
-// nginxTakes: Debian has the module stream in a file of its own. The logs of an input become a
-// file of the test's.
+// nginxTakes loads the module stream, which Debian packages separately. It replaces the logs of an input by a file of
+// the test.
 func nginxTakes(t *testing.T, c testcase) {
 	testenv.Root(t)
 	program, dir := testenv.Program(t, "nginx"), t.TempDir()

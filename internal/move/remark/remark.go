@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package remark holds the remarks on the lines of a file while it is written again in another language: lines that
-// were left out, and lines with a counterpart that differs.
+// Package remark holds remarks on the lines of a file that is converted to another language. A remark is on a line that
+// was left out, or that has an equivalent with differences.
 package remark
 
 import (
@@ -19,20 +19,20 @@ type At struct {
 // String returns "file:line".
 func (a At) String() string { return fmt.Sprintf("%s:%d", a.File, a.Line) }
 
-// Kind is the fate of a line that was not carried over as it stands.
+// Kind is the outcome for a line that was not carried over unchanged.
 type Kind string
 
 // The kinds.
 const (
-	// Left is not in the result, and the line has no effect.
+	// Left means that the line is not in the result and has no effect.
 	Left Kind = "left out"
-	// Approximated is in the result, and does not do quite the same.
+	// Approximated means that the line is in the result, with a somewhat different effect.
 	Approximated Kind = "approximated"
-	// Needless has no counterpart, and needs none.
+	// Needless means that the line has no counterpart and needs none.
 	Needless Kind = "not needed"
 )
 
-// Remark is a remark on a line, for a person.
+// Remark is a remark on a line, for the user.
 type Remark struct {
 	At   At
 	Kind Kind
@@ -45,11 +45,10 @@ type Remark struct {
 // String returns "file:line: kind: `line`: why".
 func (r Remark) String() string { return fmt.Sprintf("%s: %s: `%s`: %s", r.At, r.Kind, r.Text, r.Why) }
 
-// longest bounds the text of a line that is shown, in characters.
+// longest limits the shown text of a line, in characters.
 const longest = 100
 
-// Shorten returns a line without characters that a terminal or a comment would take for something else, and not all of
-// a long one.
+// Shorten returns a line without characters that a terminal or a comment would interpret. It cuts a long line.
 func Shorten(line string) string {
 	text := []rune(Printable(strings.Join(strings.Fields(line), " ")))
 	if len(text) > longest {
@@ -58,7 +57,7 @@ func Shorten(line string) string {
 	return string(text)
 }
 
-// Printable replaces characters that are not printable.
+// Printable replaces unprintable characters.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

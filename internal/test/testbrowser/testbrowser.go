@@ -21,10 +21,10 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// pageTimeout bounds every wait for a page.
+// pageTimeout limits every wait for a page.
 const pageTimeout = 2 * time.Minute
 
-// Tab is a page in a browser of its own, which ends with the test.
+// Tab is a page in its own browser, which ends with the test.
 type Tab struct {
 	tb  testing.TB
 	ctx context.Context
@@ -33,11 +33,11 @@ type Tab struct {
 	faults []string
 }
 
-// Open starts a browser and shows a page. Certificates of tests are taken permanently.
+// Open starts a browser and shows a page. The browser accepts certificates of tests permanently.
 func Open(tb testing.TB, url string) *Tab {
 	tb.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(testenv.Program(tb, "chromium")),
-		chromedp.NoSandbox, // Chromium's own needs another user than root
+		chromedp.NoSandbox, // Chromium's sandbox does not run as root
 		chromedp.IgnoreCertErrors, chromedp.WSURLReadTimeout(pageTimeout), chromedp.WindowSize(1440, 900))
 	allocator, end := chromedp.NewExecAllocator(context.WithoutCancel(tb.Context()), options...)
 	tb.Cleanup(end)
@@ -49,7 +49,7 @@ func Open(tb testing.TB, url string) *Tab {
 	return t
 }
 
-// note keeps the page's faults: exceptions, and violations of its content security policy.
+// note records the page's faults: exceptions, and violations of its content security policy.
 func (t *Tab) note(event any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -61,29 +61,29 @@ func (t *Tab) note(event any) {
 		}
 		t.add(text)
 	case *log.EventEntryAdded:
-		// Refusals by the network are a part of the tests.
+		// Network errors are a part of the tests.
 		if e.Entry.Source != "network" {
 			t.add(fmt.Sprintf("%s: %s (%s)", e.Entry.Source, e.Entry.Text, e.Entry.URL))
 		}
 	}
 }
 
-// add keeps a fault, if it is another than those that are kept.
+// add records a fault, unless it is recorded already.
 func (t *Tab) add(fault string) {
 	if !slices.Contains(t.faults, fault) && len(t.faults) < 10 {
 		t.faults = append(t.faults, fault)
 	}
 }
 
-// Faults returns the page's faults so far: exceptions, and violations of its content security policy.
+// Faults returns the page's recorded faults.
 func (t *Tab) Faults() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return append([]string{}, t.faults...)
 }
 
-// do has the browser do something, for a bounded time. A tab lives as long as the context of the first action, so that
-// context has no bound.
+// do runs an action in the browser, with a timeout. A tab lives as long as the context of its first action, so that
+// context has no timeout.
 func do[T any](t *Tab, action chromedp.Action[T]) (value T) {
 	t.tb.Helper()
 	type result struct {
@@ -107,16 +107,16 @@ func do[T any](t *Tab, action chromedp.Action[T]) (value T) {
 	return value
 }
 
-// Eval returns the value of an expression of JavaScript as JSON; of a promise, its result.
+// Eval returns the value of a JavaScript expression as JSON. For a promise it returns the result.
 func (t *Tab) Eval(expression string) []byte {
 	t.tb.Helper()
 	return do(t, chromedp.Evaluate[[]byte](expression, chromedp.EvalAwaitPromise))
 }
 
-// Until waits until an expression is true, and looks whenever the page changes.
+// Until waits until an expression is true, and evaluates it whenever the page changes.
 func (t *Tab) Until(what, expression string) {
 	t.tb.Helper()
-	// Attributes and text count as changes, and focus, which is none, is looked at now and then.
+	// Changes of attributes and text count as changes. Focus does not, so it is polled.
 	const wait = `new Promise((resolve) => {
 		const holds = () => { try { return Boolean(%s); } catch { return false; } };
 		if (holds()) { resolve('yes'); return; }
@@ -137,14 +137,14 @@ func (t *Tab) Until(what, expression string) {
 	}
 }
 
-// Click clicks on the first element that a selector finds.
+// Click clicks on the first element that matches a selector.
 func (t *Tab) Click(selector string) {
 	t.tb.Helper()
 	t.Until("there is "+selector, fmt.Sprintf("document.querySelector(%q)", selector))
 	do(t, chromedp.Click(chromedp.CSS(selector)))
 }
 
-// Type has a person type into the first element that a selector finds, in the place of its text.
+// Type types into the first element that matches a selector, as a user would, and replaces its text.
 func (t *Tab) Type(selector, text string) {
 	t.tb.Helper()
 	t.Until("there is "+selector, fmt.Sprintf("document.querySelector(%q)", selector))
@@ -152,13 +152,13 @@ func (t *Tab) Type(selector, text string) {
 	do(t, chromedp.SendKeys(chromedp.CSS(selector), text))
 }
 
-// Key has a person press keys.
+// Key presses keys as a user would.
 func (t *Tab) Key(keys string) {
 	t.tb.Helper()
 	do(t, chromedp.KeyEvent(keys))
 }
 
-// Window makes the window so large, in CSS pixels, and has the page be shown on a dark or a light screen.
+// Window sets the window's size, in CSS pixels, and emulates a dark or a light colour scheme.
 func (t *Tab) Window(width, height int, dark bool) {
 	t.tb.Helper()
 	scheme := "light"
@@ -172,10 +172,10 @@ func (t *Tab) Window(width, height int, dark bool) {
 	})
 }
 
-// Freeze stops all that the page does, as browsers do with tabs that were not looked at for long; Thaw has it go on.
+// Freeze stops the page, as browsers do with tabs that were not used for long. Thaw continues it.
 func (t *Tab) Freeze() { t.tb.Helper(); t.lifecycle(page.SetWebLifecycleStateStateFrozen) }
 
-// Thaw ends the frozen state that Freeze has begun.
+// Thaw ends the frozen state that Freeze began.
 func (t *Tab) Thaw() { t.tb.Helper(); t.lifecycle(page.SetWebLifecycleStateStateActive) }
 
 func (t *Tab) lifecycle(state page.SetWebLifecycleStateState) {
@@ -191,7 +191,7 @@ func (t *Tab) Go(url string) {
 	do(t, chromedp.Navigate(url))
 }
 
-// Picture returns a picture of the window, as PNG.
+// Picture returns a screenshot of the window, as PNG.
 func (t *Tab) Picture() []byte {
 	t.tb.Helper()
 	return do(t, chromedp.CaptureScreenshot())

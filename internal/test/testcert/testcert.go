@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testcert makes authorities and certificates for tests.
+// Package testcert makes certificate authorities and certificates for tests.
 package testcert
 
 import (
@@ -21,14 +21,14 @@ import (
 
 // Authority signs certificates for tests.
 type Authority struct {
-	// File is the path of its own, as PEM.
+	// File is the path of the authority's certificate, as PEM.
 	File string
 
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// NewAuthority makes an authority, which a test's end takes away.
+// NewAuthority makes an authority, which is removed after the test.
 func NewAuthority(t *testing.T) *Authority {
 	t.Helper()
 	a := &Authority{File: filepath.Join(t.TempDir(), "ca.pem")}
@@ -46,15 +46,15 @@ func NewAuthority(t *testing.T) *Authority {
 	return a
 }
 
-// Config is a server's, with a certificate for name and 127.0.0.1 that expires after left.
+// Config returns a server's configuration, with a certificate for name and 127.0.0.1 that expires after left.
 func (a *Authority) Config(t *testing.T, name string, left time.Duration) *tls.Config {
 	t.Helper()
 	der, key := a.leaf(t, pkix.Name{}, name, left)
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
 }
 
-// Write makes a certificate for 127.0.0.1 with a subject, which expires after left, and writes it and
-// its key, as PEM, to the two paths.
+// Write makes a certificate for 127.0.0.1 with a subject, which expires after left. It writes the certificate and its
+// key, as PEM, to the two paths.
 func (a *Authority) Write(t *testing.T, subject pkix.Name, left time.Duration, certificate, key string) {
 	t.Helper()
 	der, private := a.leaf(t, subject, "localhost", left)

@@ -17,19 +17,19 @@ import (
 	"github.com/jeoul/jeoul/internal/test/unotify"
 )
 
-// envName is set in the environment of a process whose files fail: the path of the injector's socket.
+// envName is the environment variable with the path of the injector's socket. It is set for a process whose files fail.
 const envName = "JEOUL_TEST_DISK"
 
-// Injector has the calls fail by which a process, and those that it starts, changes files. The calls are the real
-// ones of the real program: the kernel halts it at each and asks.
+// Injector makes the system calls fail by which a process and its children change files. They are the calls of the real
+// program: the kernel halts the process at each call and asks the injector.
 type Injector struct {
 	socket *net.UnixListener
-	// decide returns the errno for each call, 0 to let it through; several goroutines call it.
+	// decide returns the errno of each call, 0 to let it through. Several goroutines call it.
 	decide func(op Op, path string) unix.Errno
 	serves sync.WaitGroup
 }
 
-// Inject listens for processes with the environment Env; a directory has the socket by which they come.
+// Inject listens for processes with the environment Env. dir is for the socket that they connect to.
 func Inject(dir string, decide func(op Op, path string) unix.Errno) (*Injector, error) {
 	at := &net.UnixAddr{Net: "unixpacket", Name: filepath.Join(dir, "injector")}
 	socket, err := net.ListenUnix("unixpacket", at)
@@ -41,7 +41,7 @@ func Inject(dir string, decide func(op Op, path string) unix.Errno) (*Injector, 
 	return i, nil
 }
 
-// Env is to be in the environment of such a process, which calls Report.
+// Env returns the environment variable for such a process, which must call Report.
 func (i *Injector) Env() string { return envName + "=" + i.socket.Addr().String() }
 
 // Close returns when all processes have ended.
@@ -80,7 +80,7 @@ func (i *Injector) serve(listener int) {
 	}
 }
 
-// asked returns the error of a call.
+// asked returns the errno of a call.
 func (i *Injector) asked(n *unotify.Notice) unix.Errno {
 	c, is := changes[uint32(n.Call.Number)]
 	if !is {
@@ -99,14 +99,14 @@ func (i *Injector) asked(n *unotify.Notice) unix.Errno {
 	return i.decide(op, path)
 }
 
-// change is a call that changes files.
+// change is a system call that changes files.
 type change struct {
 	op Op
-	// path, descriptor or address is the argument that says which file, from 1.
+	// path, descriptor or address is the number of the argument that identifies the file, from 1.
 	path, descriptor, address int
 }
 
-// changes are the operations on files by the system calls that Go's os and net packages make.
+// changes are the system calls by which Go's os and net packages change files.
 var changes = map[uint32]change{
 	unix.SYS_OPENAT:    {op: Open, path: 2},
 	unix.SYS_RENAMEAT:  {op: Rename, path: 4},
@@ -122,7 +122,7 @@ var changes = map[uint32]change{
 	unix.SYS_BIND:      {op: Bind, address: 2},
 }
 
-// file is the path of the file that a call is about; empty: it is about none.
+// file returns the path of the file of a call; "": it has none.
 func (c change) file(n *unotify.Notice) string {
 	argument := func(at int) uint64 { return n.Call.Argument[at-1] }
 	var path string
@@ -144,13 +144,13 @@ func (c change) file(n *unotify.Notice) string {
 	return path
 }
 
-// Report has an injector decide on this process's operations on files, if the environment says so.
+// Report makes an injector decide on this process's operations on files, if the environment names one.
 func Report() error {
 	at := os.Getenv(envName)
 	if at == "" {
 		return nil
 	}
-	// A process that it starts is halted with it, and has no injector of its own.
+	// The filter applies to child processes as well, so they need no injector of their own.
 	if err := os.Unsetenv(envName); err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func Report() error {
 	return err
 }
 
-// filter asks about changes, and of openat about those that write or create.
+// filter asks about changes. Of openat it asks only about calls that write or create.
 func filter() (program []unix.SockFilter) {
 	statement := func(code uint16, k uint32) { program = append(program, unix.SockFilter{Code: code, K: k}) }
 	jump := func(code uint16, k uint32, yes, no uint8) {

@@ -19,11 +19,11 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// where is set for a process of TestInjector: the directory that it works in.
+// where is the environment variable with the directory of a process of TestInjector.
 const where = "JEOUL_TEST_DISK_WHERE"
 
-// TestInjector has each change of files by a process fail in turn: the process gets the error, and its changes of
-// before are there.
+// TestInjector makes each change of files by a process fail in turn. The process gets the error, and its earlier
+// changes remain.
 func TestInjector(t *testing.T) {
 	testenv.Root(t)
 	program, err := os.Executable()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testdisk is a file system for tests that fails as a full, a read-only or a broken one does.
+// Package testdisk is a file system for tests that fails like a full, a read-only or a broken one.
 package testdisk
 
 import (
@@ -28,7 +28,7 @@ const (
 	Remove   Op = "remove"
 	MkdirAll Op = "mkdir"
 	Close    Op = "close"
-	// Those that only an Injector has fail.
+	// Only an Injector makes these fail.
 	Chmod Op = "chmod"
 	Sync  Op = "sync"
 	Bind  Op = "bind"
@@ -51,23 +51,23 @@ var Faults = []Fault{
 	{"no rights", unix.EACCES, []Op{Create, Open, Rename, Remove, MkdirAll}},
 }
 
-// FileSystem is the machine's, but for its fault.
+// FileSystem is the machine's file system with a fault.
 type FileSystem struct {
 	mu    sync.Mutex
 	fault *Fault
-	// after is how many operations that the fault is about succeed yet.
+	// after is the number of the fault's operations that still succeed.
 	after  int
 	failed int
 }
 
-// Fail has the operations of the fault fail from now on, after so many times; nil: none.
+// Fail makes the operations of the fault fail from now on, once after of them have succeeded; nil: no fault.
 func (f *FileSystem) Fail(fault *Fault, after int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fault, f.after, f.failed = fault, after, 0
 }
 
-// Failed is how many operations have failed since Fail.
+// Failed returns the number of operations that have failed since Fail.
 func (f *FileSystem) Failed() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -97,7 +97,7 @@ func (f *FileSystem) OpenFile(path string, flag int, mode fs.FileMode) (durable.
 			op = Create
 		}
 	}
-	// A file that is only read can be opened on a file system that cannot be written to.
+	// A file can be opened for reading on a file system that cannot be written to.
 	if flag&(os.O_WRONLY|os.O_RDWR) != 0 {
 		if err := f.fails(op, path); err != nil {
 			return nil, err
@@ -147,7 +147,7 @@ type file struct {
 	path string
 }
 
-// Write writes half of it before it fails, as a full file system does.
+// Write writes half of the data before it fails, as a full file system does.
 func (f *file) Write(data []byte) (int, error) {
 	if err := f.of.fails(Write, f.path); err != nil {
 		n, _ := f.File.Write(data[:len(data)/2])
@@ -172,7 +172,7 @@ func (f *file) Allocate(size int64) error {
 	return f.File.Allocate(size)
 }
 
-// Close closes the file, also where the fault has Close fail.
+// Close closes the file, even if the fault makes Close fail.
 func (f *file) Close() error {
 	err := f.of.fails(Close, f.path)
 	if closed := f.File.Close(); err == nil {
@@ -181,15 +181,15 @@ func (f *file) Close() error {
 	return err
 }
 
-// Spare is a durable.Fallback in the memory of a test.
+// Spare is a durable.Fallback in memory, for tests.
 type Spare struct {
 	mu   sync.Mutex
 	kept map[string][]byte
-	// Err is the error of Store, if it is not nil.
+	// Err is the error of Store, or nil.
 	Err error
 }
 
-// Store keeps a content.
+// Store stores a content.
 func (s *Spare) Store(name string, data []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,7 +213,7 @@ func (s *Spare) Load(name string) ([]byte, error) {
 	return nil, fs.ErrNotExist
 }
 
-// Drop forgets a content.
+// Drop deletes a content.
 func (s *Spare) Drop(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

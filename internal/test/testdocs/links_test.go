@@ -15,7 +15,7 @@ import (
 
 const index = "docs/README.md"
 
-// TestLinks: the target of each link exists, and so does the part of it that the link names.
+// TestLinks: the target of each link exists, including the fragment.
 func TestLinks(t *testing.T) {
 	pages := map[string]Page{}
 	for _, page := range Pages(t) {
@@ -35,7 +35,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// follow returns the fault of a link of the page, or nothing.
+// follow returns the problem of a link of the page, or "".
 func (p Page) follow(root string, pages map[string]Page, target string) string {
 	if strings.Contains(target, "://") {
 		return ""
@@ -54,7 +54,7 @@ func (p Page) follow(root string, pages map[string]Page, target string) string {
 	return ""
 }
 
-// TestIndex: each page can be reached from the index in one step; but for results, and the pages at the root.
+// TestIndex: each page is linked from the index, except results and the pages at the root.
 func TestIndex(t *testing.T) {
 	reached := map[string]bool{index: true}
 	pages := Pages(t)
@@ -78,7 +78,7 @@ func TestIndex(t *testing.T) {
 
 var mention = regexp.MustCompile(`\bdocs/[A-Za-z0-9_./-]*\.(md|json(\.gz)?|svg|png|txt)\b`)
 
-// TestMentions: the pages and results that code, units, suites and examples speak of exist.
+// TestMentions: the pages and results that code, units, suites and examples mention exist.
 func TestMentions(t *testing.T) {
 	root := Root(t)
 	if _, err := os.Stat(filepath.Join(root, ".git")); err != nil {
@@ -96,7 +96,7 @@ func TestMentions(t *testing.T) {
 		}
 		text, err := os.ReadFile(filepath.Join(root, name))
 		if os.IsNotExist(err) {
-			continue // deleted, and not committed yet
+			continue // deleted, but not committed yet
 		}
 		if err != nil {
 			t.Fatal(err)

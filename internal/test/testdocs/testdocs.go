@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testdocs reads the project's pages for tests: their links, and the code they show.
+// Package testdocs reads the project's documentation pages for tests: their links and code blocks.
 package testdocs
 
 import (
@@ -11,20 +11,20 @@ import (
 	"testing"
 )
 
-// Page is a page in Markdown.
+// Page is a Markdown page.
 type Page struct {
 	Path string // from the root of the tree, with slashes
 	Text string
 }
 
-// Block is a fenced block of a page.
+// Block is a fenced code block of a page.
 type Block struct {
-	Language string // as it stands behind the fence; may be empty
-	Line     int    // the page's line of the block's first one
+	Language string // as written after the fence; may be empty
+	Line     int    // the page's line number of the block's first line
 	Text     string
 }
 
-// Root is the tree's root: the folder of go.mod, above the test's.
+// Root returns the root of the tree: the folder with go.mod, above the test's.
 func Root(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -97,11 +97,11 @@ var (
 	dropped = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
 
-// Links returns where the page's links lead, as they are written.
+// Links returns the targets of the page's links, as written.
 func (p Page) Links() []string {
 	var targets []string
 	for _, line := range p.prose() {
-		// Code may have brackets, but a link's text may be code.
+		// Code may contain brackets, but the text of a link may be code.
 		if !link.MatchString(line) {
 			continue
 		}
@@ -112,8 +112,7 @@ func (p Page) Links() []string {
 	return targets
 }
 
-// Anchors returns the fragments that links to parts of the page may have: its headings, as GitHub makes anchors of
-// them.
+// Anchors returns the fragments for links to parts of the page: its headings, as GitHub converts them to anchors.
 func (p Page) Anchors() map[string]bool {
 	anchors := map[string]bool{}
 	for _, line := range p.prose() {

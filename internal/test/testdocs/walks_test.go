@@ -13,10 +13,10 @@ import (
 	"testing"
 )
 
-// step is a line of a walk: a function, and the file that declares it.
+// step matches a line of a walk: a function, and the file that declares it.
 var step = regexp.MustCompile("(?m)^[0-9]+\\. `([A-Za-z_.]+)` \\(`([a-z/]+[a-z_]+\\.[a-z]+)`\\)")
 
-// numbered is the beginning of any step.
+// numbered matches the beginning of any step.
 var numbered = regexp.MustCompile(`(?m)^[0-9]+\. `)
 
 const (
@@ -24,7 +24,7 @@ const (
 	mostSteps = 12
 )
 
-// TestWalks holds that each function of a walk is declared where the page says.
+// TestWalks checks that each function of a walk is declared in the file that the page names.
 func TestWalks(t *testing.T) {
 	const root = "../../.."
 	page, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
@@ -55,7 +55,7 @@ func TestWalks(t *testing.T) {
 	}
 }
 
-// declares reports whether a file declares a function, a method (Type.Method), or a function of C.
+// declares reports whether a file declares a function, a method (Type.Method), or a C function.
 func declares(file, name string) (bool, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -76,7 +76,7 @@ func declares(file, name string) (bool, error) {
 	return false, nil
 }
 
-// nameOf returns a function's name, after the type of its receiver where it has one.
+// nameOf returns a function's name, preceded by the type of its receiver if it has one.
 func nameOf(f *ast.FuncDecl) string {
 	if f.Recv == nil {
 		return f.Name.Name

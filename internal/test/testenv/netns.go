@@ -18,9 +18,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/namespace"
 )
 
-// Namespace makes a network namespace with its loopback up. It has no name in
-// /run/netns: it goes with the test's process, however that ends. Run code in
-// it with Do, and let that code return errors: t.Fatal belongs outside.
+// Namespace makes a network namespace with its loopback up. It has no name in /run/netns, and ends with the test's
+// process, no matter how that ends. Run code in it with Do, and make that code return errors: t.Fatal belongs outside.
 func Namespace(tb testing.TB) *namespace.Namespace {
 	tb.Helper()
 	Root(tb)
@@ -43,18 +42,18 @@ func In(tb testing.TB, ns *namespace.Namespace, f func() error) {
 	}
 }
 
-// End is one end of a veth pair: a name in a namespace, and its addresses.
+// End is one end of a veth pair: its namespace, name and addresses.
 type End struct {
 	Namespace *namespace.Namespace
 	Name      string
 	Addresses []netip.Prefix
 }
 
-// pairs counts the pairs of this process: each gets an index of its own.
+// pairs counts the pairs of this process, because each needs its own index.
 var pairs atomic.Int32
 
-// Veth joins two namespaces with a veth pair that is up and has its addresses,
-// usable at once (no duplicate address detection). It returns the ends' MACs.
+// Veth joins two namespaces with a veth pair that is up and has its addresses, usable at once (without duplicate
+// address detection). It returns the MAC addresses of the ends.
 func Veth(tb testing.TB, a, b End) (macA, macB net.HardwareAddr) {
 	tb.Helper()
 	In(tb, a.Namespace, func() error {
@@ -68,7 +67,7 @@ func Veth(tb testing.TB, a, b End) (macA, macB net.HardwareAddr) {
 	})
 	macA, macB = raise(tb, a), raise(tb, b)
 	for _, end := range []End{a, b} {
-		// The kernel adds it in the background, once there is a carrier.
+		// The kernel adds the address in the background, once there is a carrier.
 		Eventually(tb, time.Minute, end.Name+" has a link-local address", func() bool { return hasLinkLocal(tb, end) })
 	}
 	return macA, macB
@@ -92,7 +91,7 @@ func HasLinkLocal(name string) (found bool, err error) {
 	}
 	addrs, err := netlink.AddrList(link, netlink.FAMILY_V6)
 	if errors.Is(err, netlink.ErrDumpInterrupted) {
-		return false, nil // it changed meanwhile: the next poll reads it
+		return false, nil // it changed in the meantime: the next poll reads it
 	}
 	for _, a := range addrs {
 		found = found || (a.IP.IsLinkLocalUnicast() && a.Flags&unix.IFA_F_TENTATIVE == 0)
@@ -108,8 +107,8 @@ func raise(tb testing.TB, e End) (mac net.HardwareAddr) {
 			return err
 		}
 		mac = link.Attrs().HardwareAddr
-		// Without duplicate address detection its link-local address, which
-		// neighbour discovery sends from, need not wait a second.
+		// Without duplicate address detection, the link-local address, from which neighbour discovery sends, is usable
+		// without waiting a second.
 		if err := WriteSysctl("net/ipv6/conf/"+e.Name+"/accept_dad", "0"); err != nil {
 			return err
 		}
@@ -133,8 +132,8 @@ func raise(tb testing.TB, e End) (mac net.HardwareAddr) {
 	return mac
 }
 
-// WriteSysctl sets a value under /proc/sys in the namespace of the calling
-// thread; name is its path below that, such as net/ipv4/conf/all/arp_ignore.
+// WriteSysctl sets a value under /proc/sys in the namespace of the calling thread. name is the path below /proc/sys,
+// such as net/ipv4/conf/all/arp_ignore.
 func WriteSysctl(name, value string) error {
 	return os.WriteFile("/proc/sys/"+name, []byte(value), 0)
 }
@@ -145,9 +144,9 @@ func Sysctl(name string) (string, error) {
 	return strings.TrimSpace(string(data)), err
 }
 
-// Eventually polls until ok returns true, and fails the test with the name of the condition if that takes longer than
-// bound. The longer it has waited, the more seldom it looks: to ask a balancer for its status 200 times a second takes
-// a core from the tests beside it.
+// Eventually polls until ok returns true. It fails the test with the name of the condition if that takes longer than
+// bound. The interval grows with the time: asking a balancer for its status 200 times a second would take a core from
+// the tests that run beside it.
 func Eventually(tb testing.TB, bound time.Duration, what string, ok func() bool) {
 	tb.Helper()
 	began := time.Now()

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Port returns a port that is free at TCP and UDP over IPv4, and reserves it until the test ends. No other caller of
-// Port gets it, in any process, and nor does a socket whose port the kernel chooses: it is below those of
-// net.ipv4.ip_local_port_range, unless someone has changed that. A server that sets SO_REUSEADDR before it binds can
-// listen there, as servers do, and Go's net. Until then, connections to it are refused.
+// Port returns a port that is free for TCP and UDP over IPv4, and reserves it until the test ends. No other caller of
+// Port gets it, in any process, nor does a socket whose port the kernel selects, because it is below
+// net.ipv4.ip_local_port_range, unless that was changed. A server that sets SO_REUSEADDR before it binds can listen on
+// it, as servers and Go's net do. Until then, connections to it are refused.
 func Port(tb testing.TB) uint16 {
 	tb.Helper()
 	const first, last, attempts = 10_000, 30_000, 1000
@@ -32,8 +32,8 @@ func Port(tb testing.TB) uint16 {
 	return 0
 }
 
-// reserve binds a TCP socket that does not listen. As it does not permit others to bind to the port at that time, no
-// two reserve the same; then it permits it, so that a server can.
+// reserve binds a TCP socket that does not listen. While it binds, it does not permit other sockets on the port, so no
+// two callers reserve the same one. Then it permits them, so that a server can bind.
 func reserve(tb testing.TB, port int) error {
 	tb.Helper()
 	reserved, err := bound(unix.SOCK_STREAM, port)
@@ -53,7 +53,7 @@ func reserve(tb testing.TB, port int) error {
 	return nil
 }
 
-// bound returns a socket that has a port of all IPv4 addresses.
+// bound returns a socket that is bound to a port on all IPv4 addresses.
 func bound(kind, port int) (int, error) {
 	socket, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

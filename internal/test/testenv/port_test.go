@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestPort: a reserved port refuses connections, nobody else reserves it, and a server can listen there again and
-// again.
+// TestPort: a reserved port refuses connections, no other test reserves it, and a server can listen on it repeatedly.
 func TestPort(t *testing.T) {
 	port := Port(t)
 	if err := reserve(t, int(port)); !errors.Is(err, unix.EADDRINUSE) {

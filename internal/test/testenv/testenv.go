@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testenv names and checks the requirements of a test on the machine it runs on.
+// Package testenv checks a test's requirements on the machine that it runs on.
 package testenv
 
 import (
@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// SlownessVariable has the factor by which this machine is slower than others, such as one that QEMU emulates;
+// SlownessVariable has the factor by which this machine is slower than others, such as a machine that QEMU emulates.
 // scripts/test-kernels.sh sets it.
 const SlownessVariable = "JEOUL_TEST_SLOWNESS"
 
-// Slowed returns how long something may take on this machine that may take d elsewhere.
+// Slowed returns the time for this machine of something that may take d on others.
 func Slowed(d time.Duration) time.Duration {
 	if slowness, err := strconv.Atoi(os.Getenv(SlownessVariable)); err == nil && slowness > 1 {
 		return time.Duration(slowness) * d
@@ -25,23 +25,23 @@ func Slowed(d time.Duration) time.Duration {
 	return d
 }
 
-// WaitLimit bounds waits that have no other bound. It is no measure of anything: a busy machine may keep the programs
-// of a test from running for many seconds, and a balancer itself takes its time for some things, such as the minute for
-// which it goes on balancing after another one has taken its VIPs.
+// WaitLimit limits waits that have no other limit. It does not measure anything: a busy machine may keep the programs
+// of a test from running for many seconds, and a balancer itself takes time for some things, such as the minute for
+// which it continues to balance after another one has taken its VIPs.
 var WaitLimit = Slowed(3 * time.Minute)
 
 // RunVariable names the directory of a run of scripts/test.sh.
 const RunVariable = "JEOUL_TEST_RUN"
 
-// CgroupPrefix begins the names of control groups that the tests of this run make, and scripts/sweep removes them by it
-// after an interrupted run.
+// CgroupPrefix returns the prefix of the names of control groups that the tests of this run make. scripts/sweep uses it
+// to remove them after an interrupted run.
 func CgroupPrefix() string { return CgroupPrefixOf(os.Getenv(RunVariable)) }
 
-// CgroupPrefixOf is CgroupPrefix for the run with a directory.
+// CgroupPrefixOf returns CgroupPrefix for the run with a directory.
 func CgroupPrefixOf(dir string) string { return "jeoul-test-" + filepath.Base(dir) + "-" }
 
-// Parallel has so many tests of a package run at once that call t.Parallel, unless -parallel says how many. A TestMain
-// calls it where tests wait for most of their time; else there are as many as there are cores.
+// Parallel sets how many tests of a package that call t.Parallel run at once, unless -parallel is given. A TestMain
+// calls it where tests wait most of the time. The default is the number of cores.
 func Parallel(n int) {
 	flag.Parse()
 	given := false
@@ -51,9 +51,8 @@ func Parallel(n int) {
 	}
 }
 
-// Root skips the test unless it runs as root: namespaces and eBPF need it.
-// With JEOUL_TEST_ROOT=1 (set by `make test`) a missing right is a failure
-// instead, so that a run that was meant to be complete cannot pass by skipping.
+// Root skips the test unless it runs as root, which namespaces and eBPF need. With JEOUL_TEST_ROOT=1 (set by `make
+// test`) a missing right is a failure instead, so that a run that was meant to be complete cannot pass by skipping.
 func Root(tb testing.TB) {
 	tb.Helper()
 	skipUntargeted(tb)
@@ -66,8 +65,8 @@ func Root(tb testing.TB) {
 	tb.Skip("needs root (namespaces, eBPF): run `make test`")
 }
 
-// Program returns the path of an installed program, and skips the test if it
-// is missing; with JEOUL_TEST_ROOT=1 that is a failure, as for Root.
+// Program returns the path of an installed program, and skips the test if the program is missing. With
+// JEOUL_TEST_ROOT=1 that is a failure, as for Root.
 func Program(tb testing.TB, name string) string {
 	tb.Helper()
 	path, err := exec.LookPath(name)

@@ -16,14 +16,14 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testpacket"
 )
 
-// Wire sends and receives whole Ethernet frames on an interface.
+// Wire sends and receives complete Ethernet frames on an interface.
 type Wire struct {
 	tb    testing.TB
 	fd    int
 	index int
 }
 
-// OpenWire opens a packet socket on the interface of that name in ns. It receives frames that come in from now on.
+// OpenWire opens a packet socket on an interface in ns. It receives the frames that arrive from now on.
 func OpenWire(tb testing.TB, ns *namespace.Namespace, name string) *Wire {
 	tb.Helper()
 	w := &Wire{tb: tb}
@@ -45,7 +45,7 @@ func OpenWire(tb testing.TB, ns *namespace.Namespace, name string) *Wire {
 
 func htons(v uint16) uint16 { return v<<8 | v>>8 }
 
-// Send puts a frame on the wire, with lengths and checksums filled in.
+// Send sends a frame, with lengths and checksums filled in.
 func (w *Wire) Send(parts ...gopacket.SerializableLayer) {
 	w.tb.Helper()
 	frame := testpacket.Serialize(w.tb, parts...)
@@ -54,15 +54,15 @@ func (w *Wire) Send(parts ...gopacket.SerializableLayer) {
 	}
 }
 
-// How long a frame is waited for, and after how long one that may have been dropped is sent again: frames of all
-// namespaces share a queue of each core (net.core.netdev_max_backlog), which a neighbour's flood may have filled.
+// The limit of the wait for a frame, and the time after which a frame that may have been dropped is sent again: frames
+// of all namespaces share a queue of each core (net.core.netdev_max_backlog), which another test's flood may have
+// filled.
 const (
 	wireTimeout = time.Minute
 	sendAgain   = time.Second
 )
 
-// Next returns the next frame to come in for which want returns true, and fails
-// the test if there is none within a minute.
+// Next returns the next incoming frame for which want returns true. It fails the test if there is none within a minute.
 func (w *Wire) Next(what string, want func(gopacket.Packet) bool) gopacket.Packet {
 	w.tb.Helper()
 	packet := w.within(wireTimeout, want)
@@ -72,7 +72,7 @@ func (w *Wire) Next(what string, want func(gopacket.Packet) bool) gopacket.Packe
 	return packet
 }
 
-// Answer is Next for the answer to something that is sent: each second, until it has come, or for a minute.
+// Answer is Next for the answer to a packet that send sends, each second until the answer arrives, for up to a minute.
 func (w *Wire) Answer(what string, send func(), want func(gopacket.Packet) bool) gopacket.Packet {
 	w.tb.Helper()
 	for deadline := time.Now().Add(wireTimeout); time.Now().Before(deadline); {
@@ -85,7 +85,7 @@ func (w *Wire) Answer(what string, send func(), want func(gopacket.Packet) bool)
 	return nil
 }
 
-// within returns the next frame to come in for which want returns true, or nil if there is none within the bound.
+// within returns the next incoming frame for which want returns true, or nil if there is none within the bound.
 func (w *Wire) within(bound time.Duration, want func(gopacket.Packet) bool) gopacket.Packet {
 	w.tb.Helper()
 	for deadline := time.Now().Add(bound); ; {
@@ -99,8 +99,7 @@ func (w *Wire) within(bound time.Duration, want func(gopacket.Packet) bool) gopa
 	}
 }
 
-// receive returns one incoming frame, or nil if bound is over or the frame was
-// one that went out.
+// receive returns one incoming frame, or nil if the bound has passed or the frame was an outgoing one.
 func (w *Wire) receive(bound time.Duration) gopacket.Packet {
 	w.tb.Helper()
 	poll := []unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLIN}}

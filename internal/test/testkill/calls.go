@@ -10,20 +10,19 @@ import (
 	"github.com/jeoul/jeoul/internal/test/unotify"
 )
 
-// call is a system call that is a step: always, or where an argument has one of these values, or one
-// of these bits.
+// call is a system call that is a step: always, or only if an argument has one of these values or one of these bits.
 type call struct {
 	name     string
 	number   uint32
 	argument int
 	values   []uint32
 	bits     uint32
-	// path is the argument that is a path, for people; 0 has none.
+	// path is the number of the argument that is a path, for messages; 0: none.
 	path int
 }
 
-// calls are the system calls whose effect outlives a process, or may. Netlink's requests and ethtool's are told from
-// questions by nothing that a filter sees, so each is a step.
+// calls are the system calls whose effect outlives a process, or may outlive it. Nothing that a filter sees
+// distinguishes changes by netlink and ethtool from queries, so each request is a step.
 var calls = []call{
 	{name: "bpf", number: unix.SYS_BPF, values: []uint32{unix.BPF_MAP_UPDATE_ELEM, unix.BPF_MAP_DELETE_ELEM,
 		unix.BPF_MAP_UPDATE_BATCH,
@@ -42,7 +41,7 @@ var calls = []call{
 	{name: "ethtool", number: unix.SYS_IOCTL, argument: 1, values: []uint32{unix.SIOCETHTOOL}},
 }
 
-// filter is a program of classic BPF that has the kernel ask about calls.
+// filter returns a classic BPF program that makes the kernel ask about the calls.
 func filter() (program []unix.SockFilter) {
 	statement := func(code uint16, k uint32) { program = append(program, unix.SockFilter{Code: code, K: k}) }
 	jump := func(code uint16, k uint32, yes, no uint8) {

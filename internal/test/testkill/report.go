@@ -12,19 +12,19 @@ import (
 	"github.com/jeoul/jeoul/internal/test/unotify"
 )
 
-// envName is set in the environment of a victim, whose socket is the first file after the standard ones.
+// envName is set in the environment of a victim. Its socket is the first file after the standard ones.
 const (
 	envName    = "JEOUL_TEST_KILL"
 	socketFile = 3
 )
 
-// Told reports whether this process is a victim's.
+// Told reports whether this process is a victim.
 func Told() bool { return os.Getenv(envName) != "" }
 
-// Report has the kernel halt this process at each step. Call it in a victim, before anything else.
+// Report makes the kernel halt this process at each step. Call it in a victim before anything else.
 func Report() error { return unotify.Install(filter(), socketFile) }
 
-// Begin has the steps counted from here on, once the test says so.
+// Begin starts the count of steps when the test says so.
 func Begin() error {
 	if _, err := unix.Write(socketFile, []byte{0}); err != nil {
 		return err

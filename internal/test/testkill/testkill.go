@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testkill kills a process of a test at a step of its choice: before a system call whose effect outlives the
-// process. Which calls those are is told to the kernel, which halts the process at each of them (seccomp's user
-// notification), so a new step in the code under test is a new step of the walk, without a word in that code. Writes to
-// memory that a process shares with packets are between two steps.
+// Package testkill kills a process of a test at a selected step: before a system call whose effect outlives the
+// process. The kernel halts the process at each of these calls (seccomp's user notification), so a new call in the code
+// under test becomes a new step without any code for the test. Writes to memory that a process shares with packets
+// happen between two steps.
 package testkill
 
 import (
@@ -27,7 +27,7 @@ type Victim struct {
 	command  *exec.Cmd
 	socket   *net.UnixConn
 	listener int
-	// counting: steps are counted from now on, and before the step of number last it is killed.
+	// counting: steps are counted. The process is killed before the step of number last.
 	counting atomic.Bool
 	last     int
 	steps    []string
@@ -35,8 +35,8 @@ type Victim struct {
 	served   chan error
 }
 
-// Start starts a command whose process calls Report and then Begin, and returns when it has begun.
-// End must be called.
+// Start starts a command whose process calls Report and then Begin, and returns when it has begun. The caller must call
+// End.
 func Start(command *exec.Cmd) (*Victim, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
@@ -48,7 +48,7 @@ func Start(command *exec.Cmd) (*Victim, error) {
 	if err := command.Start(); err != nil {
 		return nil, errors.Join(err, ours.Close())
 	}
-	// With it, reading ends when the process does.
+	// With this end closed, reading ends when the process does.
 	theirs.Close()
 	v := &Victim{command: command, socket: ours, listener: -1, served: make(chan error, 1)}
 	if v.listener, err = unotify.Receive(ours); err == nil {
@@ -70,13 +70,13 @@ func Start(command *exec.Cmd) (*Victim, error) {
 	return v, nil
 }
 
-// End lets the process go on until it ends by itself or is killed before the step of number last, the
-// first one of which is 0. It returns the steps that the process has done.
+// End lets the process continue until it ends by itself or is killed before the step of number last, counted from 0. It
+// returns the steps that the process has made.
 func (v *Victim) End(last int) (steps []string, killed bool, err error) {
 	v.last = last
 	v.counting.Store(true)
 	_, _ = v.socket.Write([]byte{0})
-	// Without a report, nothing else ends it.
+	// Without a report, nothing else ends the process.
 	if v.listener < 0 {
 		_ = v.command.Process.Kill()
 	}
@@ -92,7 +92,7 @@ func (v *Victim) End(last int) (steps []string, killed bool, err error) {
 	return v.steps, v.killed, err
 }
 
-// serve answers the kernel's questions until the process is gone.
+// serve answers the kernel's requests until the process has ended.
 func (v *Victim) serve() error {
 	for {
 		n, err := unotify.Next(v.listener)
@@ -119,10 +119,10 @@ func (v *Victim) serve() error {
 	}
 }
 
-// EveryStep reports whether a test is to walk through all steps, and not only through some.
+// EveryStep reports whether a test should go through all steps, and not only some.
 func EveryStep() bool { return os.Getenv("JEOUL_TEST_EVERY_STEP") != "" }
 
-// Some returns the numbers of the steps to kill before: all, or as many as the caller asks for, at random.
+// Some returns the numbers of the steps to kill before: all, or some random ones.
 func Some(random *rand.Rand, steps, some int) []int {
 	taken := random.Perm(steps)
 	if !EveryStep() && some < steps {

@@ -14,11 +14,11 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// where is set for a victim: the directory that it works in.
+// where is the environment variable with the directory of a victim.
 const where = "JEOUL_TEST_KILL_WHERE"
 
-// TestVictim kills a process that makes a directory, a file and a name for it before each of its steps,
-// and lets one come to its end.
+// TestVictim kills a process that makes a directory, a file and a link to it before each of its steps, and lets one
+// process end.
 func TestVictim(t *testing.T) {
 	testenv.Root(t)
 	program, err := os.Executable()

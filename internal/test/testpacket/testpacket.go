@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testpacket builds the frames that tests feed to programs, and shows them.
+// Package testpacket builds and prints the frames that tests pass to programs.
 package testpacket
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/gopacket/gopacket"
 )
 
-// Serialize returns layers as bytes, outermost first, with lengths and checksums
-// filled in. A transport layer must know its network layer: see Build.
+// Serialize returns layers as bytes, outermost first, with lengths and checksums filled in. A transport layer must have
+// its network layer set: see Build.
 func Serialize(tb testing.TB, parts ...gopacket.SerializableLayer) []byte {
 	tb.Helper()
 	buffer := gopacket.NewSerializeBuffer()
@@ -23,8 +23,7 @@ func Serialize(tb testing.TB, parts ...gopacket.SerializableLayer) []byte {
 	return buffer.Bytes()
 }
 
-// Build is Serialize for a transport layer that does not know its network layer yet:
-// it is the one before it.
+// Build is Serialize for a transport layer without its network layer, which it sets to the preceding layer.
 func Build(tb testing.TB, parts ...gopacket.SerializableLayer) []byte {
 	tb.Helper()
 	var network gopacket.NetworkLayer
@@ -44,13 +43,13 @@ func Build(tb testing.TB, parts ...gopacket.SerializableLayer) []byte {
 	return Serialize(tb, parts...)
 }
 
-// Dump shows the first 300 bytes of a frame in hexadecimal.
+// Dump returns the first 300 bytes of a frame in hexadecimal.
 func Dump(frame []byte) string {
 	return fmt.Sprintf("%d bytes: %x", len(frame), frame[:min(len(frame), 300)])
 }
 
-// FitsSocketBuffer reports whether BPF_PROG_TEST_RUN takes a frame as a socket buffer: it must be linear in a page, and
-// hold the IP header that its type announces.
+// FitsSocketBuffer reports whether BPF_PROG_TEST_RUN accepts a frame as a socket buffer. The frame must fit in a page,
+// linearly, and contain the IP header that its type announces.
 func FitsSocketBuffer(frame []byte) bool {
 	least := 15
 	if len(frame) >= 14 {

@@ -12,10 +12,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// TableSize is the size of small tables, which keep tests quick; it is a prime as other sizes are.
+// TableSize is the size of small tables, which keep tests fast. It is a prime, like other sizes.
 const TableSize = 251
 
-// FarIndex is the index of the second interface, to which every other backend's path leads.
+// FarIndex is the index of the second interface, which the paths of every other backend use.
 const FarIndex = 102
 
 // Addresses of the balancer.
@@ -38,7 +38,7 @@ func New(vip netip.Addr, port uint16, protocol lb.Protocol, scheduler lb.Schedul
 	return s
 }
 
-// AddBackends gives a service n backends in place of those that it has. Their paths differ in interface and MTU.
+// AddBackends replaces the backends of a service by n backends. Their paths differ in interface and MTU.
 func AddBackends(s *lb.RoutedService, n int, port uint16, six bool) {
 	s.Backends, s.Paths = nil, nil
 	address, local, least := netip.MustParseAddr("198.18.2.1"), Local4, uint16(700)

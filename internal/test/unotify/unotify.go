@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unotify halts a process of a test at system calls, and asks the test for the result of each
+// Package unotify halts a process of a test at system calls, and asks the test for the result of each call
 // (seccomp_unotify(2)).
 package unotify
 
@@ -45,11 +45,11 @@ const (
 	OffsetArgument = 16
 )
 
-// Install has the kernel halt this process, and those that it starts, at the system calls that a filter asks about, and
-// sends the descriptor that notices are read from over a unix socket.
+// Install makes the kernel halt this process, and its children, at the system calls that a filter asks about. It sends
+// the descriptor for reading notices over a unix socket.
 func Install(program []unix.SockFilter, socket int) error {
 	fprog := unix.SockFprog{Len: uint16(len(program)), Filter: unsafe.SliceData(program)}
-	// Every thread is halted, and by nothing but the end once it is asked about.
+	// Every thread is halted. Once a call is asked about, only the end of the process interrupts it.
 	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_TSYNC |
 		unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 	listener, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags,
@@ -64,7 +64,7 @@ func Install(program []unix.SockFilter, socket int) error {
 	return unix.Close(int(listener))
 }
 
-// Receive receives the descriptor of Install.
+// Receive receives the descriptor that Install sends.
 func Receive(from *net.UnixConn) (int, error) {
 	data, rights := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
 	_, n, _, _, err := from.ReadMsgUnix(data, rights)
@@ -82,7 +82,7 @@ func Receive(from *net.UnixConn) (int, error) {
 	return fds[0], nil
 }
 
-// Next waits for a notice; io.EOF: all processes are gone.
+// Next waits for a notice. io.EOF means that all processes have ended.
 func Next(listener int) (*Notice, error) {
 	for {
 		poll := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
@@ -97,24 +97,24 @@ func Next(listener int) (*Notice, error) {
 		}
 		var n Notice
 		if err := ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)); err != nil {
-			continue // its thread has given up: a signal, or the end
+			continue // the thread has left the call, by a signal or its end
 		}
 		return &n, nil
 	}
 }
 
-// Continue lets a call be made.
+// Continue lets the process make the call.
 func Continue(listener int, n *Notice) {
 	send(listener, &answer{id: n.ID, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE})
 }
 
-// Fail has a call fail, which is not made.
+// Fail makes a call fail. The kernel does not execute it.
 func Fail(listener int, n *Notice, err unix.Errno) {
 	send(listener, &answer{id: n.ID, err: -int32(err)})
 }
 
 func send(listener int, a *answer) {
-	_ = ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(a)) // or its thread is gone
+	_ = ioctl(listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(a)) // fails if the thread has ended
 }
 
 func ioctl(fd int, request uintptr, argument unsafe.Pointer) error {
@@ -129,10 +129,10 @@ func ioctl(fd int, request uintptr, argument unsafe.Pointer) error {
 	}
 }
 
-// StringAt reads a string of a process that is halted.
+// StringAt reads a string from the memory of a halted process.
 func StringAt(pid int, at uint64) string {
 	var text []byte
-	// It may end just before a page that is not there.
+	// The string may end just before a page that is not mapped.
 	for len(text) < unix.PathMax {
 		part := make([]byte, 64-at%64)
 		remote := []unix.RemoteIovec{{Base: uintptr(at), Len: len(part)}}
@@ -149,7 +149,7 @@ func StringAt(pid int, at uint64) string {
 	return string(text)
 }
 
-// BytesAt reads bytes of a process that is halted, or as many of them as there are.
+// BytesAt reads bytes from the memory of a halted process, or as many of them as are mapped.
 func BytesAt(pid int, at uint64, size int) []byte {
 	data := make([]byte, size)
 	remote := []unix.RemoteIovec{{Base: uintptr(at), Len: size}}

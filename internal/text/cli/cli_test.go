@@ -12,7 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// zoo has one of everything that a command line has.
+// zoo has every kind of element of a command line.
 type zoo struct {
 	Feed struct {
 		Animal string   `arg:"" enum:"bear,ape" help:"Who: bear or ape."`
@@ -36,7 +36,7 @@ func newZoo(t *testing.T, stdout *bytes.Buffer) *kong.Kong {
 	return parser
 }
 
-// TestExplain: each mistake is told with the allowed words and the nearest one.
+// TestExplain: each mistake is reported with the allowed words or the nearest one.
 func TestExplain(t *testing.T) {
 	for line, want := range map[string]string{
 		"fed":                              "fed: unknown command; did you mean feed?\nsee `zoo --help`",
@@ -69,7 +69,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestHelp: the flags of the connection are explained with the program, once, and not with a command.
+// TestHelp: the connection flags are explained with the program, once, and not with a command.
 func TestHelp(t *testing.T) {
 	for line, has := range map[string]bool{"--help": true, "help": true, "help feed": false, "feed --help": false} {
 		var stdout bytes.Buffer
@@ -88,7 +88,8 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestModernise: an old spelling is replaced where it is one, however its value is written, and not behind --.
+// TestModernise: an old spelling is replaced in the commands that had it, however its value is written, but not after
+// --.
 func TestModernise(t *testing.T) {
 	app := newZoo(t, &bytes.Buffer{}).Model
 	old := []Deprecated{

@@ -10,19 +10,18 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Deprecated is a spelling of a flag that was replaced. It still works, until the release that the
-// program names.
+// Deprecated is a spelling of a flag that was replaced. It still works until the release that the program names.
 type Deprecated struct {
-	// Commands are the commands that had it, such as "bench packets".
+	// Commands are the commands that had the flag, such as "bench packets".
 	Commands []string
 	// Flag is the old spelling, with its hyphens: --json, or -o.
 	Flag string
-	// Takes reports whether a value follows. Value is the only one that is replaced; Old, where it is set, says which
-	// are.
+	// Takes reports whether the flag takes a value. If Value is set, only that value is replaced. If Old is set, it
+	// reports whether a value is replaced.
 	Takes bool
 	Value string
 	Old   func(value string) bool
-	// New has the words in its place. Where the flag takes a value, that follows, unless Value is set.
+	// New has the replacement. If the flag takes a value, the value follows, unless Value is set.
 	New string
 }
 
@@ -52,8 +51,8 @@ func Modernise(app *kong.Application, args []string, old []Deprecated, until str
 	return words, notices
 }
 
-// find returns the deprecated spelling that words of a command begin with, its value, and how many
-// words it takes; none where they begin with no such spelling.
+// find returns the deprecated spelling at the beginning of a command's words, its value, and the number of words that
+// it takes; 0 if there is none.
 func find(old []Deprecated, command string, words []string) (d Deprecated, value string, used int) {
 	for _, d := range old {
 		if !slices.Contains(d.Commands, command) {
@@ -67,7 +66,7 @@ func find(old []Deprecated, command string, words []string) (d Deprecated, value
 	return Deprecated{}, "", 0
 }
 
-// match says how many words the spelling takes, and its value.
+// match returns the spelling's value, and the number of words that it takes.
 func (d Deprecated) match(words []string) (value string, used int) {
 	after, begins := strings.CutPrefix(words[0], d.Flag)
 	short := !strings.HasPrefix(d.Flag, "--")

@@ -14,8 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/text/nearest"
 )
 
-// Explain makes of an error of the parser one that names the allowed words, and the one nearest to the word typed; args
-// are the words of the command line.
+// Explain converts an error of the parser to one that names the allowed words, and the one nearest to the typed word.
+// args are the words of the command line.
 func Explain(app *kong.Application, args []string, err error) error {
 	node, rest := walk(app.Node, args)
 	text := err.Error()
@@ -32,7 +32,7 @@ func Explain(app *kong.Application, args []string, err error) error {
 		err = noChoice(match[1], match[2], choices(node, match[1]))
 	case missingSome.MatchString(text):
 		err = errors.Join(fewArguments(app, node), missing(node))
-	case strings.HasPrefix(text, Name(node)+": "): // before kong looks for what is missing
+	case strings.HasPrefix(text, Name(node)+": "): // kong has not checked for missing flags yet
 		err = errors.Join(missing(node), err)
 	case strings.HasPrefix(text, "unexpected argument "):
 		err = manyArguments(app, node, unexpected.FindStringSubmatch(text)[1])
@@ -40,17 +40,18 @@ func Explain(app *kong.Application, args []string, err error) error {
 	return fmt.Errorf("%w\nsee `%s --help`", err, Called(app, node))
 }
 
-// The errors of kong; the test of the model holds it to these.
+// The errors of kong. The test of the model compares them with kong's.
 var (
 	unknownFlag = regexp.MustCompile(`^unknown flag (-[^\s,]*)`)
 	wrongChoice = regexp.MustCompile(`^(\S+)(?: \.\.\.\]?)? must be one of .* but got "(.*)"$`)
 	missingSome = regexp.MustCompile(`^(expected "|missing positional arguments |missing flags: )`)
 	unexpected  = regexp.MustCompile(`^unexpected argument (.*?)(?:, did you mean .*)?$`)
-	// unreadChoice: a type that reads its own words refuses others before kong does, and may have more than the flag.
+	// unreadChoice: a type with its own parser rejects other words before kong does, and may accept more words than the
+	// flag.
 	unreadChoice = regexp.MustCompile(`^(--[a-z-]+): [^"]*"([^"]*)"`)
 )
 
-// noCommand lists the commands.
+// noCommand returns an error that lists the commands.
 func noCommand(app *kong.Application, node *kong.Node, rest []string) error {
 	names := commandNames(node)
 	if len(rest) == 0 {
@@ -62,7 +63,7 @@ func noCommand(app *kong.Application, node *kong.Node, rest []string) error {
 	return fmt.Errorf("%s: %s", rest[0], allowed("command", rest[0], names))
 }
 
-// elsewhere returns the commands below a node that end with a word, as they are called.
+// elsewhere returns the command lines of the commands below a node whose name is a word.
 func elsewhere(app *kong.Application, node *kong.Node, word string) (there []string) {
 	for _, child := range Visible(node) {
 		if child.Name == word {
@@ -80,7 +81,7 @@ func commandNames(node *kong.Node) (names []string) {
 	return names
 }
 
-// allowed answers an unknown word with the nearest one, or with all known ones.
+// allowed names the nearest allowed word for an unknown word, or else all of them.
 func allowed(what, word string, names []string) string {
 	if near := nearby(word, names); near != "" {
 		return fmt.Sprintf("unknown %s; did you mean %s?", what, near)
@@ -88,7 +89,7 @@ func allowed(what, word string, names []string) string {
 	return fmt.Sprintf("unknown %s; use one of %s", what, strings.Join(names, ", "))
 }
 
-// nearby is the name that a word begins, if no other one begins so, or that is nearest to it.
+// nearby returns the only name that begins with a word, or else the nearest name, or "".
 func nearby(word string, names []string) string {
 	var begun []string
 	for _, name := range names {
@@ -106,10 +107,11 @@ func nearby(word string, names []string) string {
 	return near
 }
 
-// shortWord is up to how many letters a word is another one where its first letter differs: two edits make any of them.
+// shortWord is the length up to which a word with another first letter is a different word: two edits change it into
+// any word.
 const shortWord = 4
 
-// noFlag says which flags a command has.
+// noFlag returns an error that lists a command's flags.
 func noFlag(app *kong.Application, node *kong.Node, flag string) error {
 	own, all := flagNames(node)
 	if near := nearby(flag, all); near != "" && len(flag) > 2 {
@@ -118,7 +120,7 @@ func noFlag(app *kong.Application, node *kong.Node, flag string) error {
 	return fmt.Errorf("%s: unknown flag; `%s` takes %s", flag, Called(app, node), strings.Join(own, ", "))
 }
 
-// choices are the words that a flag or an argument may have, by the name that an error has; none where it may have any.
+// choices returns the words that a flag or an argument accepts, by its name in an error; none if it accepts any word.
 func choices(node *kong.Node, name string) []string {
 	for _, group := range node.AllFlags(false) {
 		for _, flag := range group {
@@ -135,8 +137,8 @@ func choices(node *kong.Node, name string) []string {
 	return nil
 }
 
-// Choices returns the words that a flag or an argument may have; none where it may have any. An empty
-// word, which stands for a flag that is not given, is left out.
+// Choices returns the words that a flag or an argument accepts; none if it accepts any word. It omits the empty word,
+// which means that the flag is not given.
 func Choices(value *kong.Value) []string {
 	if value.Enum == "" {
 		return nil
@@ -152,7 +154,7 @@ func noChoice(name, got string, words []string) error {
 	return fmt.Errorf("%s: %q is not possible; use one of %s", name, got, list)
 }
 
-// missing names the flags that a command needs, and their purpose.
+// missing returns an error that names the required flags of a command, and their purpose.
 func missing(node *kong.Node) error {
 	var errs []error
 	together := map[string][]string{}
@@ -173,7 +175,7 @@ func missing(node *kong.Node) error {
 	return errors.Join(errs...)
 }
 
-// fewArguments names the arguments that a command takes, and their values.
+// fewArguments returns an error that names the arguments of a command, and their values.
 func fewArguments(app *kong.Application, node *kong.Node) error {
 	var errs []error
 	for _, value := range node.Positional {
@@ -187,7 +189,7 @@ func fewArguments(app *kong.Application, node *kong.Node) error {
 	return errors.Join(append(errs, fmt.Errorf("write %s", usage(app, node)))...)
 }
 
-// manyArguments names the arguments that the command takes, where there is one too many.
+// manyArguments returns an error that names the arguments of a command that was given one too many.
 func manyArguments(app *kong.Application, node *kong.Node, word string) error {
 	if node.Parent.DefaultCmd == node {
 		if near := nearby(word, commandNames(node.Parent)); near != "" {
@@ -200,7 +202,7 @@ func manyArguments(app *kong.Application, node *kong.Node, word string) error {
 	return fmt.Errorf("%s: one argument too many; write %s", word, usage(app, node))
 }
 
-// usage is a command line of a command, with its arguments.
+// usage returns a command line of a command, with its arguments.
 func usage(app *kong.Application, node *kong.Node) string {
 	words := []string{Called(app, node)}
 	for _, value := range node.Positional {
@@ -209,7 +211,7 @@ func usage(app *kong.Application, node *kong.Node) string {
 	return "`" + strings.Join(words, " ") + "`"
 }
 
-// placeOf is an argument as usage lines of kubectl and ip have it: in capitals.
+// placeOf returns an argument in capitals, as in the usage lines of kubectl and ip.
 func placeOf(value *kong.Value) string {
 	text := strings.ToUpper(value.Name)
 	if value.IsCumulative() {

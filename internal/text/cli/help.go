@@ -8,17 +8,17 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Connection is the group of flags that say which balancer is asked. Many commands have them, so
-// help explains them once, with the program.
+// Connection is the group of flags that select the balancer. Many commands have them, so help explains them once, with
+// the program.
 const Connection = "connection"
 
-// Groups returns the groups of commands and flags, with their titles; tasks has those of commands.
+// Groups returns the groups of commands and flags with their titles. tasks are the groups of commands.
 func Groups(tasks []kong.Group) kong.Option {
 	return kong.ExplicitGroups(append(tasks, kong.Group{Key: Connection,
 		Title: "Which balancer is asked (flags of every command that asks one):"}))
 }
 
-// PrintHelp prints the help of the program, or of a command without the flags of the connection.
+// PrintHelp prints the help of the program, or of a command without the connection flags.
 func PrintHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	options.NoExpandSubcommands = true
 	connection := connectionFlags(ctx.Model.Node)
@@ -53,7 +53,7 @@ func PrintHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	return nil
 }
 
-// connectionFlags returns those of the first command that has them all.
+// connectionFlags returns the connection flags of the first command that has all of them.
 func connectionFlags(node *kong.Node) (flags []*kong.Flag) {
 	for _, flag := range node.Flags {
 		if flag.Group != nil && flag.Group.Key == Connection {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli makes a kong command line kubectl's and ip's users' own: help grouped by task, errors that name the
-// allowed words, and old spellings that work for one release.
+// Package cli makes a kong command line familiar to users of kubectl and ip: it groups help by task, names the allowed
+// words in errors, and accepts old spellings for one release.
 package cli
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Name returns how a command is called without its program, such as "backend drain".
+// Name returns the name of a command without the program, such as "backend drain".
 func Name(node *kong.Node) string {
 	if node.Parent == nil || node.Parent.Type == kong.ApplicationNode {
 		if node.Type == kong.ApplicationNode {
@@ -22,8 +22,8 @@ func Name(node *kong.Node) string {
 	return Name(node.Parent) + " " + node.Name
 }
 
-// Called returns how a command is called, such as "jeoul backend drain". A command that its group
-// means anyway has the group's name.
+// Called returns the command line of a command, such as "jeoul backend drain". The default command of a group has the
+// group's name.
 func Called(app *kong.Application, node *kong.Node) string {
 	if node.Parent != nil && node.Parent.DefaultCmd == node {
 		node = node.Parent
@@ -31,8 +31,8 @@ func Called(app *kong.Application, node *kong.Node) string {
 	return strings.TrimSpace(app.Name + " " + Name(node))
 }
 
-// walk follows words from a node as far as they name commands, and to the command that a group means
-// without one; it returns the words that follow.
+// walk follows words from a node as far as they name commands, then selects the default command of a group. It returns
+// the remaining words.
 func walk(node *kong.Node, words []string) (*kong.Node, []string) {
 	node, words = named(node, words)
 	if node.DefaultCmd != nil {
@@ -41,7 +41,7 @@ func walk(node *kong.Node, words []string) (*kong.Node, []string) {
 	return node, words
 }
 
-// named follows words from a node as far as they name commands, and returns the words that follow.
+// named follows words from a node as far as they name commands, and returns the remaining words.
 func named(node *kong.Node, words []string) (*kong.Node, []string) {
 	for len(words) > 0 {
 		i := slices.IndexFunc(node.Children, func(child *kong.Node) bool {
@@ -65,8 +65,8 @@ func Visible(node *kong.Node) (children []*kong.Node) {
 	return children
 }
 
-// Help writes `help` among the words of a command line as kong knows it: before a command, as
-// kubectl's users write it, or behind one that has commands of its own, as ip's do.
+// Help replaces `help` in a command line by kong's --help. `help` may precede a command, as in kubectl, or follow one
+// that has subcommands, as in ip.
 func Help(app *kong.Application, args []string) []string {
 	if len(args) > 0 && args[0] == "help" {
 		return append(slices.Clone(args[1:]), "--help")
@@ -78,8 +78,8 @@ func Help(app *kong.Application, args []string) []string {
 	return args
 }
 
-// flagNames returns the long names of a command's flags, as they are typed; of the connection's
-// flags none, which each command has that asks a balancer.
+// flagNames returns the long names of a command's flags as they are typed. own omits the connection flags, which each
+// command has that connects to a balancer.
 func flagNames(node *kong.Node) (own, all []string) {
 	for _, group := range node.AllFlags(true) {
 		for _, flag := range group {

@@ -212,7 +212,7 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// TestElementsDoNotShare: the values of one element of a list are not another's.
+// TestElementsDoNotShare: the elements of a list do not share values.
 func TestElementsDoNotShare(t *testing.T) {
 	got, problems := read(t, "name: a\ngate: g\ncages: [{name: c, depth: 7}, {name: d}]\n")
 	if want := []cage{{"c", 7}, {"d", 2}}; !cmp.Equal(want, got.Cages) || problems != nil {
@@ -287,7 +287,7 @@ var yardKeys = Table[yard]{
 		OrNever(Duration(time.Minute, time.Hour)), 0)},
 }
 
-// TestSwitchesAndParts: keys that are off, or nil, where none is written are read and written, and described.
+// TestSwitchesAndParts: keys that are off, or nil, by default are read, written and described.
 func TestSwitchesAndParts(t *testing.T) {
 	for text, want := range map[string]yard{
 		"{}\n":                    {Pond: pond{Deep: 2}},

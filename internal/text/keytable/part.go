@@ -8,15 +8,15 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// part is a mapping in a part of T that is made when it is read.
+// part is a mapping in a part of T that is created when it is read.
 type part struct {
-	// get returns the address of the part, nil where there is none; set makes another one the part, and nil none.
+	// get returns the address of the part, or nil. set replaces the part, or removes it if part is nil.
 	get   func(of any) any
 	set   func(to, part any)
 	table table
 }
 
-// Part is Mapping for a part of T that only few have: it is nil where none is written.
+// Part is Mapping for a part of T that is nil unless it is written.
 func Part[T, V any](at func(*T) **V, table Table[V]) Value[T] {
 	return Value[T]{part{
 		get: func(of any) any {

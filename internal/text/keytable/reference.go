@@ -8,22 +8,22 @@ import (
 	"strings"
 )
 
-// Reference writes the part of a page in Markdown that explains the keys: a section for
-// each mapping, the outermost under the given title.
+// Reference writes the part of a page in Markdown that explains the keys. It has a section for each mapping, the
+// outermost one under the given title.
 func Reference[T any](t Table[T], w io.Writer, title string) error {
 	page := &page{w: w, section: (*page).table}
 	page.sections("", title, untyped(t).entries())
 	return page.err
 }
 
-// Manual writes the same with lists in place of tables, which a terminal is too narrow for.
+// Manual writes the same with lists instead of tables, for which a terminal is too narrow.
 func Manual[T any](t Table[T], w io.Writer, title string) error {
 	page := &page{w: w, section: (*page).list}
 	page.sections("", title, untyped(t).entries())
 	return page.err
 }
 
-// page is a page while it is written; the first error ends it.
+// page is a page while it is written. It keeps the first error and writes nothing after it.
 type page struct {
 	w   io.Writer
 	err error
@@ -37,8 +37,8 @@ func (p *page) printf(format string, args ...any) {
 	}
 }
 
-// sections writes the section of a mapping, and those of its keys that are mappings
-// themselves; path is the mapping's own.
+// sections writes the section of a mapping, and those of its keys that are mappings themselves. path is the path of the
+// mapping.
 func (p *page) sections(path, title string, keys []entry) {
 	p.printf("\n## %s\n\n", title)
 	p.section(p, path, keys)
@@ -72,7 +72,7 @@ func (p *page) list(path string, keys []entry) {
 	}
 }
 
-// path is that of the key's value, below its mapping's: services[] for a list.
+// path returns the path of the key's value within its mapping: services[] for a list.
 func (e entry) path(in string) string {
 	path := e.name
 	if in != "" {
@@ -84,7 +84,7 @@ func (e entry) path(in string) string {
 	return path
 }
 
-// kindIn is the kind of a key's value; a mapping leads to its section.
+// kindIn returns the kind of a key's value. For a mapping it links to its section.
 func (e entry) kindIn(in string) string {
 	if e.value.keys == nil {
 		return e.value.kind
@@ -96,7 +96,7 @@ func (e entry) kindIn(in string) string {
 	return fmt.Sprintf("%s: [`%s`](#%s)", e.value.kind, path, anchor(path))
 }
 
-// anchor is the name by which a page's renderer knows a heading.
+// anchor returns the anchor that a page's renderer makes of a heading.
 func anchor(heading string) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune(".[]`", r) {
@@ -127,5 +127,5 @@ func (e entry) explanation() string {
 	return text
 }
 
-// cell is a text that stands in a table.
+// cell escapes a text for a table.
 func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }

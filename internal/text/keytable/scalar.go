@@ -15,11 +15,11 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// Scalar is how a single value is written.
+// Scalar describes the text of a single value.
 type Scalar[V comparable] struct {
-	// Parse returns the value of a text, or the fault and the remedy.
+	// Parse returns the value of a text, or the problem and the remedy.
 	Parse func(text string) (value V, wrong string)
-	// Show is the text of a value: Parse's inverse.
+	// Show returns the text of a value. It is the inverse of Parse.
 	Show func(V) string
 	// Kind describes the text in words: "a whole number from 1 to 65535".
 	Kind string
@@ -29,15 +29,15 @@ type Scalar[V comparable] struct {
 	Tag string
 }
 
-// node returns a value as a node.
+// node returns a value as a YAML node.
 func (s Scalar[V]) node(value V) *yaml.Node { return scalarNode(s.Tag, s.Show(value)) }
 
-// scalarNode is a single value with YAML's type of it, text where that is empty.
+// scalarNode returns a scalar node with a YAML tag. The default is text.
 func scalarNode(tag, text string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: cmp.Or(tag, "!!str"), Value: text}
 }
 
-// read returns the value of a node, and false where it was reported.
+// read returns the value of a node, and false if it has reported a problem.
 func (s Scalar[V]) read(f *yamlfile.File, node *yaml.Node, field string) (V, bool) {
 	text, ok := f.Scalar(node, field)
 	if !ok {
@@ -50,7 +50,7 @@ func (s Scalar[V]) read(f *yamlfile.File, node *yaml.Node, field string) (V, boo
 	return value, wrong == ""
 }
 
-// Number is a whole number from low to high, both included.
+// Number is an integer from low to high, inclusive.
 func Number[N uint8 | uint16 | uint32](low, high uint64) Scalar[N] {
 	return Scalar[N]{
 		Parse: func(text string) (N, string) {
@@ -67,8 +67,7 @@ func Number[N uint8 | uint16 | uint32](low, high uint64) Scalar[N] {
 	}
 }
 
-// Bound is a number from 1 to high; 0, which would let nothing pass, is refused with
-// words of its own.
+// Bound is a number from 1 to high. It rejects 0, which would let nothing pass, with a separate message.
 func Bound[N uint8 | uint16 | uint32](high uint64) Scalar[N] {
 	bound := Number[N](1, high)
 	number := bound.Parse
@@ -82,15 +81,14 @@ func Bound[N uint8 | uint16 | uint32](high uint64) Scalar[N] {
 	return bound
 }
 
-// Decimal parses plain decimal digits up to limit. The other spellings of YAML's numbers
-// are left out: 010 is 8 there, and 1e3 a fraction.
+// Decimal parses plain decimal digits up to limit. It rejects YAML's other spellings of numbers: 010 is 8 there, and
+// 1e3 a fraction.
 func Decimal(text string, limit uint64) (uint64, bool) {
 	n, err := strconv.ParseUint(text, 10, 64)
 	return n, err == nil && n <= limit && strconv.FormatUint(n, 10) == text
 }
 
-// Bool is true or false. YAML's other spellings (yes, on) are left out: its versions
-// differ over them.
+// Bool is true or false. It rejects YAML's other spellings (yes, on), which differ between its versions.
 var Bool = Scalar[bool]{
 	Parse: func(text string) (bool, string) {
 		if text != "true" && text != "false" {
@@ -104,7 +102,7 @@ var Bool = Scalar[bool]{
 	Tag:    "!!bool",
 }
 
-// Word is one of a type's words, which knows its own spelling.
+// Word is one of the words of a type that parses them itself.
 func Word[V comparable, P interface {
 	*V
 	encoding.TextUnmarshaler
@@ -128,11 +126,11 @@ func Word[V comparable, P interface {
 	}
 }
 
-// durationPattern matches the texts that time.ParseDuration takes, but for signs and fractions without digits before
+// durationPattern matches the texts that time.ParseDuration accepts, except signs and fractions without digits before
 // the point.
 const durationPattern = `^([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$`
 
-// Duration is a length of time from shortest to longest, both included.
+// Duration is a duration from shortest to longest, inclusive.
 func Duration(shortest, longest time.Duration) Scalar[time.Duration] {
 	parse := func(text string) (time.Duration, string) {
 		d, err := time.ParseDuration(text)
@@ -157,7 +155,7 @@ func Duration(shortest, longest time.Duration) Scalar[time.Duration] {
 	}
 }
 
-// OrNever is a scalar that may be `never` as well, which is the zero value.
+// OrNever is a scalar that may also be `never`, which is the zero value.
 func OrNever[V comparable](s Scalar[V]) Scalar[V] {
 	const never = "never"
 	var none V
@@ -179,7 +177,7 @@ func OrNever[V comparable](s Scalar[V]) Scalar[V] {
 	return s
 }
 
-// ShowDuration writes a length of time as a person does: 2h4m, not 2h4m0s.
+// ShowDuration formats a duration as users write it: 2h4m, not 2h4m0s.
 func ShowDuration(d time.Duration) string {
 	text := d.String()
 	if short, cut := strings.CutSuffix(text, "m0s"); cut {

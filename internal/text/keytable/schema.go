@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Schema returns the JSON schema (draft 2020-12) of the mapping, indented: by it an editor completes and checks keys.
-// It knows nothing of checks across keys.
+// Schema returns the JSON schema (draft 2020-12) of the mapping, indented. Editors use it to complete and check keys.
+// It does not include checks across keys.
 func Schema[T any](t Table[T], title string) ([]byte, error) {
 	schema := object(untyped(t).entries())
 	schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
@@ -18,7 +18,7 @@ func Schema[T any](t Table[T], title string) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// object is the schema of a mapping with these keys and no others.
+// object returns the schema of a mapping with these keys and no others.
 func object(keys []entry) map[string]any {
 	properties := map[string]any{}
 	var required, choices []any
@@ -47,7 +47,7 @@ func object(keys []entry) map[string]any {
 
 func needs(name string) map[string]any { return map[string]any{"required": []any{name}} }
 
-// schema is the JSON schema of a key's value, with its explanation.
+// schema returns the JSON schema of a key's value, with its explanation.
 func (e entry) schema() map[string]any {
 	schema := maps.Clone(e.value.schema)
 	switch {
@@ -64,7 +64,7 @@ func (e entry) schema() map[string]any {
 	return schema
 }
 
-// orWord is the schema of a mapping that a single value may stand for, unless word is nil.
+// orWord returns the schema of a mapping that a single value may replace, unless word is nil.
 func orWord(mapping, word map[string]any) map[string]any {
 	if word == nil {
 		return mapping

@@ -11,32 +11,31 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// short is one or several mappings in a field of T, each of which a single value may stand
-// for.
+// short is one or several mappings in a field of T. A single value may replace each of them.
 type short struct {
 	mappings
-	// word is the key whose value the single value is.
+	// word is the key of the single value.
 	word string
-	// lone: the value is a mapping and not a list of them; several is then the key of the list.
+	// lone: the value is a mapping and not a list of mappings; several is then the key of the list.
 	lone    bool
 	several string
-	// sole: there is no other key for a list of one.
+	// sole: a list of one has no other key.
 	sole bool
 }
 
-// Short is a list of mappings with one element, read into a field of T: the mapping alone is
-// written or, where its key word is all that is set, that key's value. The table's
-// key word is required. The key several, beside this one, has Shorts, and explains the keys.
+// Short is a list of mappings with one element, read into a field of T. The file has the mapping alone or, if only its
+// key word is set, the value of that key. The table's key word is required. The key several of the same mapping has
+// Shorts, and explains the keys.
 func Short[T, V any](at func(*T) *[]V, table Table[V], word, several string) Value[T] {
 	return Value[T]{short{mappings{list: newList(at), table: untyped(table)}, word, true, several, false}}
 }
 
-// Shorts is Short for several elements; a list of one is written by the key that has Short.
+// Shorts is Short for several elements. A list of one is written by the key that has Short.
 func Shorts[T, V any](at func(*T) *[]V, table Table[V], word string, length Length) Value[T] {
 	return Value[T]{short{mappings{newList(at), untyped(table), length}, word, false, "", false}}
 }
 
-// ShortMappings is Shorts without a key beside it: a list of one is written as any other.
+// ShortMappings is Shorts without another key beside it. A list of one is written like any other.
 func ShortMappings[T, V any](at func(*T) *[]V, table Table[V], word string, length Length) Value[T] {
 	return Value[T]{short{mappings{newList(at), untyped(table), length}, word, false, "", true}}
 }
@@ -57,7 +56,7 @@ func (v short) read(f *yamlfile.File, node *yaml.Node, at string, to any) {
 	v.length.check(f, node, at, v.count(to))
 }
 
-// long returns the mapping that a single value stands for.
+// long returns the mapping that a single value replaces.
 func (v short) long(node *yaml.Node) *yaml.Node {
 	if node.Kind != yaml.ScalarNode || node.Tag == "!!null" {
 		return node
@@ -110,14 +109,13 @@ func (v short) describe() description {
 		fallback: v.length.Absent, schema: v.length.schema(), list: true, keys: keys, word: word}
 }
 
-// where is a value that is written only where something holds.
+// where is a value that is only written if a condition holds.
 type where struct {
 	value
 	holds func(of any) bool
 }
 
-// Where is a value that is not written unless holds says so: that of a part of T that may not
-// be there.
+// Where is a value that is only written if holds returns true, such as a value in a part of T that may be missing.
 func Where[T any](holds func(*T) bool, value Value[T]) Value[T] {
 	return Value[T]{where{value.of, func(of any) bool { return holds(of.(*T)) }}}
 }
@@ -135,8 +133,8 @@ type orEmpty struct {
 	shown func(of any) bool
 }
 
-// OrEmpty is a list (Mappings) that a file may write as `[]`. A list without elements is written so where shown
-// says so, since without the key the file would mean something else.
+// OrEmpty is a list (Mappings) that a file may write as `[]`. A list without elements is written so if shown returns
+// true, because without the key the file would have another meaning.
 func OrEmpty[T any](shown func(*T) bool, list Value[T]) Value[T] {
 	return Value[T]{orEmpty{list.of, func(of any) bool { return shown(of.(*T)) }}}
 }

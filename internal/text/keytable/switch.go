@@ -8,15 +8,14 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// switched is a mapping for which a single `true` or `false` may stand.
+// switched is a mapping that a single `true` or `false` may replace.
 type switched struct {
 	mapping
 	on func(of any) *bool
 }
 
-// Switch is a mapping of keys of its own, read into a field of T, that is off where none is written. Any key switches
-// it on; `true` alone does with the keys as they are where none is written, and `false` does not. No key may be
-// required.
+// Switch is a mapping with its own keys, read into a field of T, that is off unless it is written. Any key switches it
+// on. `true` alone switches it on with the keys' defaults, and `false` switches it off. No key may be required.
 func Switch[T, V any](at func(*T) *V, on func(*V) *bool, table Table[V]) Value[T] {
 	return Value[T]{switched{newMapping(at, table), func(of any) *bool { return on(of.(*V)) }}}
 }

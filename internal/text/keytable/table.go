@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keytable describes a file's keys once, and reads, writes and documents the file from that description: Read
-// takes YAML into Go values and reports faults with file, line and field; Write makes YAML of the values again;
-// Reference is the page that explains the keys, and Schema the JSON schema for editors. What a key means beside others
-// is checked by the package that has the table.
+// Package keytable describes a file's keys once, and uses the description to read, write and document the file. Read
+// converts YAML to Go values and reports problems with file, line and field. Write converts the values back to YAML.
+// Reference writes the page that explains the keys, and Schema the JSON schema for editors. The package that has the
+// table checks keys against each other.
 package keytable
 
 import (
@@ -12,49 +12,47 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// Table is the keys of a mapping that is read into a T, in the order in which they are
-// written and explained.
+// Table is the keys of a mapping that is read into a T, in the order in which they are written and explained.
 type Table[T any] []Key[T]
 
 // Key is one key of a mapping.
 type Key[T any] struct {
 	Name string
-	// Required: a mapping without it has a problem, unless it has Unless.
+	// Required: a mapping without the key has a problem, unless it has Unless.
 	Required bool
-	// Unless names the key that stands in this one's place; both together are a problem, but
-	// with Beside.
+	// Unless names an alternative to this key. Both together are a problem, unless Beside is set.
 	Unless string
 	Beside bool
-	// Text for the reference page on the key's effect: Markdown, whole sentences.
+	// Text of the reference page on the key's effect: Markdown, complete sentences.
 	What string
-	// Refused names the condition that refuses a value which its type permits; empty where there is none.
+	// Refused names the condition under which a value is rejected although its type permits it; empty if there is none.
 	Refused string
-	// Since is the release that brought the key; empty for the first one.
+	// Since is the release that added the key; empty for the first one.
 	Since string
-	// Gone says why the key is no longer there and names its replacement; such a key is neither written nor explained.
+	// Gone is the reason why the key was removed, and its replacement. Such a key is neither written nor explained.
 	Gone string
-	// Value is the kind of the key's value; none where it is gone.
+	// Value is the kind of the key's value; the zero Value if the key was removed.
 	Value Value[T]
 }
 
 // Value is the kind of a key's value in a mapping. The values are Scalar fields (Field, Optional), mappings (Mapping),
-// and lists of either (Mappings, Items). The zero Value is that of a key that is gone.
+// and lists of either (Mappings, Items). The zero Value is that of a removed key.
 type Value[T any] struct{ of value }
 
-// value is a Value whose T the compiler does not know, so that the code that reads, writes and explains tables is
-// compiled once and not for each type that has keys. The arguments are a *T each.
+// value is a Value without its type T, so that the code that reads, writes and explains tables is compiled once and not
+// for each type with keys. The arguments are a *T each.
 type value interface {
-	// reset makes the value in *to the one that holds where the key is not written.
+	// reset sets the value in *to to the default.
 	reset(to any)
-	// read takes the value of a node, whose path is field, into *to.
+	// read reads the value of a node, whose path is field, into *to.
 	read(f *yamlfile.File, node *yaml.Node, field string, to any)
-	// write returns the value in *from as a node; nil where it need not be written.
+	// write returns the value in *from as a node; nil if it need not be written.
 	write(from any) *yaml.Node
 	// describe describes the value's kind.
 	describe() description
 }
 
-// description is the description of a value for the reference page and the schema.
+// description describes a value for the reference page and the schema.
 type description struct {
 	// kind describes the text in words, and fallback the default.
 	kind, fallback string
@@ -63,11 +61,9 @@ type description struct {
 	// list: the value is a list of mappings, which keys describe. keys is nil for scalars.
 	list bool
 	keys []entry
-	// word is the JSON schema of the single value that may stand for a mapping; nil where none
-	// may.
+	// word is the JSON schema of the single value that may replace a mapping, or nil.
 	word map[string]any
-	// see is the key of the same mapping whose section explains these keys; empty: they have
-	// their own.
+	// see is the key of the same mapping whose section explains these keys; empty: they have their own section.
 	see string
 }
 
@@ -81,7 +77,7 @@ type entry struct {
 // table is a Table without its type.
 type table struct {
 	keys []key
-	// zero makes *to its zero value, and create makes another such value, and returns its address.
+	// zero sets *to to its zero value. create returns the address of a new zero value.
 	zero   func(to any)
 	create func() any
 }
@@ -103,19 +99,19 @@ func untyped[T any](t Table[T]) table {
 	return table{keys, func(to any) { *to.(*T) = *new(T) }, func() any { return new(T) }}
 }
 
-// Reset makes *to the value of a mapping without any key.
+// Reset sets *to to the value of a mapping without any key.
 func Reset[T any](t Table[T], to *T) { untyped(t).reset(to) }
 
-// Read takes the mapping of a node, whose path is field, into *to, which was Reset. Faults are reported to the file;
-// such values are left as they were.
+// Read reads the mapping of a node, whose path is field, into *to, which must have been Reset. It reports problems to
+// the file, and leaves values with a problem unchanged.
 func Read[T any](t Table[T], f *yamlfile.File, node *yaml.Node, field string, to *T) {
 	untyped(t).read(f, node, field, to)
 }
 
-// Write returns the mapping that Read takes into an equal value.
+// Write returns a mapping that Read reads into an equal value.
 func Write[T any](t Table[T], from *T) *yaml.Node { return untyped(t).write(from) }
 
-// entries describes the keys that are not gone.
+// entries describes the keys that were not removed.
 func (t table) entries() []entry {
 	var all []entry
 	for _, k := range t.keys {
@@ -146,7 +142,7 @@ func (t table) read(f *yamlfile.File, node *yaml.Node, field string, to any) {
 	}
 }
 
-// readers are the table's keys as the reader of mappings takes them, into *to.
+// readers returns readers of the table's keys into *to.
 func (t table) readers(f *yamlfile.File, to any) []yamlfile.Key {
 	keys := make([]yamlfile.Key, 0, len(t.keys))
 	for _, k := range t.keys {

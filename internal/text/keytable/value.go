@@ -12,11 +12,11 @@ import (
 
 // field is a single value.
 type field struct {
-	// take has the value that a text stands for in *to, or returns the fault.
+	// take sets the value in *to from a text, or returns the problem.
 	take func(to any, text string) (wrong string)
 	// show returns the value's text, and whether it must be written.
 	show func(from any) (text string, needed bool)
-	// usual sets the value that holds where none is written; nil: the zero value.
+	// usual sets the default; nil: the zero value.
 	usual    func(to any)
 	tag      string
 	kind     string
@@ -24,21 +24,21 @@ type field struct {
 	schema   map[string]any
 }
 
-// Field is a single value in a field of T; standard is its value where none is written.
+// Field is a single value in a field of T. standard is the default.
 func Field[T any, V comparable](at func(*T) *V, scalar Scalar[V], standard V) Value[T] {
 	words := "`" + scalar.Show(standard) + "`"
 	return Computed(getter(at, standard), setter(at), scalar, standard, words)
 }
 
-// Optional is a single value in a field of T that stays zero where none is written; then the default holds that
-// fallback describes, for which the package that has the table provides. Empty words are for a value that is required,
-// or whose absence says nothing.
+// Optional is a single value in a field of T that stays zero if it is not written. The package that has the table
+// provides the default, which fallback describes. An empty fallback is for a required value, or one whose absence means
+// nothing.
 func Optional[T any, V comparable](at func(*T) *V, scalar Scalar[V], fallback string) Value[T] {
 	return Computed(getter(at, *new(V)), setter(at), scalar, *new(V), fallback)
 }
 
-// Computed is a single value that T does not keep as it is written: get returns it, and whether it must be written.
-// Where none is written, standard is set unless it is zero, and fallback describes the default.
+// Computed is a single value that T does not store as it is written. get returns the value, and whether it must be
+// written. If it is not written, standard is set unless it is zero, and fallback describes the default.
 func Computed[T any, V comparable](get func(*T) (V, bool), set func(*T, V), scalar Scalar[V], standard V,
 	fallback string) Value[T] {
 	f := field{tag: scalar.Tag, kind: scalar.Kind, fallback: fallback, schema: scalar.Schema}
@@ -62,7 +62,7 @@ func Computed[T any, V comparable](get func(*T) (V, bool), set func(*T, V), scal
 	return Value[T]{f}
 }
 
-// getter finds that a value which holds anyway need not be written.
+// getter returns a function that reports a default value as one that need not be written.
 func getter[T any, V comparable](at func(*T) *V, standard V) func(*T) (V, bool) {
 	return func(from *T) (V, bool) { return *at(from), *at(from) != standard }
 }
@@ -106,8 +106,7 @@ type mapping struct {
 	table table
 }
 
-// Mapping is a mapping of keys of its own, read into a field of T. It is written where
-// one of its keys must be.
+// Mapping is a mapping with its own keys, read into a field of T. It is written if one of its keys must be.
 func Mapping[T, V any](at func(*T) *V, table Table[V]) Value[T] {
 	return Value[T]{newMapping(at, table)}
 }
@@ -124,7 +123,7 @@ func (v mapping) read(f *yamlfile.File, node *yaml.Node, at string, to any) {
 
 func (v mapping) write(from any) *yaml.Node { return v.table.writeSome(v.at(from)) }
 
-// writeSome is write; nil where nothing need be written.
+// writeSome is write, but returns nil if nothing need be written.
 func (t table) writeSome(from any) *yaml.Node {
 	if node := t.write(from); len(node.Content) > 0 {
 		return node
@@ -136,16 +135,16 @@ func (v mapping) describe() description {
 	return description{kind: "a mapping", keys: v.table.entries()}
 }
 
-// Length bounds a list that must have an element.
+// Length limits a list that must have an element.
 type Length struct {
 	Max int
-	// Empty and TooMany name the remedy for a list without elements, and for one with more than Max.
+	// Empty and TooMany are the remedies for a list without elements, and for one with more than Max.
 	Empty, TooMany string
-	// Absent describes the default where there is no list; empty for one that is required.
+	// Absent describes the default without a list; empty if the list is required.
 	Absent string
 }
 
-// check reports a list of the wrong length: node is the list, n the elements taken.
+// check reports a list of the wrong length. node is the list, and n the number of elements read.
 func (l Length) check(f *yamlfile.File, node *yaml.Node, at string, n int) {
 	switch {
 	case node.Kind == yaml.SequenceNode && len(node.Content) == 0:
@@ -166,7 +165,7 @@ type mappings struct {
 	length Length
 }
 
-// list is a slice in a field of T, of elements whose type the compiler does not know: all are given by address.
+// list is a slice in a field of T whose element type is erased. All elements are passed by address.
 type list struct {
 	count func(of any) int
 	at    func(of any, i int) any
@@ -193,7 +192,7 @@ func Mappings[T, V any](at func(*T) *[]V, table Table[V], length Length) Value[T
 
 func (v mappings) reset(any) {}
 
-// read makes the readers of the elements' keys once: there may be a hundred thousand.
+// read makes the readers of the elements' keys only once, because there may be a hundred thousand elements.
 func (v mappings) read(f *yamlfile.File, node *yaml.Node, at string, to any) {
 	element := v.table.create()
 	keys := v.table.readers(f, element)
@@ -205,7 +204,7 @@ func (v mappings) read(f *yamlfile.File, node *yaml.Node, at string, to any) {
 	v.length.check(f, node, at, v.count(to))
 }
 
-// write puts an element that has only single values into a line of its own.
+// write writes an element with only single values on one line.
 func (v mappings) write(from any) *yaml.Node {
 	if v.count(from) == 0 {
 		return nil
@@ -221,7 +220,7 @@ func (v mappings) write(from any) *yaml.Node {
 	return sequence
 }
 
-// plain reports whether a mapping has nothing but single values.
+// plain reports whether a mapping has only single values.
 func plain(mapping *yaml.Node) bool {
 	for _, node := range mapping.Content {
 		if node.Kind != yaml.ScalarNode {
@@ -242,36 +241,34 @@ type items[T any, V comparable] struct {
 	scalar Scalar[V]
 	noun   string
 	length Length
-	// keep: a refused element stays as a zero value, so that the others keep their places.
+	// keep: a rejected element remains as a zero value, so that the other indexes do not change.
 	keep bool
 	// lone: a list of one is written by another key.
 	lone bool
 	// bare: a list of one is written as its element.
 	bare bool
-	// again: an element may come again.
+	// again: an element may occur more than once.
 	again bool
 }
 
-// Items is a list of single values, each once, read into a field of T; noun is one of
-// them. An element that was refused stays as a zero value, so that the others keep their
-// places.
+// Items is a list of single values without duplicates, read into a field of T. noun names an element. A rejected
+// element remains as a zero value, so that the other indexes do not change.
 func Items[T any, V comparable](at func(*T) *[]V, scalar Scalar[V], noun string, length Length) Value[T] {
 	return Value[T]{items[T, V]{at: at, scalar: scalar, noun: noun, length: length, keep: true}}
 }
 
-// Several is Items beside a key of the same field for a single one: a list of one is
-// written by that key. Elements that were refused are left out.
+// Several is Items beside a key for a single element of the same field. That key writes a list of one. Rejected
+// elements are omitted.
 func Several[T any, V comparable](at func(*T) *[]V, scalar Scalar[V], noun string, length Length) Value[T] {
 	return Value[T]{items[T, V]{at: at, scalar: scalar, noun: noun, length: length, lone: true}}
 }
 
-// OneOrItems is Items, where a single element may be written as it is, without a list.
+// OneOrItems is Items, but a single element may be written without a list.
 func OneOrItems[T any, V comparable](at func(*T) *[]V, scalar Scalar[V], noun string, length Length) Value[T] {
 	return Value[T]{items[T, V]{at: at, scalar: scalar, noun: noun, length: length, keep: true, bare: true}}
 }
 
-// Sequence is a list of single values in which one may come again, as the arguments of a
-// program.
+// Sequence is a list of single values that may contain duplicates, such as the arguments of a program.
 func Sequence[T any, V comparable](at func(*T) *[]V, scalar Scalar[V], length Length) Value[T] {
 	return Value[T]{items[T, V]{at: at, scalar: scalar, length: length, keep: true, again: true}}
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manpage makes manual pages, one for each command, of the model that the command line is parsed by: the texts
-// of `--help` are on the pages, too.
+// Package manpage makes manual pages, one for each command, from the model that parses the command line. The pages
+// include the texts of `--help`.
 package manpage
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/cpuguy83/go-md2man/v2/md2man"
 )
 
-// The sections of the manual that pages are in.
+// The sections of the manual.
 const (
 	SectionCommands = 1
 	SectionFiles    = 5
@@ -25,14 +25,14 @@ const manual = "Jeoul"
 
 // Page is a manual page.
 type Page struct {
-	// Name is the name of its file, such as jeoul-run.1.
+	// Name is the file's name, such as jeoul-run.1.
 	Name string
-	// Roff is its text, for man(1).
+	// Roff is the text for man(1).
 	Roff []byte
 }
 
-// Document makes a page of a text in Markdown; release stands at its foot, such as "jeoul 1.2".
-// Headings of the text begin at the second level.
+// Document makes a page from a text in Markdown. The page's footer has release, such as "jeoul 1.2". Headings in the
+// text begin at the second level.
 func Document(name string, section int, release, summary, text string) Page {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %q %q \"\" %q %q\n\n## NAME\n%s - %s\n\n%s", name, fmt.Sprint(section), release, manual, name,
@@ -40,8 +40,8 @@ func Document(name string, section int, release, summary, text string) Page {
 	return Page{Name: fmt.Sprintf("%s.%d", name, section), Roff: md2man.Render([]byte(b.String()))}
 }
 
-// Commands makes the pages of a program: that of the program itself, and one for each of its commands that is not
-// hidden. The end of every page, such as files and other pages, is in also.
+// Commands makes the pages of a program: one for the program itself, and one for each of its commands that is not
+// hidden. Every page ends with also, such as files and other pages.
 func Commands(app *kong.Application, release, also string) []Page {
 	var pages []Page
 	var visit func(*kong.Node)
@@ -55,10 +55,10 @@ func Commands(app *kong.Application, release, also string) []Page {
 	return pages
 }
 
-// nameOf is the name of a command's page: jeoul-backend-drain.
+// nameOf returns the name of a command's page: jeoul-backend-drain.
 func nameOf(node *kong.Node) string { return strings.ReplaceAll(Command(node), " ", "-") }
 
-// Command is how a command is called, without its arguments: jeoul backend drain.
+// Command returns the command line of a command without its arguments: jeoul backend drain.
 func Command(node *kong.Node) string {
 	if node.Parent == nil {
 		return node.Name
@@ -66,7 +66,7 @@ func Command(node *kong.Node) string {
 	return Command(node.Parent) + " " + node.Name
 }
 
-// text is the page of a command after its name.
+// text returns the page of a command after its name.
 func text(node *kong.Node) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## SYNOPSIS\n%s\n\n## DESCRIPTION\n%s\n\n", synopsis(node), plain(node.Help))
@@ -94,7 +94,7 @@ func text(node *kong.Node) string {
 	return b.String()
 }
 
-// section writes a list of terms and their meanings, where there are any.
+// section writes a list of terms and their meanings, if there are any.
 func section[T any](b *strings.Builder, title string, items []T, item func(T) (term, what string)) {
 	if len(items) == 0 {
 		return
@@ -106,7 +106,7 @@ func section[T any](b *strings.Builder, title string, items []T, item func(T) (t
 	}
 }
 
-// synopsis is a command line of the command.
+// synopsis returns the synopsis of a command.
 func synopsis(node *kong.Node) string {
 	words := []string{"**" + plain(Command(node)) + "**"}
 	optional := false
@@ -129,7 +129,7 @@ func synopsis(node *kong.Node) string {
 	return strings.Join(words, " ")
 }
 
-// option is a flag as it is written.
+// option returns a flag as it is typed.
 func option(flag *kong.Flag) string {
 	text := "**--" + plain(flag.Name) + "**"
 	if flag.Short != 0 {
@@ -141,7 +141,7 @@ func option(flag *kong.Flag) string {
 	return text
 }
 
-// argument is a positional argument as it is written.
+// argument returns a positional argument as it is typed.
 func argument(value *kong.Value) string {
 	text := "*" + plain(value.Name) + "*"
 	if value.IsCumulative() {
@@ -153,7 +153,7 @@ func argument(value *kong.Value) string {
 	return text
 }
 
-// flagsOf lists a command's flags, those of the commands that it belongs to first.
+// flagsOf lists a command's flags after those of its parents.
 func flagsOf(node *kong.Node) (flags []*kong.Flag) {
 	for _, group := range node.AllFlags(true) {
 		flags = append(flags, group...)
@@ -161,7 +161,7 @@ func flagsOf(node *kong.Node) (flags []*kong.Flag) {
 	return flags
 }
 
-// visible lists a command's commands that help lists too.
+// visible lists a command's subcommands that help lists too.
 func visible(node *kong.Node) (children []*kong.Node) {
 	for _, child := range node.Children {
 		if !child.Hidden {

@@ -23,8 +23,7 @@ type cli struct {
 	Hidden struct{} `cmd:"" hidden:"" help:"Unseen."`
 }
 
-// TestCommands: a page has the texts of help, and characters that mean something to Markdown or to roff are shown as
-// they are.
+// TestCommands: a page has the texts of help, and characters with a meaning in Markdown or roff are shown literally.
 func TestCommands(t *testing.T) {
 	app, err := kong.New(&cli{}, kong.Name("tool"), kong.Description("Does it."))
 	if err != nil {
@@ -74,7 +73,7 @@ How many <knots>; see \fB--help\fR\&.
 	}
 }
 
-// TestText: comments, the title and targets of links are left out, of which a terminal has no use.
+// TestText: comments, the title and link targets, which are useless on a terminal, are omitted.
 func TestText(t *testing.T) {
 	got := Text("<!-- Made\nby hand. -->\n# Title\n\nSee [the page](../a.md#b), [`other`](#c).\n\n## Part\n")
 	if want := "\nSee the page, `other`.\n\n## Part\n"; got != want {
@@ -90,8 +89,7 @@ type helped struct {
 
 func (helped) Help() string { return "It is *far*:\n\n    tool go *" }
 
-// TestDetails: the details of a command's help are shown, examples in them as they are, and flags of a group by
-// themselves.
+// TestDetails: the details of a command's help are shown, with examples unchanged, and flags of a group separately.
 func TestDetails(t *testing.T) {
 	app, err := kong.New(&struct {
 		Go helped `cmd:"" help:"Go there."`

@@ -7,11 +7,10 @@ import (
 	"strings"
 )
 
-// special are the characters that mean something in Markdown.
+// special are the characters with a meaning in Markdown.
 const special = "\\*_<>[]#|~{}"
 
-// plain writes a text so that Markdown leaves it as it is. Between backticks, which help texts have around words to
-// type, it does so anyway.
+// plain escapes a text for Markdown. It leaves text between backticks, which help texts have around words to type.
 func plain(text string) string {
 	var b strings.Builder
 	code := false
@@ -27,8 +26,7 @@ func plain(text string) string {
 	return b.String()
 }
 
-// prose is plain for a text of several lines, in which those that are indented by four spaces
-// are an example and stay as they are.
+// prose is plain for a text of several lines. Lines indented by four spaces are an example and stay unchanged.
 func prose(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -39,7 +37,7 @@ func prose(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// sentence is a help text without its full stop, as the line has it that whatis(1) shows.
+// sentence returns a help text without its full stop, for the line that whatis(1) shows.
 func sentence(help string) string { return strings.TrimSuffix(help, ".") }
 
 var (
@@ -48,8 +46,8 @@ var (
 	title   = regexp.MustCompile(`(?m)^# .*\n`)
 )
 
-// Text makes of a page in Markdown the text of a manual page: without its title and comments,
-// and without links, which lead to files that a terminal does not have.
+// Text converts a page in Markdown to the text of a manual page: without its title and comments, and without links,
+// which lead to files that a terminal does not have.
 func Text(page string) string {
 	return link.ReplaceAllString(title.ReplaceAllString(comment.ReplaceAllString(page, ""), ""), "$1")
 }

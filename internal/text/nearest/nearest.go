@@ -9,11 +9,10 @@ import (
 	"github.com/agnivade/levenshtein"
 )
 
-// mostEdits is how many letters may differ: with more, it is another word.
+// mostEdits is the maximum number of edits. With more, it is another word.
 const mostEdits = 2
 
-// Word returns the name that differs least from a word, by at most two edits and whatever the
-// case of the word; "" where no name is that near.
+// Word returns the name that is nearest to a word, with at most two edits and ignoring the word's case, or "".
 func Word(word string, names []string) string {
 	best, distance := "", mostEdits+1
 	for _, name := range names {

@@ -10,11 +10,11 @@ import (
 	"github.com/agnivade/levenshtein"
 )
 
-// mostProposed is how many names are proposed.
+// mostProposed is the maximum number of proposed names.
 const mostProposed = 3
 
-// Proposal proposes names in the place of one that there is not, as a part of an error: those that differ little, or
-// all of them where there are few; otherwise it says that list shows them.
+// Proposal proposes names for a name that does not exist, as a part of an error: the names that differ little, or all
+// names if there are few. Otherwise it says that list shows them.
 func Proposal(name string, names []string, list string) string {
 	type candidate struct {
 		name     string

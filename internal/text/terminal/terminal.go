@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package terminal tells terminals from other files, and writes log lines for the person at one.
+// Package terminal distinguishes terminals from other files, and writes log lines for users.
 package terminal
 
 import (
@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Is reports whether a file is a terminal, which a person reads.
+// Is reports whether a file is a terminal.
 func Is(file *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
 	return err == nil
 }
 
-// NewLogger returns a logger that writes lines for a person to a file, in colour on a terminal.
+// NewLogger returns a logger that writes lines for users to a file, in colour on a terminal.
 func NewLogger(to *os.File) *slog.Logger {
 	return slog.New(tint.NewTextHandler(to, &tint.Options{TimeFormat: time.DateTime, NoColor: !Is(to)}))
 }

@@ -12,8 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Decode reads the one document in data strictly into a struct with yaml tags: true if that could be done, else the
-// faults have been reported. The lines of all fields are known then.
+// Decode reads the single document in data strictly into a struct with yaml tags. It returns false if it has reported
+// problems. Afterwards the lines of all fields are known.
 func (f *File) Decode(data []byte, kind Kind, into any) bool {
 	root := f.Document(data, kind)
 	if root == nil {
@@ -27,8 +27,8 @@ func (f *File) Decode(data []byte, kind Kind, into any) bool {
 	return f.DecodeAgain(data, into)
 }
 
-// DecodeAgain is Decode of data that was decoded before, such as over values that stand for the keys that the file
-// leaves out.
+// DecodeAgain is Decode for data that was decoded before, for example over values that serve as defaults of keys that
+// the file omits.
 func (f *File) DecodeAgain(data []byte, into any) bool {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	decoder.KnownFields(true)
@@ -39,7 +39,7 @@ func (f *File) DecodeAgain(data []byte, into any) bool {
 	return err == nil
 }
 
-// index notes the line of every field below a node.
+// index records the line of every field below a node.
 func (f *File) index(node *yaml.Node, at string) {
 	switch node.Kind {
 	case yaml.MappingNode:
@@ -62,10 +62,10 @@ var (
 	yamlUnmarshal = regexp.MustCompile(`(?s)^cannot unmarshal (?:!!\w+ )?(.*) into (.*)$`)
 )
 
-// kinds are the library's words for nodes that are not a single value.
+// kinds maps tags in the library's messages to words for nodes that are not a single value.
 var kinds = map[string]string{"!!seq": "a list", "!!map": "a mapping"}
 
-// decodeError turns the YAML library's messages into problems with a field.
+// decodeError converts the YAML library's messages to problems with a field.
 func (f *File) decodeError(err error) {
 	messages := []string{err.Error()}
 	var mismatch *yaml.TypeError
@@ -84,7 +84,7 @@ func (f *File) decodeError(err error) {
 	}
 }
 
-// wanted describes in words the values that a Go type takes.
+// wanted describes the values that a Go type accepts.
 func wanted(kind string) string {
 	switch {
 	case kind == "int":
@@ -103,8 +103,7 @@ func wanted(kind string) string {
 	return "a mapping (key: value)"
 }
 
-// fieldOn returns the first, outermost field on a line: the library's messages have
-// lines only.
+// fieldOn returns the first, outermost field on a line, because the library's messages have only lines.
 func (f *File) fieldOn(line int) string {
 	best := ""
 	for field, at := range f.lines {

@@ -13,19 +13,18 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Kind describes a kind of file, for the messages about it as a whole.
+// Kind describes a kind of file, for messages about a whole file.
 type Kind struct {
-	// Noun names it, with its article: "a configuration".
+	// Noun names the kind, with its article: "a configuration".
 	Noun string
 	// Needs names the content that an empty file lacks, to follow "the file is empty; it needs".
 	Needs string
-	// MaxBytes bounds the file: a wrong one (a device, a disk image) does no harm then.
-	// It is a multiple of a mebibyte.
+	// MaxBytes limits the file's size, so that a wrong file (a device, a disk image) does no harm. It is a multiple of
+	// a mebibyte.
 	MaxBytes int
 }
 
-// Document returns the root node of the one YAML document in data, or nil where there
-// is none and the reason has been reported.
+// Document returns the root node of the single YAML document in data. It returns nil if it has reported a problem.
 func (f *File) Document(data []byte, kind Kind) *yaml.Node {
 	root, problem := document(data, kind)
 	if root == nil {
@@ -63,14 +62,14 @@ func document(data []byte, kind Kind) (*yaml.Node, Problem) {
 
 var yamlError = regexp.MustCompile(`(?s)^(?:yaml: )?(?:line (\d+): )?(.*)$`)
 
-// splitError takes the line (0: none) out of a message of the YAML library's.
+// splitError splits the line (0: none) off a message of the YAML library.
 func splitError(message string) (line int, text string) {
 	match := yamlError.FindStringSubmatch(message)
 	line, _ = strconv.Atoi(match[1]) // no line in the message, or too many digits: 0
 	return line, match[2]
 }
 
-// syntaxProblem is the YAML library's error on a text that is no YAML.
+// syntaxProblem converts the YAML library's error for a text that is no YAML.
 func syntaxProblem(err error) Problem {
 	line, text := splitError(err.Error())
 	return Problem{Line: line, Message: "not YAML: " + text}

@@ -11,17 +11,17 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Rest are the keys of a mapping that a struct, as which it was decoded, leaves to others: its type in a field with the
-// tag ",inline". File.DecodeRest reads them.
+// Rest has the keys of a mapping that the struct it was decoded into leaves to others. It is the type of a field with
+// the tag ",inline". File.DecodeRest reads them.
 type Rest map[string]yaml.Node
 
-// Keys returns the keys of a struct with yaml tags, or of one that a pointer leads to.
+// Keys returns the keys of a struct with yaml tags, or of a pointer to one.
 func Keys(of any) []string {
 	return slices.Sorted(maps.Keys(fields(reflect.TypeOf(of))))
 }
 
-// DecodeRest reads the keys that were left over strictly into a struct with yaml tags: true if that could be done, else
-// the faults have been reported.
+// DecodeRest reads the remaining keys strictly into a struct with yaml tags. It returns false if it has reported
+// problems.
 func (f *File) DecodeRest(rest Rest, into any) bool {
 	node := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 	for _, name := range slices.Sorted(maps.Keys(rest)) {
@@ -37,8 +37,7 @@ func (f *File) DecodeRest(rest Rest, into any) bool {
 	return len(f.Problems) == before
 }
 
-// strangers reports the keys of a node that a type has no field for, for which the library can be asked of whole files
-// only.
+// strangers reports the keys of a node that a type has no field for. The library can check that for whole files only.
 func (f *File) strangers(node *yaml.Node, of reflect.Type) {
 	if node.Alias != nil {
 		node = node.Alias
@@ -65,7 +64,7 @@ func (f *File) strangers(node *yaml.Node, of reflect.Type) {
 	}
 }
 
-// fields are the types of a struct's fields by their keys.
+// fields returns the types of a struct's fields by their keys.
 func fields(of reflect.Type) map[string]reflect.Type {
 	for of.Kind() == reflect.Pointer {
 		of = of.Elem()

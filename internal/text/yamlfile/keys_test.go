@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestRestIsReadStrictly: keys that a struct leaves to others are read as strictly as the struct itself, with the
-// file's own lines.
+// TestRestIsReadStrictly: keys that a struct leaves to others are read as strictly as the struct itself, with the line
+// numbers of the file.
 func TestRestIsReadStrictly(t *testing.T) {
 	type step struct {
 		Every time.Duration `yaml:"every"`

@@ -12,17 +12,17 @@ import (
 	"github.com/jeoul/jeoul/internal/text/nearest"
 )
 
-// Key is a key that a mapping may have, and the function that takes its value.
+// Key is a key that a mapping may have, with the function that reads its value.
 type Key struct {
 	Name string
-	// Required: a mapping without it has a problem, unless it has the key Unless.
+	// Required: a mapping without the key has a problem, unless it has the key Unless.
 	Required bool
 	Unless   string
-	// Read takes the value, whose path is field.
+	// Read reads the value, whose path is field.
 	Read func(node *yaml.Node, field string)
 }
 
-// Mapping reads the keys of a mapping; field is the mapping's own path.
+// Mapping reads the keys of a mapping. field is the path of the mapping.
 func (f *File) Mapping(node *yaml.Node, field string, keys []Key) {
 	f.lines[field] = node.Line
 	if !f.kind(node, field, yaml.MappingNode, "a mapping (key: value)") {
@@ -54,7 +54,7 @@ func (f *File) Mapping(node *yaml.Node, field string, keys []Key) {
 	}
 }
 
-// unknown reports a key that the mapping cannot have, with the nearest that it can.
+// unknown reports a key that the mapping cannot have, with the nearest key that it can have.
 func (f *File) unknown(name *yaml.Node, field string, keys []Key) {
 	names := make([]string, len(keys))
 	for i, k := range keys {
@@ -106,7 +106,7 @@ func HasKey(node *yaml.Node, name string) bool {
 
 const aliasMessage = "anchors, aliases and merge keys are not supported; write the values out"
 
-// kind reports a node of another kind than wanted, or none at all.
+// kind reports a node of the wrong kind, or a missing one.
 func (f *File) kind(node *yaml.Node, field string, want yaml.Kind, word string) bool {
 	switch {
 	case node.Kind == yaml.AliasNode:

@@ -8,16 +8,15 @@ import (
 	"strings"
 )
 
-// part is another text, whose elements of a list follow those of the texts before it.
+// part is another text. Its elements of a list follow those of the texts before it.
 type part struct {
 	list  string
 	first int
 	file  *File
 }
 
-// Append puts the file of another text behind this one: its elements of the list of that name (at the root of both) are
-// elements first and following from now on. Messages name the text that a field stands in, and the field as that text
-// has it.
+// Append appends the file of another text to this one. The other's elements of a list (at the root of both) become the
+// elements from first on. Messages name the text that has a field, and the field as it is in that text.
 func (f *File) Append(other *File, list string, first int) {
 	f.parts = append(f.parts, part{list, first, other})
 	for field := range other.bad {
@@ -40,7 +39,7 @@ func (f *File) Parts() []*File {
 	return files
 }
 
-// ElementOf takes the index out of a field of an element of a list; rest is the path behind it.
+// ElementOf splits the index off a field of an element of a list. rest is the path after it.
 func ElementOf(field, list string) (i int, rest string, ok bool) {
 	after, ok := strings.CutPrefix(field, list+"[")
 	if !ok {
@@ -54,7 +53,7 @@ func ElementOf(field, list string) (i int, rest string, ok bool) {
 	return i, rest, err == nil
 }
 
-// own returns the text that a field stands in, and the field as that has it.
+// own returns the text that has a field, and the field as it is in that text.
 func (f *File) own(field string) (in *File, spelt string) {
 	for n := len(f.parts) - 1; n >= 0; n-- {
 		p := f.parts[n]
@@ -65,8 +64,8 @@ func (f *File) own(field string) (in *File, spelt string) {
 	return f, field
 }
 
-// Place names a field and its line, for a message about another field; where there are several
-// texts, also the one it stands in.
+// Place returns a field and its line, for a message about another field. If there are several texts, it includes the
+// text that has the field.
 func (f *File) Place(field string) string {
 	if len(f.parts) == 0 {
 		return fmt.Sprintf("%s (line %d)", field, f.Line(field))

@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// Problem is a part of a file that cannot be used as it stands.
+// Problem is a part of a file that cannot be used.
 type Problem struct {
 	// File is the name that the file was read under.
 	File string
-	// Line counts from 1; 0 where the whole file is meant.
+	// Line counts from 1; 0 means the whole file.
 	Line int
-	// Field is the path to the value, such as services[0].backends[2].weight
-	// (indices count from 0); empty where the whole file is meant.
+	// Field is the path to the value, such as services[0].backends[2].weight (indexes count from 0); empty means the
+	// whole file.
 	Field string
-	// Message names the fault and the remedy.
+	// Message names the problem and the remedy.
 	Message string
 }
 
@@ -40,7 +40,7 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// Problems is every problem of a file.
+// Problems is a list of all problems of a file.
 type Problems []Problem
 
 // Error returns a line for each problem.
@@ -52,7 +52,7 @@ func (ps Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Err returns the problems as an error, and nil where there are none.
+// Err returns the problems as an error, or nil if there are none.
 func (ps Problems) Err() error {
 	if len(ps) == 0 {
 		return nil
@@ -60,8 +60,7 @@ func (ps Problems) Err() error {
 	return ps
 }
 
-// SortByLine puts the problems into the order of their files and lines; those of one line keep
-// the order in which they were found.
+// SortByLine sorts the problems by file and line. Problems on one line keep the order in which they were found.
 func (ps Problems) SortByLine() {
 	slices.SortStableFunc(ps, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))

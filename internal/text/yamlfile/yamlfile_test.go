@@ -27,7 +27,7 @@ type note struct {
 	} `yaml:"inner"`
 }
 
-// TestDecode: faults are reported with line and field, all of them at once.
+// TestDecode: problems are reported with line and field, all of them at once.
 func TestDecode(t *testing.T) {
 	tests := map[string]struct {
 		text string
@@ -65,7 +65,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestLines: a field that is not written has the line of the mapping that it would stand in.
+// TestLines: a field that is not written has the line of the mapping that it would be in.
 func TestLines(t *testing.T) {
 	f := NewFile("f")
 	if !f.Decode([]byte("name: a\nlines:\n  - b\n  - c\ninner:\n  name: d\n"), testKind, new(note)) {
@@ -93,7 +93,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestQuote: the text of a file does no harm to a terminal, and does not fill it.
+// TestQuote: the text of a file neither harms nor floods a terminal.
 func TestQuote(t *testing.T) {
 	for text, want := range map[string]string{"a": `"a"`, "\x1b[2J": `"\x1b[2J"`, strings.Repeat("a", 81): `"` +
 		strings.Repeat("a", 80) + `"…`} {
@@ -103,8 +103,7 @@ func TestQuote(t *testing.T) {
 	}
 }
 
-// FuzzFile: whatever the file, reading it ends, and every problem names the file and fits
-// a line.
+// FuzzFile: reading any file ends, and every problem names the file and fits on a line.
 func FuzzFile(f *testing.F) {
 	for _, seed := range []string{"name: a", "a: &a [*a]", "? {}\n: x", "<<: {a: b}", "--- a\n--- b", "!!binary x: y",
 		"lines: [null, {}, x]"} {

@@ -1,50 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent prepares a backend host for direct server return: it must
-// accept packets for a VIP, answer clients from it, and never tell the network
-// that the VIP is here, which is the balancer's to say. Where the packets come
-// through a tunnel or with the VIP replaced, an eBPF program at the ingress
-// undoes that.
+// Package agent prepares a backend host for direct server return. The host must accept packets for a VIP and answer
+// clients from it, but must not announce the VIP on the network, which is the balancer's task. Where packets arrive in
+// a tunnel, or with the VIP replaced, an eBPF program at the ingress restores them.
 //
 // # IPv4
 //
-// The VIP goes on lo as a /32. That alone makes the kernel accept it, but Linux
-// answers ARP requests for any of its addresses on any interface, so two
-// sysctls keep it quiet. For both, the kernel takes the greater of the value
-// for "all" and the value for the interface at hand, so that setting "all" is
-// enough for every interface there is and will be:
+// The VIP goes on lo as a /32. That alone makes the kernel accept packets for it. But Linux answers ARP requests for
+// any of its addresses on any interface, so two sysctls suppress ARP for the VIP. For both, the kernel takes the
+// greater of the value for "all" and the value for the interface in question, so setting "all" covers every present and
+// future interface:
 //
 //   - arp_ignore=1: answer only for addresses of the interface that the request
-//     came in on. Otherwise backends would answer for the VIP in competition
-//     with the balancer, and clients stick to the fastest.
-//   - arp_announce=2: ask with the best address of the interface as the sender.
-//     Otherwise an answer that leaves from the VIP and needs its next hop
-//     resolved first makes an ARP request with the VIP as its sender, and
-//     everybody who hears that takes the backend for the VIP's owner.
+//     arrived on. Otherwise backends would answer for the VIP in competition
+//     with the balancer, and clients would use the fastest answer.
+//   - arp_announce=2: send requests with the best address of the interface as
+//     the sender. Otherwise a reply from the VIP whose next hop must be resolved
+//     first causes an ARP request with the VIP as its sender, and every host that
+//     receives it takes the backend for the VIP's owner.
 //
-// The host scope keeps the VIP from being chosen as a source address for what
-// the host sends of its own accord.
+// The host scope keeps the VIP from being selected as the source address of packets that the host itself originates.
 //
 // # IPv6
 //
-// The VIP goes on lo as a /128 and needs no sysctl. The kernel looks a
-// neighbour solicitation's target up among the addresses of the interface that
-// it came in on (and proxy entries, which the agent does not make), joins the
-// solicited-node group only on the interface of an address, and solicits only
-// with source addresses of the outgoing interface: an address of lo takes part
-// in none of this. It is put there without duplicate address detection (every
-// other backend and the balancer have it too) and with a preferred lifetime of
-// 0, so that it is not chosen as a source.
+// The VIP goes on lo as a /128 and needs no sysctl. The kernel looks a neighbour solicitation's target up among the
+// addresses of the interface that the solicitation arrived on (and among proxy entries, which the agent does not make).
+// It joins the solicited-node group only on the interface of an address, and solicits only with source addresses of the
+// outgoing interface. An address of lo takes part in none of this. The address is added without duplicate address
+// detection (every other backend and the balancer have it too) and with a preferred lifetime of 0, so that it is not
+// selected as a source.
 //
 // # Packets
 //
-// One program in TC takes off IPIP and GUE, and puts the VIP back that a code
-// point stands for (bpf/agent/tc.bpf.c). TC and not XDP: it works with every
-// driver, sees packets with the VLAN tag off, and takes GSO packets as they are.
-// It comes before the kernel's own tunnels and takes only what is for an address
-// of this host, which are followed, and inside for a VIP; it needs no route, no
-// device and no module. A second program, at the egress, makes the MSS smaller
-// that SYN-ACKs offer.
+// A TC program decapsulates IPIP and GUE, and restores the VIP that a DSCP code point stands for (bpf/agent/tc.bpf.c).
+// It is TC and not XDP because TC works with every driver, sees packets with the VLAN tag removed, and accepts GSO
+// packets. It runs before the kernel's own tunnels, and takes only packets whose outer destination is an address of
+// this host, which it follows, and whose inner destination is a VIP. It needs no route, device or module. A second
+// program, at the egress, lowers the MSS that SYN-ACKs offer.
 package agent
 
 import (
@@ -66,13 +58,13 @@ type Agent struct {
 	ns      *namespace.Namespace
 	changes *hostnet.Changes
 	pace    pace
-	// The rest is nil where no mode needs a program.
+	// The following fields are nil where no mode needs a program.
 	program  *program
 	follower *follower
 
 	mu       sync.Mutex
 	attached []*attached
-	last     []Count // the counts of the program when it was closed
+	last     []Count // the program's counts at the time it was closed
 	closed   bool
 }
 
@@ -98,7 +90,7 @@ func Start(opt Options) (*Agent, error) {
 	return a, nil
 }
 
-// start does the steps that may be refused for lack of rights or of an interface before it changes the host.
+// start performs the steps that may fail for lack of rights or of an interface before it changes the host.
 func (a *Agent) start(opt Options) (err error) {
 	if a.ns, err = namespace.Current(); err != nil {
 		return err
@@ -145,8 +137,8 @@ func checkLoopback() error {
 	return nil
 }
 
-// prepare silences ARP before it adds the addresses: in the other order a
-// request in between would be answered.
+// prepare suppresses ARP before it adds the addresses. In the other order, the host would answer a request that arrives
+// in between.
 func prepare(changes *hostnet.Changes, vips []netip.Addr) error {
 	for _, vip := range vips {
 		if err := checkElsewhere(changes, vip); err != nil {
@@ -166,7 +158,7 @@ func prepare(changes *hostnet.Changes, vips []netip.Addr) error {
 	return nil
 }
 
-// vipOptions keep a VIP from being the source of packets that the host sends of its own accord.
+// vipOptions keep a VIP from being the source of packets that the host itself originates.
 var vipOptions = hostnet.AddressOptions{ScopeHost: true, Deprecated: true, NoDAD: true}
 
 func checkElsewhere(changes *hostnet.Changes, vip netip.Addr) error {
@@ -187,7 +179,7 @@ func checkElsewhere(changes *hostnet.Changes, vip netip.Addr) error {
 // Events returns the changes to the host since the last call, in order.
 func (a *Agent) Events() []hostnet.Event { return a.changes.Events() }
 
-// Attachments lists where the programs run: nowhere in mode l2dsr without MSS.
+// Attachments lists the places where the programs run. It is empty in mode l2dsr without MSS.
 func (a *Agent) Attachments() (at []Attachment) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -199,8 +191,8 @@ func (a *Agent) Attachments() (at []Attachment) {
 	return at
 }
 
-// Counts returns how all packets ended that the program has seen; nothing where
-// there is none. After Close it returns the last of them.
+// Counts returns the number of packets by outcome, or nothing if there is no program. After Close it returns the last
+// counts.
 func (a *Agent) Counts() ([]Count, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -210,8 +202,8 @@ func (a *Agent) Counts() ([]Count, error) {
 	return readCounts(a.program.counts)
 }
 
-// Close takes everything back that Start did, the program first. It may be
-// called from any thread, and a second time, which does nothing.
+// Close undoes everything that Start did, the program first. It may be called from any thread. A second call does
+// nothing.
 func (a *Agent) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -224,7 +216,7 @@ func (a *Agent) Close() error {
 		failed = append(failed, a.follower.close())
 		a.follower = nil
 	}
-	// Takes away the filters, and only then the VIPs.
+	// Removes the filters, and only then the VIPs.
 	failed = append(failed, a.changes.Close())
 	if a.program != nil {
 		var err error

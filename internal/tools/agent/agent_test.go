@@ -30,11 +30,10 @@ var (
 	vip6 = netip.MustParseAddr("2001:2::100")
 )
 
-// childDir makes the test binary an agent with its journal in that directory,
-// which waits to be killed.
+// childDir makes the test binary an agent with its journal in that directory, which waits to be killed.
 const childDir = "JEOUL_TEST_AGENT_CHILD"
 
-// childHook makes the process an agent for all modes, attached that way.
+// childHook makes the process an agent for all modes, attached by that hook.
 const childHook = "JEOUL_TEST_AGENT_HOOK"
 
 func TestMain(m *testing.M) {
@@ -104,7 +103,7 @@ func TestBadVIPs(t *testing.T) {
 	}
 }
 
-// look returns the settings that an agent may change: sysctls, and the addresses with the index of their link and their
+// look returns the settings that an agent may change: sysctls, and the addresses with their link's index and their
 // scope.
 func look(tb testing.TB, ns *namespace.Namespace) map[string]string {
 	tb.Helper()
@@ -127,7 +126,7 @@ func look(tb testing.TB, ns *namespace.Namespace) map[string]string {
 	return seen
 }
 
-// prepared is the state before Start with the changes of Start.
+// prepared returns the state before Start with the changes of Start.
 func prepared(before map[string]string) map[string]string {
 	after := maps.Clone(before)
 	maps.Copy(after, map[string]string{
@@ -198,8 +197,7 @@ func TestValuesThatServeAreKept(t *testing.T) {
 		if got := look(t, s.backend)["all/arp_ignore"]; got != want {
 			t.Errorf("arp_ignore %s became %s, not %s", level, got, want)
 		}
-		// At level 8 the backend answers for no address at all, and would
-		// leave the question without an end.
+		// At level 8 the backend answers for no address at all, and the test would wait for ever.
 		if level != "8" && s.answersARP(vip4) {
 			t.Errorf("with arp_ignore %s before, the backend answers", level)
 		}
@@ -262,8 +260,7 @@ func TestKilled(t *testing.T) {
 	same(t, "after", before, look(t, ns))
 }
 
-// kill starts an agent as a child in ns, checks that a second one is refused
-// beside it, and kills it.
+// kill starts an agent as a child in ns, checks that a second one is rejected, and kills the child.
 func kill(t *testing.T, ns *namespace.Namespace, dir string, hook agent.Hook) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
@@ -276,8 +273,7 @@ func kill(t *testing.T, ns *namespace.Namespace, dir string, hook agent.Hook) {
 	}
 	defer stdin.Close()
 	testenv.In(t, ns, func() error {
-		// The parent-death signal is tied to this thread, so the child's whole
-		// life is within it.
+		// The parent-death signal is tied to this thread, so the child must end before the thread does.
 		if err := cmd.Start(); err != nil {
 			return err
 		}

@@ -33,13 +33,13 @@ func (a Attachment) String() string {
 	return fmt.Sprintf("%s %s (%s)", a.Interface, where, a.Hook)
 }
 
-// side is a program and where it belongs.
+// side is a program and the side of an interface that it is attached to.
 type side struct {
 	program *ebpf.Program
 	egress  bool
 }
 
-// sides are the programs that the options ask for.
+// sides returns the programs that the options require.
 func (p *program) sides(opt Options) (all []side) {
 	if opt.undoes() {
 		all = append(all, side{p.ingress, false})
@@ -54,7 +54,7 @@ func (p *program) sides(opt Options) (all []side) {
 type attached struct {
 	index int
 	name  string
-	// asked is the name that the interface had when the programs were attached: it may have another one now.
+	// asked is the name of the interface when the programs were attached. It may have been renamed since.
 	asked string
 	sides []attachedSide
 }
@@ -81,7 +81,7 @@ func (a *Agent) attach(nic netlink.Link, asked string) error {
 	return nil
 }
 
-// detach takes the programs off an interface, which may be gone; the caller holds the lock.
+// detach detaches the programs from an interface, which may no longer exist. The caller holds the lock.
 func (a *Agent) detach(on *attached) error {
 	a.attached = slices.DeleteFunc(a.attached, func(o *attached) bool { return o == on })
 	return errors.Join(on.closeLinks(), a.changes.RemoveFilters(on.index))
@@ -110,7 +110,7 @@ func (on *attached) works(changes *hostnet.Changes) (bool, error) {
 		if err != nil {
 			return false, fmt.Errorf("look whether the eBPF program is attached to %s: %w", on.name, err)
 		}
-		// The kernel gives the index 0 where the link was detached (link_tcx_fill in kernel/bpf/tcx.c).
+		// The kernel reports the index 0 for a link that was detached (link_tcx_fill in kernel/bpf/tcx.c).
 		if tcx := info.TCX(); tcx == nil || int(tcx.Ifindex) != on.index {
 			return false, nil
 		}
@@ -118,7 +118,7 @@ func (on *attached) works(changes *hostnet.Changes) (bool, error) {
 	return true, nil
 }
 
-// attach returns a link where the hook is attached by one.
+// attach attaches the program. It returns a link if the hook uses one.
 func (s side) attach(name string, hook Hook, changes *hostnet.Changes) (link.Link, Hook, error) {
 	if hook != HookClsact {
 		made, err := s.attachTCX(name)

@@ -87,7 +87,7 @@ func hookedTo(l netlink.Link) (found []string, err error) {
 	return found, nil
 }
 
-// hookedBy are the programs that must be found on an interface, by the sides they are on, in alphabetical order.
+// hookedBy returns the expected programs on an interface, by side, in alphabetical order.
 func hookedBy(hook agent.Hook, name string, sides ...string) (want []string) {
 	tcx := hook != agent.HookClsact && hasTCX()
 	if !tcx {
@@ -114,7 +114,7 @@ func TestAttachAndClose(t *testing.T) {
 		}
 		same(t, "after", []string(nil), hooked(t, s.backend))
 		same(t, "after", before, look(t, s.backend))
-		// The counters can still be read, and Close does no harm again.
+		// The counters can still be read, and a second Close does no harm.
 		if counts, err := a.Counts(); err != nil || len(counts) == 0 {
 			t.Errorf("Counts after Close: %d, %v", len(counts), err)
 		}
@@ -124,7 +124,7 @@ func TestAttachAndClose(t *testing.T) {
 	}
 }
 
-// TestKilledWithProgram: of a killed agent, a TCX link leaves nothing, and the next start takes a filter away.
+// TestKilledWithProgram: a killed agent leaves nothing with TCX links, and the next start removes a filter.
 func TestKilledWithProgram(t *testing.T) {
 	left := map[agent.Hook][]string{agent.HookTCX: nil, agent.HookClsact: hookedBy(agent.HookClsact, "eth0", "egress",
 		"ingress")}
@@ -133,7 +133,7 @@ func TestKilledWithProgram(t *testing.T) {
 		s, dir := newSegment(t), t.TempDir()
 		before := look(t, s.backend)
 		kill(t, s.backend, dir, hook)
-		// The kernel ends a link when the last of its process is gone.
+		// The kernel removes a link after the process has ended completely.
 		testenv.Eventually(t, testenv.WaitLimit, "what is left of a killed agent by "+string(hook),
 			func() bool { return slices.Equal(hooked(t, s.backend), want) })
 		a := s.startWith(agent.Options{VIPs: []netip.Addr{vip4}, Dir: dir})
@@ -145,7 +145,7 @@ func TestKilledWithProgram(t *testing.T) {
 	}
 }
 
-// TestOthersFilterStays: a filter of another program stays, and sees the packets that have come out of a tunnel.
+// TestOthersFilterStays: a filter of another program remains, and sees the packets after decapsulation.
 func TestOthersFilterStays(t *testing.T) {
 	s := newSegment(t)
 	other := func() error {
@@ -177,8 +177,8 @@ func TestOthersFilterStays(t *testing.T) {
 	same(t, "after", before, hooked(t, s.backend))
 }
 
-// TestInterfaces: packets run through the program once: not on a bridge's port, whose packets come to the bridge, and
-// not where they cannot arrive.
+// TestInterfaces: packets pass the program once: not on a bridge's port, whose packets pass the bridge, and not where
+// they cannot arrive.
 func TestInterfaces(t *testing.T) {
 	ns, peer := testenv.Namespace(t), testenv.Namespace(t)
 	for i := range 3 {
@@ -270,8 +270,8 @@ func TestBadOptions(t *testing.T) {
 	same(t, "after", before, look(t, ns))
 }
 
-// TestAddressesAreFollowed: an address that comes while the agent runs ends tunnels too; one that goes does not any
-// more.
+// TestAddressesAreFollowed: an address that is added while the agent runs becomes a tunnel endpoint. One that is
+// removed no longer is.
 func TestAddressesAreFollowed(t *testing.T) {
 	s := newSegment(t)
 	a := s.startWith(everything(t.TempDir(), agent.HookAuto))

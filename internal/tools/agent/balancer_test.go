@@ -15,8 +15,8 @@ import (
 )
 
 // stage changes packets that leave an interface for a VIP as a balancer does, in the kernel: with the GSO packets and
-// the half-made checksums that TCP sends between hosts of one machine. It is another program than the balancer's, so
-// that the two cannot share a mistake.
+// the partial checksums that TCP sends between hosts on one machine. It is a different program than the balancer's, so
+// that both cannot have the same bug.
 type stage struct {
 	mode           lb.Mode
 	vip, from, to  netip.Addr // of the service; of the outer header
@@ -31,8 +31,8 @@ const (
 	stackWord   = -72
 )
 
-// attach puts the program at the egress of eth0 of the calling thread's
-// namespace, in the way that every kernel has; Close takes it away.
+// attach attaches the program to the egress of eth0 in the calling thread's namespace, in the way that every kernel
+// supports. Close removes it.
 func (s stage) attach(dir string) (*hostnet.Changes, error) {
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: s.program()})
 	if err != nil {
@@ -48,7 +48,7 @@ func (s stage) attach(dir string) (*hostnet.Changes, error) {
 
 func (s *stage) add(i ...asm.Instruction) { s.instructions = append(s.instructions, i...) }
 
-// call calls a helper with the context and constants; one that must not fail goes to the end if it does.
+// call calls a helper with the context and constants. If the helper fails, the program jumps to its end.
 func (s *stage) call(f asm.BuiltinFunc, arguments ...int64) {
 	s.add(asm.Mov.Reg(asm.R1, asm.R6))
 	for i, a := range arguments {
@@ -57,7 +57,7 @@ func (s *stage) call(f asm.BuiltinFunc, arguments ...int64) {
 	s.add(f.Call(), asm.JNE.Imm(asm.R0, 0, "drop"))
 }
 
-// fromStack calls bpf_skb_store_bytes or _load_bytes with a place on the stack.
+// fromStack calls bpf_skb_store_bytes or bpf_skb_load_bytes with an address on the stack.
 func (s *stage) fromStack(f asm.BuiltinFunc, at int64, stack int32, length int64, more ...asm.Instruction) {
 	s.add(asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, int32(at)),
 		asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, stack), asm.Mov.Imm(asm.R4, int32(length)))
@@ -69,7 +69,7 @@ func (s *stage) store(at int64, stack int32, length int64) {
 	s.fromStack(asm.FnSkbStoreBytes, at, stack, length, asm.Mov.Imm(asm.R5, 0))
 }
 
-// put writes bytes onto the stack.
+// put writes bytes to the stack.
 func (s *stage) put(stack int32, data []byte) {
 	for i, b := range data {
 		s.add(asm.StoreImm(asm.RFP, int16(stack)+int16(i), int64(b), asm.Byte))
@@ -92,7 +92,7 @@ func (s stage) program() asm.Instructions {
 	return s.instructions
 }
 
-// match lets everything pass that is not for the VIP, by its last four bytes.
+// match lets all packets pass that are not for the VIP, by its last four bytes.
 func (s *stage) match() {
 	kind, at := uint16(0x0800), int64(ethernet+16)
 	if s.inner6 {
@@ -108,7 +108,7 @@ func (s *stage) match() {
 		asm.JNE.Reg(asm.R0, asm.R1, "pass"))
 }
 
-// wrap puts the outer headers before the packet.
+// wrap adds the outer headers to the packet.
 func (s *stage) wrap() {
 	header := s.outer()
 	flags := int64(1 << 1) // BPF_F_ADJ_ROOM_ENCAP_L3_IPV4
@@ -142,7 +142,7 @@ func (s *stage) wrap() {
 	}
 }
 
-// length stores how long the frame is from a place on.
+// length stores the length of the frame from an offset on.
 func (s *stage) length(from, at int64) {
 	s.add(asm.LoadMem(asm.R0, asm.R6, 0, asm.Word), // __sk_buff.len
 		asm.Sub.Imm(asm.R0, int32(from)), asm.HostTo(asm.BE, asm.R0, asm.Half),
@@ -150,7 +150,7 @@ func (s *stage) length(from, at int64) {
 	s.store(at, stackWord, 2)
 }
 
-// outer returns the outer headers with lengths of 0, and the checksum for that.
+// outer returns the outer headers with lengths of 0, and the checksum for these.
 func (s *stage) outer() []byte {
 	inner := byte(4)
 	if s.inner6 {
@@ -173,7 +173,7 @@ func (s *stage) outer() []byte {
 	return header
 }
 
-// onesSum is the ones' complement sum of 16-bit words (RFC 1071).
+// onesSum returns the ones' complement sum of 16-bit words (RFC 1071).
 func onesSum(data []byte) uint16 {
 	var sum uint32
 	for i := 0; i < len(data); i += 2 {
@@ -185,8 +185,8 @@ func onesSum(data []byte) uint16 {
 	return uint16(sum)
 }
 
-// mark puts the host's address where the VIP was, and the code point. TCP only,
-// without extension headers.
+// mark replaces the VIP by the host's address, and sets the code point. It supports only TCP, without extension
+// headers.
 func (s *stage) mark() {
 	vip, host := s.vip.AsSlice(), s.to.AsSlice()
 	difference := onesSum(append(host, complement(vip)...))
@@ -194,7 +194,7 @@ func (s *stage) mark() {
 	if s.inner6 {
 		transport, address = ethernet+40, ethernet+24
 	}
-	// The sum's bytes lie as in a packet.
+	// The sum is in network byte order.
 	change := int64(binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, difference)))
 	s.call(asm.FnL4CsumReplace, transport+16, 0, change, 1<<4) // BPF_F_PSEUDO_HDR
 	s.put(stackHeader, host)

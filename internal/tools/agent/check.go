@@ -25,11 +25,11 @@ type State string
 const (
 	// Good is a condition that holds.
 	Good State = "ok"
-	// Doable is a condition that the agent will see to when it is started.
+	// Doable is a condition that the agent will establish when it starts.
 	Doable State = "will do"
 	// Note is a remark for the operator.
 	Note State = "note"
-	// Missing is a condition that the operator has to see to first; the text says how.
+	// Missing is a condition that the operator must establish first. The text explains how.
 	Missing State = "missing"
 )
 
@@ -51,10 +51,9 @@ func (r Readiness) Ready() bool {
 	return !slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.State == Missing })
 }
 
-// Check says, for each of the modes in opt or for all of them if there is none,
-// whether the host whose network namespace the calling thread is in can be a
-// backend. It changes nothing. Modes nat, fullnat and proxy may be among them.
-// Errors: ErrBadVIP, ErrBadMark, ErrBadMode.
+// Check reports, for each of the modes in opt or for all if there are none, whether the host whose network namespace
+// the calling thread is in can be a backend. It changes nothing. Modes nat, fullnat and proxy are allowed. Errors:
+// ErrBadVIP, ErrBadMark, ErrBadMode.
 func Check(opt Options) ([]Readiness, error) {
 	modes := opt.Modes
 	if len(modes) == 0 {
@@ -64,7 +63,7 @@ func Check(opt Options) ([]Readiness, error) {
 	if len(opt.Marks) == 0 {
 		served = slices.DeleteFunc(served, func(m lb.Mode) bool { return m.Marks() })
 	}
-	// Without a VIP there are no options, but the host can be checked.
+	// Without a VIP there are no complete options, but the host can be checked.
 	if len(opt.VIPs)+len(opt.Marks) > 0 {
 		var err error
 		opt.Modes = served
@@ -92,10 +91,10 @@ type host struct {
 	links      []netlink.Link
 	addresses  []netlink.Addr
 	routes     []netlink.Route // default routes
-	interfaces []netlink.Link  // where the program would be
-	choice     error           // why there are none
+	interfaces []netlink.Link  // interfaces for the program
+	choice     error           // reason why there are none
 	running    bool            // an agent has prepared this host
-	unseen     error           // why that is not known
+	unseen     error           // reason why running is not known
 }
 
 func look(opt Options) (*host, error) {
@@ -129,7 +128,7 @@ func prefixLength(r netlink.Route) int {
 	return ones
 }
 
-// findings goes through the requirements of a mode.
+// findings checks the requirements of a mode.
 func (h *host) findings(mode lb.Mode) []Finding {
 	switch mode {
 	case lb.FullNAT, lb.ModeProxy:
@@ -157,7 +156,7 @@ func (h *host) findings(mode lb.Mode) []Finding {
 	return found
 }
 
-// agent reports whether one runs, which has done already the work that otherwise the next will do.
+// agent reports whether an agent runs. A running agent has already done the work that otherwise the next one does.
 func (h *host) agent() []Finding {
 	switch {
 	case h.unseen != nil:
@@ -168,7 +167,8 @@ func (h *host) agent() []Finding {
 	return []Finding{{"agent", Note, "does not run with the state directory " + cmp.Or(h.opt.Dir, hostnet.DefaultDir)}}
 }
 
-// undone is a finding about a condition that an agent sees to: missing where one runs and it is not so.
+// undone is a finding about a condition that the agent establishes. The condition is missing if an agent runs and has
+// not established it.
 func (h *host) undone(what, text string) Finding {
 	if h.running {
 		return Finding{what, Missing,
@@ -177,8 +177,8 @@ func (h *host) undone(what, text string) Finding {
 	return Finding{what, Doable, text}
 }
 
-// programs finds interfaces to which the programs of a running agent are not attached. They are identified by name,
-// because the check is another process than the agent.
+// programs finds interfaces to which the programs of a running agent are not attached. It identifies the programs by
+// name, because the check runs in another process than the agent.
 func (h *host) programs() (found []Finding) {
 	if !h.running {
 		return nil
@@ -199,7 +199,7 @@ func (h *host) programs() (found []Finding) {
 	return found
 }
 
-// vips says where the VIPs are.
+// vips reports which interfaces have the VIPs.
 func (h *host) vips() []Finding {
 	if len(h.opt.VIPs) == 0 {
 		return []Finding{{"vip", Missing, "none was named: --vip ADDRESS"}}
@@ -244,7 +244,7 @@ func holders(addr netip.Addr, addresses []netlink.Addr, links []netlink.Link) []
 
 func (h *host) has(is func(netip.Addr) bool) bool { return slices.ContainsFunc(h.opt.VIPs, is) }
 
-// silence checks the settings that keep the host from answering ARP for a VIP.
+// silence checks the sysctls that keep the host from answering ARP for a VIP.
 func (h *host) silence() []Finding {
 	if !h.has(netip.Addr.Is4) {
 		return nil
@@ -269,7 +269,7 @@ func (h *host) silence() []Finding {
 	return found
 }
 
-// reversePath finds strict reverse-path filtering on interfaces other than the one of the default route to clients.
+// reversePath finds strict reverse-path filtering on interfaces other than those of default routes to clients.
 func (h *host) reversePath() []Finding {
 	if !h.has(netip.Addr.Is4) {
 		return nil
@@ -311,8 +311,8 @@ func (h *host) defaultLinks(family int) []string {
 	return names
 }
 
-// returnPath shows where answers to clients go: in mode nat, that must be the
-// balancer, which only its owner knows.
+// returnPath shows the route of answers to clients. In mode nat they must go through the balancer, whose address only
+// the operator knows.
 func (h *host) returnPath() []Finding {
 	var found []Finding
 	for _, r := range h.routes {
@@ -334,7 +334,7 @@ func (h *host) returnPath() []Finding {
 	return found
 }
 
-// marks are the code points of mode dscp.
+// marks checks the code points of mode dscp.
 func (h *host) marks() []Finding {
 	if len(h.opt.Marks) == 0 {
 		return []Finding{{"dscp", Missing,
@@ -352,7 +352,7 @@ func (h *host) marks() []Finding {
 	return found
 }
 
-// commonUse are code points that hosts of today bear without a balancer.
+// commonUse has code points that hosts commonly set without a balancer.
 var commonUse = map[uint8]string{
 	8:  "OpenSSH marks bulk sessions with it (CS1)",
 	18: "OpenSSH marks interactive sessions with it (AF21)",
@@ -360,7 +360,7 @@ var commonUse = map[uint8]string{
 	48: "routers mark routing protocols with it (CS6)",
 }
 
-// families says where the kernel would not take one family's packets.
+// families finds interfaces on which IPv6 is disabled, which also drops decapsulated packets.
 func (h *host) families() []Finding {
 	if !h.has(netip.Addr.Is6) {
 		return nil
@@ -377,7 +377,7 @@ func (h *host) families() []Finding {
 	return found
 }
 
-// room compares the MTUs with the length of packets in a tunnel.
+// room compares the MTUs with the length of tunnelled packets.
 func (h *host) room(mode lb.Mode) []Finding {
 	var found []Finding
 	udp := 0

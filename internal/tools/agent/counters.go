@@ -14,15 +14,15 @@ import (
 
 // Count is the number of packets with an outcome.
 type Count struct {
-	// Mode is the packets' mode: "" for packets that bear no sign of a mode that is undone here.
+	// Mode is the packets' mode: "" for packets that show no sign of a mode that the program undoes.
 	Mode lb.Mode
-	// Outcome is how they ended, and Help explains that. Each packet is in exactly one Count.
+	// Outcome is the packets' outcome, and Help explains it. Each packet is in exactly one Count.
 	Outcome, Help string
 	// Packets as on the wire: the segments of a GSO packet count one each.
 	Packets uint64
 }
 
-// outcomeHelp explains an outcome to the person who reads it.
+// outcomeHelp explains each outcome to the operator.
 var outcomeHelp = [tcAgentOutcomeAGENT_OUTCOME_COUNT]string{
 	tcAgentOutcomeAGENT_ACCEPTED:                 "undone: on to this host's stack as a packet for a VIP",
 	tcAgentOutcomeAGENT_CLAMPED:                  "to a client: a SYN whose MSS was made smaller",
@@ -41,8 +41,7 @@ var outcomeHelp = [tcAgentOutcomeAGENT_OUTCOME_COUNT]string{
 	tcAgentOutcomeAGENT_DROPPED_NO_ROOM:          "dropped: the kernel refused the change",
 }
 
-// outcomeNames reads the names from the program's own type information, so
-// that the list has one home.
+// outcomeNames reads the names from the program's BTF, so that they are defined in one place.
 var outcomeNames = sync.OnceValues(func() ([]string, error) {
 	spec, err := loadTc()
 	if err != nil {
@@ -51,14 +50,14 @@ var outcomeNames = sync.OnceValues(func() ([]string, error) {
 	return enum.Names(spec, "agent_outcome", "AGENT_", int(tcAgentOutcomeAGENT_OUTCOME_COUNT))
 })
 
-// countedModes are the modes in the order of enum agent_mode.
+// countedModes has the modes in the order of enum agent_mode.
 var countedModes = [tcAgentModeAGENT_MODE_COUNT]lb.Mode{
 	tcAgentModeAGENT_MODE_IPIP: lb.IPIP,
 	tcAgentModeAGENT_MODE_GUE:  lb.GUE,
 	tcAgentModeAGENT_MODE_DSCP: lb.DSCP,
 }
 
-// readCounts returns all counters, also those of no packet.
+// readCounts returns all counters, including zero ones.
 func readCounts(m *ebpf.Map) ([]Count, error) {
 	names, err := outcomeNames()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// LookOften has Watch look more often than it does for users.
+// LookOften makes Watch check more often than for users.
 func (a *Agent) LookOften() {
 	a.pace = pace{settle: time.Millisecond, apart: 5 * time.Millisecond, every: 20 * time.Millisecond}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
-// follower tells the program which addresses the host has, now and whenever
-// that changes: a tunnel ends here only if its outer destination is one.
+// follower keeps the host's addresses in the program's map up to date. The program decapsulates only packets whose
+// outer destination is an address of the host.
 type follower struct {
 	vips   []netip.Addr
 	roles  *ebpf.Map
@@ -27,10 +27,10 @@ type follower struct {
 
 	mu       sync.Mutex
 	notified map[netip.Addr]tcAgentRole
-	problem  error // of the last look, if it failed
+	problem  error // of the last update, if it failed
 }
 
-// follow updates the roles once, and goes on in the background until close.
+// follow updates the roles once, and continues in the background until close.
 func follow(vips []netip.Addr, roles *ebpf.Map) (*follower, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -38,7 +38,7 @@ func follow(vips []netip.Addr, roles *ebpf.Map) (*follower, error) {
 	}
 	f := &follower{vips: vips, roles: roles, handle: handle, done: make(chan struct{}),
 		notified: map[netip.Addr]tcAgentRole{}}
-	// First of all listen, so that no change falls between.
+	// Subscribe first, so that no change is missed in between.
 	f.events, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
 	if err != nil {
 		handle.Close()
@@ -60,7 +60,7 @@ func (f *follower) listen() {
 		switch {
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
 			continue
-		case err != nil && !errors.Is(err, unix.ENOBUFS): // where messages were lost, look too
+		case err != nil && !errors.Is(err, unix.ENOBUFS): // update also after lost messages
 			return
 		}
 		f.look()
@@ -101,8 +101,8 @@ func (f *follower) logRoles() error {
 	return nil
 }
 
-// ask returns the host's relevant addresses. Loopback addresses are no tunnel endpoints: the kernel accepts no packets
-// for them from a link.
+// ask returns the host's relevant addresses. Loopback addresses are no tunnel endpoints: the kernel does not accept
+// packets for them from a link.
 func (f *follower) ask() (map[netip.Addr]tcAgentRole, error) {
 	roles := map[netip.Addr]tcAgentRole{}
 	for _, vip := range f.vips {
@@ -123,7 +123,7 @@ func (f *follower) ask() (map[netip.Addr]tcAgentRole, error) {
 	return roles, nil
 }
 
-// close stops following; it returns the problem of the last look, if any.
+// close stops following. It returns the error of the last update, if any.
 func (f *follower) close() error {
 	f.events.Close()
 	<-f.done

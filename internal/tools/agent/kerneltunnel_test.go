@@ -21,13 +21,12 @@ type device struct{ netlink.Link }
 
 func (d device) Close() error { return netlink.LinkDel(d.Link) }
 
-// kernelTunnel returns one end of a tunnel by a kernel module, which need not
-// be there.
+// kernelTunnel returns one end of a tunnel of the kernel, whose module may be missing.
 func kernelTunnel(vip, local, remote netip.Addr) netlink.Link {
 	attrs := netlink.LinkAttrs{Name: "tun0", MTU: 1400}
 	switch {
 	case remote.Is6():
-		// With the option of RFC 2473 that limits nesting, as Linux has it.
+		// With the option of RFC 2473 that limits nesting, Linux's default.
 		return &netlink.Ip6tnl{LinkAttrs: attrs, Local: local.AsSlice(), Remote: remote.AsSlice(),
 			EncapLimit: 4, Ttl: 64}
 	case vip.Is6():
@@ -36,8 +35,8 @@ func kernelTunnel(vip, local, remote netip.Addr) netlink.Link {
 	return &netlink.Iptun{LinkAttrs: attrs, Local: local.AsSlice(), Remote: remote.AsSlice(), Ttl: 64}
 }
 
-// raiseTunnel makes the device in the calling thread's namespace and routes an
-// address through it, with a source of its own if it needs one.
+// raiseTunnel makes the device in the calling thread's namespace and routes an address through it, with its own source
+// address if it needs one.
 func raiseTunnel(tunnel netlink.Link, to, source netip.Addr) (io.Closer, error) {
 	if err := netlink.LinkAdd(tunnel); err != nil {
 		return nil, err
@@ -50,8 +49,8 @@ func raiseTunnel(tunnel netlink.Link, to, source netip.Addr) (io.Closer, error) 
 	return device{link}, errors.Join(netlink.LinkSetUp(link), netlink.RouteReplace(route))
 }
 
-// TestKernelTunnels: where the kernel has tunnels, their packets are unwrapped, and tunnels of the backend that are for
-// no VIP go on working.
+// TestKernelTunnels: if the kernel has tunnels, packets for a VIP in them are unwrapped, and tunnels of the backend
+// that are not for a VIP continue to work.
 func TestKernelTunnels(t *testing.T) {
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		for _, outer6 := range []bool{false, true} {
@@ -83,8 +82,8 @@ func TestKernelTunnels(t *testing.T) {
 	}
 }
 
-// besideAgent sends to an address of the backend that is no VIP, through a
-// tunnel that ends in a device of the backend's kernel.
+// besideAgent sends to an address of the backend that is no VIP, through a tunnel that ends in a device of the
+// backend's kernel.
 func (s *segment) besideAgent(t *testing.T, w tunnelPath, at, source netip.Addr) {
 	testenv.In(t, s.backend, func() error {
 		tunnel := kernelTunnel(at, w.to, w.from)

@@ -30,10 +30,10 @@ func isEthernet(l netlink.Link) bool {
 	return l.Attrs().EncapType == "ether" && l.Attrs().Flags&net.FlagLoopback == 0
 }
 
-// arrivesOn reports whether the program belongs on the interface once it is up: Ethernet, and not one whose packets run
-// through another that has the program. A packet that met it twice would be counted twice, and a tunnel in a tunnel
-// taken off twice. A port of a bridge or a bond gives its packets on to that; a VLAN or a macvlan gets them from the
-// interface below.
+// arrivesOn reports whether the program belongs on the interface once it is up: an Ethernet interface whose packets do
+// not pass another interface with the program. The program would count a packet twice if it saw it twice, and would
+// decapsulate a tunnel within a tunnel twice. A port of a bridge or a bond passes its packets on to that. A VLAN or a
+// macvlan gets its packets from the lower interface.
 func arrivesOn(l netlink.Link, links []netlink.Link) bool {
 	a := l.Attrs()
 	if !isEthernet(l) {
@@ -44,7 +44,7 @@ func arrivesOn(l netlink.Link, links []netlink.Link) bool {
 	}
 	switch l.Type() {
 	case "vlan", "macvlan", "ipvlan":
-		// Below may be in another namespace, and then not be here to be asked.
+		// The lower interface may be in another namespace, so that the program cannot be on it.
 		return a.NetNsID >= 0 || byIndex(links, a.ParentIndex) == nil
 	case "vrf":
 		return false
@@ -67,14 +67,14 @@ func isDeleted(index int) bool {
 	return errors.As(err, &netlink.LinkNotFoundError{})
 }
 
-// hasTCX asks the kernel without attaching anything.
+// hasTCX checks for TCX without attaching anything.
 func hasTCX(index int) bool {
 	_, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachTCXIngress})
 	return err == nil
 }
 
-// chooseInterfaces checks the names that were asked for, or else returns all
-// interfaces on which packets for this host arrive.
+// chooseInterfaces checks the requested names. If there are none, it returns all interfaces on which packets for this
+// host arrive.
 func chooseInterfaces(asked []string, links []netlink.Link) (chosen []netlink.Link, err error) {
 	if len(asked) > 0 {
 		return checkInterfaces(asked, links)

@@ -14,14 +14,14 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testpacket"
 )
 
-// model is the program's specification, written a second time and without its means: it has the whole frame and
-// computes every checksum again.
+// model is the program's specification as a second, independent implementation: it has the complete frame and computes
+// every checksum anew.
 type model struct {
 	modes map[lb.Mode]bool
 	marks []Mark
 }
 
-// header4or6 is an IP header, understood.
+// header4or6 is a parsed IP header.
 type header4or6 struct {
 	ipv6            bool
 	to              netip.Addr
@@ -31,7 +31,7 @@ type header4or6 struct {
 	fragment, later bool
 }
 
-// decide returns how a frame that came for this host must end.
+// decide returns the expected end of a frame that arrived for this host.
 func (m model) decide(frame []byte) end {
 	as := func(mode lb.Mode, outcome string) end { return end{mode, outcome, frame} }
 	switch {
@@ -66,7 +66,7 @@ func (m model) decide(frame []byte) end {
 	return as(mode, outcome)
 }
 
-// rebuilt is the frame with another packet in it.
+// rebuilt returns the frame with another packet in it.
 func rebuilt(old, packet []byte) []byte {
 	kind := []byte{0x08, 0x00}
 	if packet[0]>>4 == 6 {
@@ -104,7 +104,7 @@ func (h header4or6) agrees(room int) bool {
 	return h.header >= least && h.length >= h.header && h.length <= room
 }
 
-// walk goes over the extension headers; it returns an outcome where it cannot.
+// walk walks the extension headers. If it cannot, it returns an outcome.
 func (h *header4or6) walk(p []byte) string {
 	for walked := 0; ; walked++ {
 		switch h.protocol {
@@ -153,7 +153,7 @@ func (m model) tunnel(h header4or6, p []byte) lb.Mode {
 	return ""
 }
 
-// unwrap returns the inner packet, and the rest of the frame behind it.
+// unwrap returns the inner packet, and the rest of the frame after it.
 func (m model) unwrap(mode lb.Mode, h header4or6, p []byte) (string, []byte) {
 	if testRoles[h.to]&tcAgentRoleAGENT_ROLE_OWN == 0 {
 		return "passed_not_local", nil
@@ -185,7 +185,7 @@ func (m model) unwrap(mode lb.Mode, h header4or6, p []byte) (string, []byte) {
 	return congested(h, in, inner)
 }
 
-// congested carries the outer header's congestion field over.
+// congested copies the outer header's ECN field to the inner packet.
 func congested(outer, in header4or6, inner []byte) (string, []byte) {
 	ecn := in.ds & 3
 	switch {
@@ -199,8 +199,7 @@ func congested(outer, in header4or6, inner []byte) (string, []byte) {
 	return "accepted", withDS(inner, in, in.ds&^3|ecn)
 }
 
-// withDS returns the packet with another DS field. A header checksum that was
-// wrong stays as wrong as it was.
+// withDS returns the packet with another DS field. A wrong header checksum stays wrong by the same difference.
 func withDS(p []byte, h header4or6, ds byte) []byte {
 	out := append([]byte(nil), p...)
 	if h.ipv6 {
@@ -212,7 +211,7 @@ func withDS(p []byte, h header4or6, ds byte) []byte {
 	return out
 }
 
-// fix corrects a checksum for bytes that have changed (RFC 1624, equation 3).
+// fix updates a checksum for changed bytes (RFC 1624, equation 3).
 func fix(sum, old, new []byte) {
 	total := uint32(^binary.BigEndian.Uint16(sum))
 	for i := 0; i < len(old); i += 2 {
@@ -224,7 +223,7 @@ func fix(sum, old, new []byte) {
 	binary.BigEndian.PutUint16(sum, ^uint16(total))
 }
 
-// restore puts the VIP back that a code point stands for.
+// restore restores the VIP that a code point stands for.
 func (m model) restore(h header4or6, p []byte) (string, []byte) {
 	var vip netip.Addr
 	for _, mark := range m.marks {
@@ -286,8 +285,7 @@ func restored(h header4or6, p []byte, vip netip.Addr, sum int) []byte {
 	return out
 }
 
-// randomFrame makes a frame that something can be undone of, and in a third of
-// the cases one of its fields is false.
+// randomFrame returns a frame that the program changes. In a third of the cases one of its fields is wrong.
 func randomFrame(tb testing.TB, r *rand.Rand) []byte {
 	vip := []netip.Addr{testVIP4, testVIP6, testVIP4, testVIP6, testOwn4, testClient6}[r.IntN(6)]
 	build := []func(testing.TB, netip.Addr, uint8, int) []byte{tcp, udp}[r.IntN(2)]
@@ -321,7 +319,7 @@ func randomFrame(tb testing.TB, r *rand.Rand) []byte {
 	return f
 }
 
-// mutate changes bits of the headers, cuts the frame, or adds to it.
+// mutate flips bits of the headers, truncates the frame, or extends it.
 func mutate(r *rand.Rand, f []byte) []byte {
 	for range 1 + r.IntN(3) {
 		switch r.IntN(5) {
@@ -336,8 +334,8 @@ func mutate(r *rand.Rand, f []byte) []byte {
 	return f
 }
 
-// taken reports whether the program and the model can be compared on the frame: a VLAN tag is taken off before a test's
-// packet reaches the program.
+// taken reports whether the program and the model can be compared on the frame: the kernel removes a VLAN tag before a
+// test's packet reaches the program.
 func taken(f []byte) bool {
 	return testpacket.FitsSocketBuffer(f) && binary.BigEndian.Uint16(f[12:]) != 0x8100 &&
 		binary.BigEndian.Uint16(f[12:]) != 0x88a8
@@ -348,8 +346,8 @@ func everyMode(tb testing.TB) (*rig, model) {
 	return r, model{map[lb.Mode]bool{lb.IPIP: true, lb.GUE: true, lb.DSCP: true}, testMarks}
 }
 
-// TestRandomPackets compares the program with the model on many packets.
-// JEOUL_FUZZ_PACKETS sets how many; JEOUL_FUZZ_SEED repeats a run.
+// TestRandomPackets compares the program with the model on many packets. JEOUL_FUZZ_PACKETS sets their number.
+// JEOUL_FUZZ_SEED repeats a run.
 func TestRandomPackets(t *testing.T) {
 	packets, seed := number(t, "JEOUL_FUZZ_PACKETS", 3000), number(t, "JEOUL_FUZZ_SEED", 1)
 	r, m := everyMode(t)
@@ -385,7 +383,7 @@ func number(t *testing.T, name string, otherwise uint64) uint64 {
 	return n
 }
 
-// FuzzPacket looks for a packet on which program and model differ.
+// FuzzPacket searches for a packet on which program and model differ.
 func FuzzPacket(f *testing.F) {
 	random := rand.New(rand.NewPCG(1, 1))
 	for range 64 {

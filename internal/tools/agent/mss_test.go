@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testpacket"
 )
 
-// option returns a TCP option; an MSS has its value in two bytes.
+// option returns a TCP option. An MSS has its value in two bytes.
 func option(kind layers.TCPOptionKind, data ...byte) layers.TCPOption {
 	length := uint8(2 + len(data))
 	if kind <= layers.TCPOptionKindNop {
@@ -31,7 +31,7 @@ var (
 	stamps = option(layers.TCPOptionKindTimestamps, pattern(8)...)
 )
 
-// answering returns a server's segment, with its checksum right.
+// answering returns a server's segment with a valid checksum.
 func answering(tb testing.TB, from netip.Addr, syn bool, options ...layers.TCPOption) []byte {
 	tb.Helper()
 	header, forSum := network(from, clientOf(from), layers.IPProtocolTCP, 0)
@@ -67,8 +67,8 @@ func TestClamp(t *testing.T) {
 				}
 			}
 		}
-		// Not in a SYN, not from a VIP, behind the eighth option or the end of
-		// options, or none at all: not touched.
+		// An MSS outside of a SYN, not from a VIP, after the eighth option or the end of options, or no MSS at all:
+		// unchanged.
 		eight := []layers.TCPOption{nop, nop, nop, nop, nop, nop, nop, nop, mss(1460)}
 		for _, other := range [][]byte{
 			answering(t, from, false, mss(1460)),
@@ -83,7 +83,7 @@ func TestClamp(t *testing.T) {
 	}
 }
 
-// TestClampBadOptions: options that lie are left for the client to judge.
+// TestClampBadOptions: malformed options are left for the client to handle.
 func TestClampBadOptions(t *testing.T) {
 	r := newRig(t, nil, nil)
 	good := answering(t, testVIP4, true, mss(1460), sackOK, nop, nop)

@@ -13,18 +13,17 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Errors about Options that a caller may test for.
+// Errors of Options that callers may test for.
 var (
-	// ErrBadMark means that a code point, or the VIP that it stands for, cannot be a mark.
+	// ErrBadMark means that a code point, or the VIP that it stands for, cannot be used as a mark.
 	ErrBadMark = errors.New("cannot be a mark")
-	// ErrBadMSS means that no segment can be as short, or as long.
+	// ErrBadMSS means that an MSS is out of range.
 	ErrBadMSS = errors.New("cannot be an MSS")
 	// ErrBadMode means that a mode is not one that an agent serves.
 	ErrBadMode = errors.New("is no mode of an agent")
 )
 
-// Mark is a code point of the DSCP field, 1 to 63, and the VIP that it stands
-// for: the dscp of the balancer's service.
+// Mark is a DSCP code point, 1 to 63, and the VIP that it stands for: the dscp of the balancer's service.
 type Mark struct {
 	Point uint8
 	VIP   netip.Addr
@@ -45,8 +44,8 @@ func (m *Mark) UnmarshalText(text []byte) error {
 // String returns "10=198.18.0.100".
 func (m Mark) String() string { return fmt.Sprintf("%d=%s", m.Point, m.VIP) }
 
-// checked returns the normalised options: VIPs in their shortest form, each once and including those of the marks, and
-// the modes.
+// checked returns the normalised options: VIPs in canonical form, without duplicates and including those of the marks,
+// and the modes.
 func (opt Options) checked() (Options, error) {
 	for _, mode := range opt.Modes {
 		if slices.Contains(lb.Modes, mode) && !mode.KeepsPort() {
@@ -85,15 +84,15 @@ func (opt Options) checked() (Options, error) {
 	return opt, nil
 }
 
-// needsProgram reports whether there is anything to do to packets.
+// needsProgram reports whether packets need any processing.
 func (opt Options) needsProgram() bool { return opt.undoes() || opt.MSS != 0 }
 
-// undoes reports whether there is anything to undo.
+// undoes reports whether the ingress program is needed to restore packets.
 func (opt Options) undoes() bool {
 	return slices.ContainsFunc(opt.Modes, func(m lb.Mode) bool { return !m.NeedsNeighbours() })
 }
 
-// checkMarks returns the marks in their shortest form, each once.
+// checkMarks returns the marks in canonical form, without duplicates.
 func checkMarks(marks []Mark) ([]Mark, error) {
 	var checked []Mark
 	for _, mark := range marks {
@@ -115,7 +114,7 @@ func checkMarks(marks []Mark) ([]Mark, error) {
 	return checked, nil
 }
 
-// checkVIPs returns the VIPs in their shortest form, each once.
+// checkVIPs returns the VIPs in canonical form, without duplicates.
 func checkVIPs(vips []netip.Addr) ([]netip.Addr, error) {
 	if len(vips) == 0 {
 		return nil, errors.New("start the agent: no VIP was given")
@@ -133,7 +132,7 @@ func checkVIPs(vips []netip.Addr) ([]netip.Addr, error) {
 	return checked, nil
 }
 
-// whyNot returns the reason for which an address cannot be a VIP, or "".
+// whyNot returns the reason why an address cannot be a VIP, or "".
 func whyNot(vip netip.Addr) string {
 	switch {
 	case !vip.IsValid():
@@ -156,16 +155,15 @@ func whyNot(vip netip.Addr) string {
 var (
 	// ErrBadVIP means that an address cannot be a VIP.
 	ErrBadVIP = errors.New("cannot be a VIP")
-	// ErrElsewhere means that another interface has the VIP, and would answer
-	// ARP or neighbour discovery for it.
+	// ErrElsewhere means that another interface has the VIP, and would answer ARP or neighbour discovery for it.
 	ErrElsewhere = errors.New("is on another interface of this host")
-	// ErrNoInterface means that packets can arrive nowhere.
+	// ErrNoInterface means that there is no interface on which packets can arrive.
 	ErrNoInterface = errors.New("no Ethernet interface is up")
 	// ErrUnsupported means that the kernel lacks a feature that a mode needs.
 	ErrUnsupported = errors.New("not supported by this kernel")
 )
 
-// The journal's name, and where VIPs go.
+// The journal's name, and the interface for the VIPs.
 const (
 	name     = "agent"
 	loopback = "lo"
@@ -173,17 +171,15 @@ const (
 
 // Options describe the services of a backend host.
 type Options struct {
-	// VIPs are the addresses to accept, IPv4 or IPv6; at least one, here or in
-	// Marks.
+	// VIPs are the addresses to accept, IPv4 or IPv6. There must be at least one, here or in Marks.
 	VIPs []netip.Addr
 	// Modes are the modes by which packets come: l2dsr, ipip, gue, dscp. None means dscp if there are Marks, and l2dsr
 	// otherwise, which needs no program.
 	Modes []lb.Mode
 	// Marks are the VIPs of the code points of mode dscp.
 	Marks []Mark
-	// MSS, if it is not 0, is the most that the MSS option of a SYN from a VIP
-	// may say, in bytes, 536 to 65495: so a client's segments leave room for a
-	// tunnel's headers.
+	// MSS, if not 0, is the maximum of the MSS option in a SYN from a VIP, in bytes, 536 to 65495. It leaves room for a
+	// tunnel's headers in a client's segments.
 	MSS uint16
 	// Interfaces are the interfaces on which packets arrive; none means all Ethernet interfaces that are up. Not used
 	// in mode l2dsr without MSS.
@@ -195,20 +191,18 @@ type Options struct {
 	Dir string
 }
 
-// Hook is how the program is put at the ingress of an interface.
+// Hook is the way of attaching the program to the ingress of an interface.
 type Hook string
 
-// filterName is how `tc filter show dev DEV ingress` shows a program, and at the
-// egress.
+// filterName is the program's name in `tc filter show dev DEV ingress`, and at the egress.
 const filterName = "jeoul_agent"
 
 // The hooks.
 const (
-	// HookAuto takes TCX where the kernel has it.
+	// HookAuto uses TCX where the kernel supports it.
 	HookAuto Hook = "auto"
-	// HookTCX is a link (Linux 6.6), which ends with the process.
+	// HookTCX is a TCX link (Linux 6.6), which ends with the process.
 	HookTCX Hook = "tcx"
-	// HookClsact is a filter of the queueing discipline clsact, which stays
-	// until it is taken away.
+	// HookClsact is a filter of the queueing discipline clsact, which remains until it is removed.
 	HookClsact Hook = "clsact"
 )

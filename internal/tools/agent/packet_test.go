@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testpacket"
 )
 
-// families calls a test with each pair of an outer and an inner family.
+// families calls a test with each pair of an outer and an inner address family.
 func families(t *testing.T, test func(t *testing.T, outer6 bool, vip netip.Addr)) {
 	for _, outer6 := range []bool{false, true} {
 		for _, vip := range []netip.Addr{testVIP4, testVIP6} {
@@ -43,7 +43,7 @@ func TestUnwrap(t *testing.T) {
 				tcp(t, vip, 0xb8, 1400),
 				ip(t, clientOf(vip), vip, layers.IPProtocolICMPv4, 0, pattern(8))} {
 				r.check(t, frame(wrap(t, outer6, 0, inner)), end{mode, "accepted", frame(inner)})
-				// The padding that Ethernet gives a short packet goes along; the kernel cuts it off.
+				// Ethernet's padding of a short packet is kept; the kernel removes it.
 				padded := append(frame(wrap(t, outer6, 0, inner)), 0, 0, 0)
 				r.check(t, padded, end{mode, "accepted", append(frame(inner), 0, 0, 0)})
 			}
@@ -51,7 +51,7 @@ func TestUnwrap(t *testing.T) {
 	}
 }
 
-// TestNested: a tunnel in a tunnel is taken off once, and the inner tunnel is left to the kernel.
+// TestNested: a tunnel within a tunnel is decapsulated once, and the inner tunnel is left to the kernel.
 func TestNested(t *testing.T) {
 	r := newRig(t, []lb.Mode{lb.IPIP, lb.GUE}, nil)
 	families(t, func(t *testing.T, outer6 bool, vip netip.Addr) {
@@ -67,7 +67,7 @@ func TestNested(t *testing.T) {
 	})
 }
 
-// TestCongestion: RFC 6040, figure 4: the result of each combination.
+// TestCongestion: the result of each combination in RFC 6040, figure 4.
 func TestCongestion(t *testing.T) {
 	const notECT, ect1, ect0, ce, lost = 0, 1, 2, 3, 255
 	table := map[uint8][4]uint8{ // by the inner field, then the outer one
@@ -109,8 +109,8 @@ func TestRestore(t *testing.T) {
 			return frame(ip(t, clientOf(to), to, layers.IPProtocolUDP, ds, append(udpHeader(53, 9), pattern(9)...)))
 		}
 		r.check(t, bare(f.own, ds), end{lb.DSCP, "accepted", bare(f.vip, 0)})
-		// A packet that is not for an address of this host, or for the VIP itself, or of a protocol that no service
-		// balances, is none of ours.
+		// A packet that is not for an address of this host, that is for the VIP itself, or of a protocol that no
+		// service balances, is passed unchanged.
 		for _, other := range [][]byte{
 			frame(tcp(t, f.vip, ds, 1)), frame(tcp(t, clientOf(f.vip), ds, 1)), frame(tcp(t, f.own, 12<<2, 1)),
 			frame(tcp(t, f.own, 0, 1)),
@@ -122,14 +122,14 @@ func TestRestore(t *testing.T) {
 		short := frame(ip(t, clientOf(f.own), f.own, layers.IPProtocolTCP, ds, pattern(19)))
 		r.check(t, short, end{lb.DSCP, "dropped_malformed", nil})
 	}
-	// The code point of one family says nothing about the other.
+	// A code point of one family has no meaning in the other.
 	for _, other := range [][]byte{frame(tcp(t, testOwn4, 11<<2, 1)), frame(tcp(t, testOwn6, 10<<2, 1))} {
 		r.check(t, other, end{"", "passed_plain", other})
 	}
 }
 
-// TestRestoreICMP: errors come with the mark, other ICMP has code points of its own: a router's neighbour solicitation
-// bears 48.
+// TestRestoreICMP: ICMP errors have the mark. Other ICMP messages have their own code points: a router's neighbour
+// solicitation has 48.
 func TestRestoreICMP(t *testing.T) {
 	r := newRig(t, []lb.Mode{lb.DSCP}, testMarks)
 	icmp4 := func(to netip.Addr, ds uint8, kind uint8) []byte {
@@ -161,7 +161,7 @@ func TestRestoreICMP(t *testing.T) {
 	}
 }
 
-// ipv6Fragment makes the packet a fragment.
+// ipv6Fragment converts the packet to a fragment.
 func ipv6Fragment(packet []byte, field uint16) []byte {
 	next := packet[6]
 	out := append([]byte(nil), packet[:40]...)
@@ -173,7 +173,7 @@ func ipv6Fragment(packet []byte, field uint16) []byte {
 	return out
 }
 
-// ipv4Fragment makes the packet a fragment, with its header checksum.
+// ipv4Fragment converts the packet to a fragment, with its header checksum.
 func ipv4Fragment(packet []byte, field uint16) []byte {
 	out := append([]byte(nil), packet...)
 	binary.BigEndian.PutUint16(out[6:], field)
@@ -181,7 +181,7 @@ func ipv4Fragment(packet []byte, field uint16) []byte {
 	return out
 }
 
-// sum4 sets the header checksum of an IPv4 packet, the slow way.
+// sum4 computes the header checksum of an IPv4 packet from scratch.
 func sum4(packet []byte) {
 	length := int(packet[0]&15) * 4
 	binary.BigEndian.PutUint16(packet[10:], 0)
@@ -195,7 +195,7 @@ func sum4(packet []byte) {
 	binary.BigEndian.PutUint16(packet[10:], ^uint16(sum))
 }
 
-// TestRestoreFragments: all fragments of a datagram are restored; the transport checksum is in the first one only.
+// TestRestoreFragments: all fragments of a datagram are restored. Only the first one has the transport checksum.
 func TestRestoreFragments(t *testing.T) {
 	r := newRig(t, []lb.Mode{lb.DSCP}, testMarks)
 	r.check(t, frame(ipv4Fragment(udp(t, testOwn4, 10<<2, 80), 0x2000)),
@@ -224,12 +224,12 @@ func TestTunnelFragmentsAreLeft(t *testing.T) {
 	r.check(t, later4, end{lb.IPIP, "passed_fragment", later4})
 	laterGUE := frame(ipv4Fragment(gue(t, false, 0, tcp(t, testVIP4, 0, 80)), 0x2005))
 	r.check(t, laterGUE, end{"", "passed_plain", laterGUE})
-	// An atomic fragment is a whole packet.
+	// An atomic fragment is a complete packet.
 	atomic := frame(ipv6Fragment(ipip(t, true, 0, tcp(t, testVIP6, 0, 80)), 0))
 	r.check(t, atomic, end{lb.IPIP, "accepted", frame(tcp(t, testVIP6, 0, 80))})
 }
 
-// TestFragmentsInTunnel: fragments inside a tunnel are the inner packet's own affair.
+// TestFragmentsInTunnel: fragments inside a tunnel are left to the inner packet's receiver.
 func TestFragmentsInTunnel(t *testing.T) {
 	r := newRig(t, []lb.Mode{lb.IPIP, lb.GUE}, nil)
 	for mode, wrap := range wrappers {
@@ -241,7 +241,7 @@ func TestFragmentsInTunnel(t *testing.T) {
 	}
 }
 
-// extended puts extension headers of a kind behind an IPv6 header.
+// extended inserts extension headers of a kind after an IPv6 header.
 func extended(packet []byte, kinds ...byte) []byte {
 	for i := len(kinds) - 1; i >= 0; i-- {
 		out := append([]byte(nil), packet[:40]...)
@@ -314,7 +314,7 @@ func TestLeftAlone(t *testing.T) {
 	r.check(t, arp, end{"", "passed_not_ip", arp})
 }
 
-// TestLyingLengths: a packet for a VIP whose lengths lie does not reach the stack.
+// TestLyingLengths: a packet for a VIP with wrong lengths does not reach the stack.
 func TestLyingLengths(t *testing.T) {
 	r := newRig(t, []lb.Mode{lb.IPIP, lb.GUE}, nil)
 	for mode, wrap := range wrappers {
@@ -326,7 +326,7 @@ func TestLyingLengths(t *testing.T) {
 			}{{testVIP4, 0, 0x44}, {testVIP4, 3, 19}, {testVIP4, 3, 200}, {testVIP6, 5, 200}} {
 				inner := tcp(t, field.vip, 0, 20)
 				inner[field.at] = field.value
-				// Bytes enough are in the frame, but not in the outer packet.
+				// The frame has enough bytes, but the outer packet has not.
 				packet := append(frame(wrap(t, outer6, 0, inner)), make([]byte, 400)...)
 				r.check(t, packet, end{mode, "dropped_malformed", nil})
 			}
@@ -342,7 +342,7 @@ func TestLyingLengths(t *testing.T) {
 	r.check(t, frame(packet), end{"", "passed_malformed", frame(packet)})
 }
 
-// TestOuterOptions: IPv4 options come off with the header.
+// TestOuterOptions: IPv4 options are removed with the header.
 func TestOuterOptions(t *testing.T) {
 	r := newRig(t, []lb.Mode{lb.IPIP, lb.GUE}, nil)
 	inner := tcp(t, testVIP6, 0, 20)
@@ -356,7 +356,7 @@ func TestOuterOptions(t *testing.T) {
 	}
 }
 
-// TestModesAreSeparate: a mode that was not asked for is the kernel's.
+// TestModesAreSeparate: packets of a mode that was not requested are left to the kernel.
 func TestModesAreSeparate(t *testing.T) {
 	ipipOnly, gueOnly := newRig(t, []lb.Mode{lb.IPIP}, nil), newRig(t, []lb.Mode{lb.GUE}, nil)
 	packet := frame(gue(t, false, 0, tcp(t, testVIP4, 0, 1)))
@@ -367,20 +367,20 @@ func TestModesAreSeparate(t *testing.T) {
 	gueOnly.check(t, packet, end{"", "passed_plain", packet})
 }
 
-// TestMarkedGUEPort: a marked datagram to port 6080 that is no GUE is of a service there.
+// TestMarkedGUEPort: a marked datagram to port 6080 that is not GUE belongs to a service on that port.
 func TestMarkedGUEPort(t *testing.T) {
 	r := newRig(t, []lb.Mode{lb.GUE, lb.DSCP}, testMarks)
 	build := func(to netip.Addr, ds uint8) []byte {
 		return frame(ip(t, clientOf(to), to, layers.IPProtocolUDP, ds, append(udpHeader(6080, 9), pattern(9)...)))
 	}
 	r.check(t, build(testOwn4, 10<<2), end{lb.DSCP, "accepted", build(testVIP4, 0)})
-	// GUE may bear the mark of its inner packet.
+	// A GUE packet may have the mark of its inner packet.
 	inner := tcp(t, testVIP4, 10<<2, 1)
 	r.check(t, frame(gue(t, false, 10<<2, inner)), end{lb.GUE, "accepted", frame(inner)})
 }
 
-// TestSegments: GSO packets count as their segments. The kernel makes none for a test that is marked as TCP, and
-// refuses to change the others.
+// TestSegments: a GSO packet counts as its segments. In a test, the kernel makes no GSO packets that are marked as TCP,
+// and refuses to change the others.
 func TestSegments(t *testing.T) {
 	r := newRig(t, []lb.Mode{lb.IPIP, lb.GUE}, nil)
 	plain := frame(tcp(t, testOwn4, 0, 1000))

@@ -18,15 +18,14 @@ import (
 	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
-// reverseFilter is the level that counts for an interface.
+// reverseFilter returns the effective rp_filter level of an interface.
 func reverseFilter(name string) (int, error) {
 	all, err1 := readNumber("net.ipv4.conf.all.rp_filter")
 	own, err2 := readNumber("net/ipv4/conf/" + name + "/rp_filter")
 	return max(all, own), errors.Join(err1, err2)
 }
 
-// rights asks for those that every mode needs. The program's own are found out
-// by loading it.
+// rights checks the rights that every mode needs. The program's own are checked by loading it.
 func rights() []Finding {
 	var header unix.CapUserHeader
 	var data [2]unix.CapUserData
@@ -40,7 +39,7 @@ func rights() []Finding {
 	return []Finding{{"rights", Good, "may change the network's settings"}}
 }
 
-// kernel loads the program, and tries the ways to attach it.
+// kernel loads the program, and tries to attach it.
 func (h *host) kernel(mode lb.Mode) []Finding {
 	var found []Finding
 	if h.choice != nil {
@@ -66,7 +65,7 @@ func (h *host) kernel(mode lb.Mode) []Finding {
 		attachable(p.ingress, h.opt.Hook))
 }
 
-// attachable tries the hook where that changes nothing.
+// attachable tries the hook in a way that changes nothing.
 func attachable(p *ebpf.Program, hook Hook) Finding {
 	if hook != HookClsact {
 		if hasTCX(loopbackIndex) {
@@ -91,7 +90,7 @@ func attachable(p *ebpf.Program, hook Hook) Finding {
 // loopbackIndex is the index of lo, every namespace's first interface.
 const loopbackIndex = 1
 
-// runsOn reports whether a program of an agent is attached to an interface, in TCX or as a filter.
+// runsOn reports whether a program of an agent is attached to an interface, by TCX or as a filter.
 func runsOn(l netlink.Link) (bool, error) {
 	for _, egress := range []bool{false, true} {
 		if there, err := hasProgram(l.Attrs().Index, egress); there {
@@ -115,7 +114,7 @@ func runsOn(l netlink.Link) (bool, error) {
 	return false, nil
 }
 
-// hasProgram looks in TCX.
+// hasProgram looks for the program in TCX.
 func hasProgram(index int, egress bool) (bool, error) {
 	where := ebpf.AttachTCXIngress
 	if egress {
@@ -128,7 +127,7 @@ func hasProgram(index int, egress bool) (bool, error) {
 	for _, one := range all.Programs {
 		p, err := ebpf.NewProgramFromID(one.ID)
 		if err != nil {
-			continue // it is gone
+			continue // the program no longer exists
 		}
 		info, err := p.Info()
 		p.Close()
@@ -154,7 +153,7 @@ func tryClsact(p *ebpf.Program) error {
 	})
 }
 
-// others lists the other receivers of such packets on this host. The program precedes all of them, and takes only
+// others lists the other receivers of such packets on this host. The program runs before all of them, and takes only
 // packets for a VIP.
 func (h *host) others(mode lb.Mode) []Finding {
 	var found []Finding
@@ -184,7 +183,7 @@ func (h *host) others(mode lb.Mode) []Finding {
 	return found
 }
 
-// guePort is IANA's port of GUE.
+// guePort is GUE's port as assigned by IANA.
 const guePort = 6080
 
 // udpListens reports whether a UDP socket has the port.

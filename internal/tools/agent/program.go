@@ -15,8 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 )
 
-// program is the agent's programs in the kernel, loaded: one that undoes the balancer's changes at the ingress, and one
-// that clamps the MSS at the egress.
+// program is the agent's eBPF programs, loaded into the kernel: one that undoes the balancer's changes at the ingress,
+// and one that clamps the MSS at the egress.
 type program struct {
 	collection *ebpf.Collection
 	ingress    *ebpf.Program
@@ -25,15 +25,15 @@ type program struct {
 	counts     *ebpf.Map
 }
 
-// modeBits are the modes that the program knows.
+// modeBits are the modes that the program supports.
 var modeBits = map[lb.Mode]tcAgentMode{
 	lb.IPIP: tcAgentModeAGENT_MODE_IPIP,
 	lb.GUE:  tcAgentModeAGENT_MODE_GUE,
 	lb.DSCP: tcAgentModeAGENT_MODE_DSCP,
 }
 
-// load gives the programs to the kernel for the modes, marks and MSS of opt;
-// nothing is attached. Errors: hostnet.ErrNoRights, ErrUnsupported.
+// load loads the programs for the modes, marks and MSS of opt into the kernel. It attaches nothing. Errors:
+// hostnet.ErrNoRights, ErrUnsupported.
 func load(opt Options) (*program, error) {
 	spec, err := loadTc()
 	if err != nil {
@@ -42,8 +42,8 @@ func load(opt Options) (*program, error) {
 	if err := spec.Variables[tcVarLoaded].Set(settings(opt)); err != nil {
 		return nil, fmt.Errorf("set the eBPF program's constants: %w", err)
 	}
-	// Kernels before 5.11 charge maps to a limit that is small by default;
-	// where raising it is refused, loading says so itself.
+	// Kernels before 5.11 charge maps to a limit that is small by default. If raising it is denied, loading reports
+	// that itself.
 	_ = rlimit.RemoveMemlock()
 	collection, err := ebpf.NewCollection(spec)
 	if err != nil {
@@ -58,7 +58,7 @@ func load(opt Options) (*program, error) {
 	}, nil
 }
 
-// settings are the program's constants. Addresses lie there as in a packet.
+// settings returns the program's constants. Addresses are in network byte order.
 func settings(opt Options) tcAgentSettings {
 	s := tcAgentSettings{Mss: uint32(opt.MSS)}
 	for _, mode := range opt.Modes {
@@ -80,10 +80,10 @@ func settings(opt Options) tcAgentSettings {
 	return s
 }
 
-// loadError names the usual reasons why the kernel refuses a program.
+// loadError names the usual reasons why the kernel rejects a program.
 func loadError(err error) error {
-	// The verifier's refusal comes with the same error number as a missing
-	// right, and is our fault, not the user's.
+	// The verifier's rejection has the same error number as a missing right, and is a bug in the program, not the
+	// user's fault.
 	if refusal := (*ebpf.VerifierError)(nil); errors.As(err, &refusal) && len(refusal.Log) > 0 {
 		return fmt.Errorf("load the eBPF program: %w: the verifier refused it: %v", ErrUnsupported, err)
 	}

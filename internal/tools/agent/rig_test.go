@@ -38,10 +38,10 @@ var (
 	testMarks     = []Mark{{10, testVIP4}, {11, testVIP6}, {63, testVIP4}, {63, testVIP6}}
 )
 
-// testMSS is the greatest MSS that SYNs from a VIP may announce.
+// testMSS is the maximum MSS that SYNs from a VIP may announce.
 const testMSS = 1400
 
-// rig is the program with nothing attached, for a host with those addresses.
+// rig is the program without attachments, for a host with those addresses.
 type rig struct {
 	*program
 	last []Count
@@ -63,7 +63,7 @@ func newRig(tb testing.TB, modes []lb.Mode, marks []Mark) *rig {
 	return &rig{p, counts(tb, p)}
 }
 
-// testRoles are the roles that the follower would set: the host has its VIPs, too.
+// testRoles are the roles that the follower would set. The host has its VIPs, too.
 var testRoles = map[netip.Addr]tcAgentRole{
 	testVIP4: tcAgentRoleAGENT_ROLE_VIP | tcAgentRoleAGENT_ROLE_OWN,
 	testVIP6: tcAgentRoleAGENT_ROLE_VIP | tcAgentRoleAGENT_ROLE_OWN,
@@ -80,7 +80,7 @@ func counts(tb testing.TB, p *program) []Count {
 	return c
 }
 
-// end is how a packet must end.
+// end is the expected end of a packet.
 type end struct {
 	mode    lb.Mode
 	outcome string
@@ -100,8 +100,7 @@ func (r *rig) check(tb testing.TB, frame []byte, want end) {
 	r.checkWith(tb, frame, want, nil)
 }
 
-// skbuff is as much of struct __sk_buff as tests set. The kernel wants the rest
-// to be 0.
+// skbuff has the fields of struct __sk_buff that tests set. The kernel requires the others to be 0.
 type skbuff struct {
 	_       [41]uint32
 	GSOSegs uint32 // at 164
@@ -115,8 +114,7 @@ func (r *rig) checkWith(tb testing.TB, frame []byte, want end, context *skbuff) 
 	r.checkProgram(tb, r.ingress, frame, want, context)
 }
 
-// checkProgram checks one of the programs. A want without an outcome is a packet
-// that passes without being counted.
+// checkProgram checks one of the programs. A want without an outcome is a packet that passes without being counted.
 func (r *rig) checkProgram(tb testing.TB, program *ebpf.Program, frame []byte, want end, context *skbuff) {
 	tb.Helper()
 	out := make([]byte, len(frame)+256)
@@ -133,7 +131,7 @@ func (r *rig) checkProgram(tb testing.TB, program *ebpf.Program, frame []byte, w
 	if action != want.action() {
 		tb.Errorf("action %d, want %d (%s)\n%s", action, want.action(), want.outcome, testpacket.Dump(frame))
 	}
-	// A dropped frame may be half changed; no receiver sees it.
+	// A dropped frame may be partly changed; no receiver sees it.
 	if want.action() == actionPass {
 		if diff := cmp.Diff(want.frame, options.DataOut); diff != "" {
 			tb.Errorf("%s %s: bytes (-want +got):\n%s\nof %s", want.mode, want.outcome, diff, testpacket.Dump(frame))
@@ -152,14 +150,13 @@ func (r *rig) checkProgram(tb testing.TB, program *ebpf.Program, frame []byte, w
 	r.last = got
 }
 
-// The kernel's test device is lo, whose MAC address is all zeros: a frame for
-// it is for this host.
+// The kernel's test device is lo, whose MAC address is all zeros. A frame for it is for this host.
 var (
 	hostMAC  = make(net.HardwareAddr, 6)
 	otherMAC = net.HardwareAddr{2, 0, 0, 0, 0, 9}
 )
 
-// frame puts an Ethernet header before an IP packet.
+// frame prepends an Ethernet header to an IP packet.
 func frame(packet []byte) []byte {
 	kind := []byte{0x08, 0x00}
 	if len(packet) > 0 && packet[0]>>4 == 6 {
@@ -169,7 +166,7 @@ func frame(packet []byte) []byte {
 	return append(append(header, kind...), packet...)
 }
 
-// network returns an IP header, as a layer and as the pseudo-header of its payload's checksum.
+// network returns an IP header, both as a layer and as the pseudo-header for its payload's checksum.
 func network(from, to netip.Addr, protocol layers.IPProtocol, ds uint8) (gopacket.SerializableLayer,
 	gopacket.NetworkLayer) {
 	if to.Is6() {
@@ -224,7 +221,7 @@ func pattern(n int) []byte {
 	return data
 }
 
-// own returns the host's and the balancer's address of a family.
+// own returns the addresses of the balancer and the host in a family.
 func own(ipv6 bool) (balancer, host netip.Addr) {
 	if ipv6 {
 		return testBalancer6, testOwn6
@@ -232,7 +229,7 @@ func own(ipv6 bool) (balancer, host netip.Addr) {
 	return testBalancer4, testOwn4
 }
 
-// ipip wraps a packet in another.
+// ipip encapsulates a packet in another one.
 func ipip(tb testing.TB, outer6 bool, ds uint8, inner []byte) []byte {
 	tb.Helper()
 	from, to := own(outer6)
@@ -243,7 +240,7 @@ func ipip(tb testing.TB, outer6 bool, ds uint8, inner []byte) []byte {
 	return ip(tb, from, to, protocol, ds, inner)
 }
 
-// gue wraps a packet in a UDP datagram without a checksum.
+// gue encapsulates a packet in a UDP datagram without a checksum.
 func gue(tb testing.TB, outer6 bool, ds uint8, inner []byte) []byte {
 	tb.Helper()
 	from, to := own(outer6)

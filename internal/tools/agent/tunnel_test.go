@@ -40,7 +40,7 @@ func (s *segment) startWith(opt agent.Options) *agent.Agent {
 	return a
 }
 
-// tunnelPath is how packets reach the backend: a mode, and the family of each end.
+// tunnelPath is the path of packets to the backend: a mode, and the addresses of each end.
 type tunnelPath struct {
 	mode lb.Mode
 	vip  netip.Addr
@@ -56,7 +56,7 @@ func (w tunnelPath) String() string {
 	return fmt.Sprintf("%s %d in %d", w.mode, number[w.vip.BitLen()], number[w.to.BitLen()])
 }
 
-// tunnelPaths lists all paths of packets to the VIPs.
+// tunnelPaths returns all paths of packets to the VIPs.
 func (s *segment) tunnelPaths() []tunnelPath {
 	var all []tunnelPath
 	for _, mode := range []lb.Mode{lb.IPIP, lb.GUE, lb.DSCP} {
@@ -72,13 +72,13 @@ func (s *segment) tunnelPaths() []tunnelPath {
 	return all
 }
 
-// everything are the options of an agent that serves all that one can serve at once.
+// everything returns the options of an agent that serves everything at once that one agent can.
 func everything(dir string, hook agent.Hook) agent.Options {
 	return agent.Options{VIPs: []netip.Addr{vip4, vip6}, Modes: []lb.Mode{lb.L2DSR, lb.IPIP, lb.GUE},
 		Marks: []agent.Mark{{Point: 10, VIP: vip4}, {Point: 10, VIP: vip6}}, MSS: 1300, Hook: hook, Dir: dir}
 }
 
-// hooks lists the hooks that the kernel has.
+// hooks lists the hooks that the kernel supports.
 func hooks() []agent.Hook {
 	if !hasTCX() {
 		return []agent.Hook{agent.HookClsact}
@@ -91,8 +91,7 @@ func hasTCX() bool {
 	return err == nil
 }
 
-// TestTransfer sends kernel TCP through every way, as kernels send between each other: large GSO packets whose checksum
-// is yet to be made.
+// TestTransfer sends kernel TCP by every way, as kernels send to each other: large GSO packets with partial checksums.
 func TestTransfer(t *testing.T) {
 	for _, hook := range hooks() {
 		t.Run(string(hook), func(t *testing.T) {
@@ -114,15 +113,15 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
-// TestMSS: clients of a VIP send segments of the length that the agent says, and clients of the host itself those that
-// the link allows.
+// TestMSS: clients of a VIP send segments of the agent's MSS, and clients of the host itself send segments of the
+// link's.
 func TestMSS(t *testing.T) {
 	for _, hook := range hooks() {
 		s := newSegment(t)
 		s.startWith(agent.Options{VIPs: []netip.Addr{vip4, vip6}, MSS: 1000, Hook: hook, Dir: t.TempDir()})
 		testenv.In(t, s.peer, func() error { return s.routeVIPs() })
 		for at, wanted := range map[netip.Addr]func(int) bool{
-			// Linux takes 12 bytes for time stamps off.
+			// Linux subtracts 12 bytes for time stamps.
 			vip4:       func(mss int) bool { return mss == 1000-12 },
 			vip6:       func(mss int) bool { return mss == 1000-12 },
 			s.backend4: func(mss int) bool { return mss > 1400 },
@@ -134,7 +133,7 @@ func TestMSS(t *testing.T) {
 	}
 }
 
-// segmentSize returns how long the segments of a client are.
+// segmentSize returns the length of a client's segments.
 func (s *segment) segmentSize(at netip.Addr) (mss int) {
 	s.tb.Helper()
 	var listener net.Listener
@@ -162,8 +161,8 @@ func (s *segment) segmentSize(at netip.Addr) (mss int) {
 	return mss
 }
 
-// TestTransferOfJoinedSegments: a network card's receive offload joins segments in front of the program, also those
-// that come through a tunnel.
+// TestTransferOfJoinedSegments: a network card's receive offload joins segments before the program sees them, including
+// segments in a tunnel.
 func TestTransferOfJoinedSegments(t *testing.T) {
 	s := newSegment(t)
 	a := s.startWith(everything(t.TempDir(), agent.HookAuto))
@@ -171,7 +170,7 @@ func TestTransferOfJoinedSegments(t *testing.T) {
 	testenv.In(t, s.backend, joinSegments)
 	for _, w := range s.tunnelPaths() {
 		if w.mode == lb.GUE {
-			continue // joined only where the kernel has a GUE port of its own
+			continue // joined only if the kernel has its own GUE port
 		}
 		t.Run(w.String(), func(t *testing.T) {
 			tap := testenv.OpenWire(t, s.backend, "eth0")
@@ -211,8 +210,7 @@ func accepted(tb testing.TB, a *agent.Agent, mode lb.Mode) uint64 {
 	return sum
 }
 
-// routeVIPs makes the peer send packets for the VIPs to the backend, short
-// enough for a tunnel.
+// routeVIPs makes the peer send packets for the VIPs to the backend, short enough for a tunnel.
 func (s *segment) routeVIPs() error {
 	eth0, err := netlink.LinkByName("eth0")
 	if err != nil {
@@ -231,15 +229,14 @@ func (s *segment) routeVIPs() error {
 	return nil
 }
 
-// transfer sends random bytes that way to a server on the VIP, which sends them
-// back.
+// transfer sends random bytes by a way to a server on the VIP, which echoes them.
 func (s *segment) transfer(t *testing.T, w tunnelPath, size int64) error {
 	return s.exchange(w.vip, size, func() (io.Closer, error) {
 		return stage{mode: w.mode, vip: w.vip, from: w.from, to: w.to, point: 10}.attach(t.TempDir())
 	})
 }
 
-// exchange transfers a file in the peer's namespace, once that is prepared.
+// exchange transfers a file in the peer's namespace after prepare.
 func (s *segment) exchange(vip netip.Addr, size int64, prepare func() (io.Closer, error)) error {
 	var listener net.Listener
 	testenv.In(s.tb, s.backend, func() (err error) {
@@ -286,7 +283,7 @@ func echo(conn *net.TCPConn, size int64) error {
 	return nil
 }
 
-// TestDatagrams: datagrams that gopacket has made, down to the empty one, are answered from the VIP.
+// TestDatagrams: datagrams built by gopacket, including an empty one, are answered from the VIP.
 func TestDatagrams(t *testing.T) {
 	s := newSegment(t)
 	s.startWith(everything(t.TempDir(), agent.HookAuto))

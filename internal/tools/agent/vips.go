@@ -9,11 +9,9 @@ import (
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 )
 
-// silenceARP sets the sysctls, except where a value is there that serves as
-// well or better. lo's own values are set along with those of "all", as every
-// guide to direct server return has it and as an operator will look for; the
-// kernel asks those of the interface that a request comes in on or goes out
-// by, which lo never is.
+// silenceARP sets the sysctls, unless the present value serves as well or better. It sets lo's own values along with
+// those of "all", because every guide to direct server return does so and operators look for them. The kernel uses the
+// values of the interface that a request arrives on or leaves by, which is never lo.
 func silenceARP(changes *hostnet.Changes) error {
 	for _, s := range silences {
 		old, err := changes.Sysctl(s.name)
@@ -30,7 +28,7 @@ func silenceARP(changes *hostnet.Changes) error {
 	return nil
 }
 
-// silences are the sysctls that keep ARP quiet about VIPs.
+// silences are the sysctls that suppress ARP for VIPs.
 var silences = []struct {
 	name, value string
 	enough      func(int) bool
@@ -41,12 +39,11 @@ var silences = []struct {
 	{"net.ipv4.conf.lo.arp_announce", "2", hidesVIP},
 }
 
-// ignoresVIP reports whether a level of arp_ignore keeps an address of lo with
-// host scope unanswered (Documentation/networking/ip-sysctl.rst): 1 and 2
-// answer for the incoming interface's addresses only, 3 for none of host scope,
-// 8 for none. The levels between are reserved, and the kernel answers.
+// ignoresVIP reports whether a level of arp_ignore keeps the kernel from answering for an address of lo with host scope
+// (Documentation/networking/ip-sysctl.rst): 1 and 2 answer only for addresses of the incoming interface, 3 for none of
+// host scope, 8 for none. The levels in between are reserved, and the kernel answers.
 func ignoresVIP(level int) bool { return level >= 1 && level <= 3 || level == 8 }
 
-// hidesVIP reports whether a level of arp_announce keeps the VIP out of the
-// sender field of ARP requests; above 2 the kernel does as for 2.
+// hidesVIP reports whether a level of arp_announce keeps the VIP out of the sender field of ARP requests. The kernel
+// treats levels above 2 like 2.
 func hidesVIP(level int) bool { return level >= 2 }

@@ -21,20 +21,21 @@ import (
 
 // pace has the intervals of Watch.
 type pace struct {
-	// settle is the wait for further changes after the first.
+	// settle is the wait for further changes after the first one.
 	settle time.Duration
-	// apart is the least time between two looks: another program may disagree, and must not be fought without a pause.
+	// apart is the minimum time between two checks: another program may revert the changes, and the agent must not
+	// fight it without a pause.
 	apart time.Duration
-	// every is the interval of reading sysctls: the kernel does not notify their changes.
+	// every is the interval of reading sysctls, because the kernel does not notify their changes.
 	every time.Duration
 }
 
 var defaultPace = pace{settle: 50 * time.Millisecond, apart: time.Second, every: 2 * time.Second}
 
-// Watch keeps the host as Start has prepared it, until ctx is done: it puts back what something else takes away (VIPs,
-// the sysctls that keep ARP quiet, the eBPF programs), attaches the programs to interfaces that come, and logs its
-// changes. It calls report with the problems that cannot be put right whenever these are others; an empty list says
-// that all is well. Call it once, before Close.
+// Watch keeps the host as Start has prepared it, until ctx is done: it restores what another program removes (VIPs, the
+// sysctls that suppress ARP, the eBPF programs), attaches the programs to new interfaces, and logs its changes. It
+// calls report with the problems that it cannot fix, whenever they change. An empty list means that there are none.
+// Call Watch once, before Close.
 func (a *Agent) Watch(ctx context.Context, log *slog.Logger, report func(problems []string)) {
 	linksChanged := make(chan struct{}, 1)
 	ended := make(chan struct{})
@@ -110,7 +111,7 @@ func receive(events *nl.NetlinkSocket, linksChanged chan<- struct{}) {
 		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) {
 			continue
 		}
-		if err != nil && !errors.Is(err, unix.ENOBUFS) { // where messages were lost, look too
+		if err != nil && !errors.Is(err, unix.ENOBUFS) { // check also after lost messages
 			return
 		}
 		select {
@@ -120,7 +121,7 @@ func receive(events *nl.NetlinkSocket, linksChanged chan<- struct{}) {
 	}
 }
 
-// look compares the host with the desired state, puts right what it can, and returns the remaining problems.
+// look compares the host with the desired state, fixes what it can, and returns the remaining problems.
 func (a *Agent) look(log *slog.Logger) (problems []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -152,7 +153,7 @@ func (a *Agent) look(log *slog.Logger) (problems []string) {
 			for _, err := range a.keepPrograms(links, log) {
 				note(err)
 			}
-			a.changes.Events() // those of filters: keepPrograms has reported them
+			a.changes.Events() // drop the events of filters: keepPrograms has reported them
 		}
 		return nil
 	})
@@ -161,7 +162,7 @@ func (a *Agent) look(log *slog.Logger) (problems []string) {
 	return slices.Compact(problems)
 }
 
-// keepVIPs puts VIPs back that are gone, and keeps ARP quiet about them first: see prepare.
+// keepVIPs restores missing VIPs, after it has suppressed ARP for them: see prepare.
 func (a *Agent) keepVIPs(links []netlink.Link) (problems []error) {
 	addresses, err := netdump.Consistent(func() ([]netlink.Addr, error) {
 		return netlink.AddrList(nil,
@@ -172,7 +173,7 @@ func (a *Agent) keepVIPs(links []netlink.Link) (problems []error) {
 	}
 	if slices.ContainsFunc(a.opt.VIPs, netip.Addr.Is4) {
 		if err := silenceARP(a.changes); err != nil {
-			// An address that is put back now would be answered for.
+			// The host would answer ARP for an address that is added now.
 			return []error{err}
 		}
 	}
@@ -194,7 +195,7 @@ func (a *Agent) keepVIPs(links []netlink.Link) (problems []error) {
 	return problems
 }
 
-// keepPrograms attaches the programs where they are missing, and takes them off where they do not belong any more.
+// keepPrograms attaches the programs where they are missing, and detaches them where they no longer belong.
 func (a *Agent) keepPrograms(links []netlink.Link, log *slog.Logger) (problems []error) {
 	wanted, problems := a.wanted(links)
 	for _, on := range slices.Clone(a.attached) {
@@ -245,12 +246,12 @@ func (a *Agent) keepPrograms(links []netlink.Link, log *slog.Logger) (problems [
 	return problems
 }
 
-// wanted returns the indices of the interfaces that the programs belong on, with the name that each was asked for by.
+// wanted returns the indexes of the interfaces that the programs belong on, each with the name that requested it.
 func (a *Agent) wanted(links []netlink.Link) (wanted map[int]string, problems []error) {
 	wanted = map[int]string{}
 	if len(a.opt.Interfaces) == 0 {
 		for _, l := range links {
-			// One that goes down for a while keeps its program.
+			// An interface that goes down for a while keeps its program.
 			if arrivesOn(l, links) && (isUp(l) || a.on(l.Attrs().Index) != nil) {
 				wanted[l.Attrs().Index] = l.Attrs().Name
 			}
@@ -265,7 +266,7 @@ func (a *Agent) wanted(links []netlink.Link) (wanted map[int]string, problems []
 			wanted[l.Attrs().Index] = name
 			continue
 		}
-		// Renamed: packets arrive there as before, as long as no other has the name.
+		// Renamed: packets arrive there as before, as long as no other interface has the name.
 		at := slices.IndexFunc(a.attached, func(on *attached) bool {
 			return on.asked == name && byIndex(links, on.index) != nil
 		})

@@ -52,7 +52,7 @@ func (w *watched) nic(name string) {
 		testenv.End{Namespace: w.outer, Name: fmt.Sprintf("peer%d", w.nics)})
 }
 
-// watch starts an agent on a host with eth0, and has it watch until the test ends.
+// watch starts an agent on a host with eth0, and makes it watch until the test ends.
 func watch(t *testing.T, opt agent.Options) *watched {
 	t.Helper()
 	w := &watched{t: t, ns: testenv.Namespace(t), outer: testenv.Namespace(t), dir: opt.Dir}
@@ -111,7 +111,7 @@ func (w *watched) eventually(what string, is func() bool) {
 	testenv.Eventually(w.t, testenv.WaitLimit, what, is)
 }
 
-// said waits for a line of the log, which begins again after it.
+// said waits for a line in the log, and then clears the log.
 func (w *watched) said(what string) {
 	w.t.Helper()
 	w.eventually("the log has "+what, func() bool {
@@ -125,7 +125,7 @@ func (w *watched) said(what string) {
 	})
 }
 
-// expectProblem waits until exactly one problem is known, which says this; or none, if it is empty.
+// expectProblem waits until there is exactly one problem, which contains what, or none if what is empty.
 func (w *watched) expectProblem(what string) {
 	w.t.Helper()
 	w.eventually("the problem "+what, func() bool {
@@ -136,7 +136,7 @@ func (w *watched) expectProblem(what string) {
 	})
 }
 
-// attachedTo waits until the programs are attached to these interfaces, and to no others.
+// attachedTo waits until the programs are attached to these interfaces and no others.
 func (w *watched) attachedTo(hook agent.Hook, names ...string) {
 	w.t.Helper()
 	var want []string
@@ -160,8 +160,8 @@ func rename(link netlink.Link, to string) error {
 	return errors.Join(netlink.LinkSetDown(link), netlink.LinkSetName(link, to), netlink.LinkSetUp(link))
 }
 
-// TestWatchPutsBack: VIPs and sysctls that something else takes away are put back, and said; the journal does not grow
-// by it, and a stop puts the host's own values back.
+// TestWatchPutsBack: VIPs and sysctls that another program removes are restored, and logged. The journal does not grow,
+// and Close restores the host's own values.
 func TestWatchPutsBack(t *testing.T) {
 	w := watch(t, agent.Options{VIPs: []netip.Addr{vip4, vip6}, Dir: t.TempDir()})
 	before := look(t, w.ns)
@@ -218,7 +218,7 @@ func TestWatchReportsProblems(t *testing.T) {
 	w.eventually("the IPv6 VIP is back, which lo lost", func() bool { return vipsOnLo(t, w.ns) == 2 })
 }
 
-// vipsOnLo counts the VIPs on lo.
+// vipsOnLo returns the number of VIPs on lo.
 func vipsOnLo(t *testing.T, ns *namespace.Namespace) (n int) {
 	t.Helper()
 	testenv.In(t, ns, func() error {
@@ -273,8 +273,8 @@ func TestInterfaceDeletedDuringPass(t *testing.T) {
 	}
 }
 
-// TestWatchFollowsInterfaces: they come, go, come again, are renamed, and become ports of a bridge; and something else
-// takes programs off.
+// TestWatchFollowsInterfaces: interfaces are added, deleted, added again, renamed, and made ports of a bridge, and
+// another program detaches programs.
 func TestWatchFollowsInterfaces(t *testing.T) {
 	for _, hook := range hooks() {
 		t.Run(string(hook), func(t *testing.T) {
@@ -322,7 +322,7 @@ func TestWatchFollowsInterfaces(t *testing.T) {
 	}
 }
 
-// TestWatchOfNamedInterfaces: one that was renamed goes on until another has its name.
+// TestWatchOfNamedInterfaces: a renamed interface keeps the programs until another one has its name.
 func TestWatchOfNamedInterfaces(t *testing.T) {
 	for _, hook := range hooks() {
 		t.Run(string(hook), func(t *testing.T) {
@@ -345,8 +345,8 @@ func TestWatchOfNamedInterfaces(t *testing.T) {
 	}
 }
 
-// TestCheckBesideAgent: where an agent runs, a condition that it is to see to is missing if it is not so; where none
-// does, it is for the next to do.
+// TestCheckBesideAgent: if an agent runs, an unmet condition that the agent should establish is missing. If none runs,
+// the next agent will establish it.
 func TestCheckBesideAgent(t *testing.T) {
 	ns, outer := testenv.Namespace(t), testenv.Namespace(t)
 	testenv.Veth(t, testenv.End{Namespace: ns, Name: "eth0"}, testenv.End{Namespace: outer, Name: "eth0"})

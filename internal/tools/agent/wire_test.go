@@ -17,8 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// segment is a backend host and a peer on its link, which may be a client or
-// the balancer.
+// segment is a backend host and a peer on its link, which may be a client or the balancer.
 type segment struct {
 	tb               testing.TB
 	backend, peer    *namespace.Namespace
@@ -27,7 +26,7 @@ type segment struct {
 	wire             *testenv.Wire // the peer's view
 	backend4, peer4  netip.Addr
 	backend6, peer6  netip.Addr
-	vacant4, vacant6 netip.Addr // on the link by their prefix, and no host
+	vacant4, vacant6 netip.Addr // in the link's subnets, but of no host
 }
 
 func newSegment(tb testing.TB) *segment {
@@ -62,9 +61,8 @@ func (s *segment) askARP(target netip.Addr) {
 		})
 }
 
-// answersARP reports whether the backend answers a request for target. A
-// request for the backend's own address follows it on the same wire, so that
-// no answer before that one is none at all: no time has to be waited out.
+// answersARP reports whether the backend answers a request for target. A request for the backend's own address follows
+// on the same wire. If its answer comes first, there was no other answer, so the test need not wait.
 func (s *segment) answersARP(target netip.Addr) bool {
 	s.tb.Helper()
 	ask := func() {
@@ -84,8 +82,8 @@ func (s *segment) answersARP(target netip.Addr) bool {
 	return answered
 }
 
-// askND asks the way a host does (for the group that the target's owner has
-// joined), or as one does that already believes the target to be the backend.
+// askND sends a neighbour solicitation as a host does (to the solicited-node group of the target), or by unicast as a
+// host that already takes the backend for the target.
 func (s *segment) askND(target netip.Addr, unicast bool) {
 	low := target.As16()
 	group := netip.MustParseAddr("ff02::1:ff00:0").As16()
@@ -128,8 +126,7 @@ func (s *segment) answersND(target netip.Addr, unicast bool) bool {
 	return answered
 }
 
-// sendFrom lets the backend send a datagram from an address of its own to a
-// host that it must resolve first.
+// sendFrom makes the backend send a datagram from one of its addresses to a host that it must resolve first.
 func (s *segment) sendFrom(from, to netip.Addr) {
 	s.tb.Helper()
 	testenv.In(s.tb, s.backend, func() error {
@@ -143,8 +140,7 @@ func (s *segment) sendFrom(from, to netip.Addr) {
 	})
 }
 
-// asksAs returns the sender address with which the backend asks for a host that
-// it has to send something to from the address from.
+// asksAs returns the sender address of the backend's request for a host to which it sends from the address from.
 func (s *segment) asksAs(from, to netip.Addr) netip.Addr {
 	s.tb.Helper()
 	var sender netip.Addr
@@ -166,8 +162,8 @@ func (s *segment) asksAs(from, to netip.Addr) netip.Addr {
 	return sender
 }
 
-// TestWithoutAgent: an address on lo with nothing else done is answered for and asked with: the tests below could not
-// fail otherwise.
+// TestWithoutAgent: with only an address on lo, the host answers for it and uses it as a sender. So the tests below can
+// fail.
 func TestWithoutAgent(t *testing.T) {
 	s := newSegment(t)
 	testenv.In(t, s.backend, func() error {
@@ -210,8 +206,8 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestService: a host that an agent has prepared serves: a client whose packets for the VIP arrive with the backend's
-// MAC address gets its answers from the VIP, with strict reverse-path filtering on as well.
+// TestService: a host that an agent has prepared serves. A client whose packets for the VIP arrive with the backend's
+// MAC address gets its answers from the VIP, with strict reverse-path filtering as well.
 func TestService(t *testing.T) {
 	s := newSegment(t)
 	testenv.In(t, s.backend, func() error { return testenv.WriteSysctl("net/ipv4/conf/all/rp_filter", "1") })
@@ -235,7 +231,7 @@ func TestService(t *testing.T) {
 	}
 }
 
-// request plays balancer and client in one: the VIP has the backend's MAC.
+// request acts as balancer and client in one: the VIP has the backend's MAC address.
 func (s *segment) request(service string, vip netip.Addr) error {
 	link, err := netlink.LinkByName("eth0")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/packet"
 )
 
-// Types of ICMP (RFC 792), and of ICMPv6 with a 6 (RFC 4443) and of neighbour discovery (RFC 4861).
+// Types of ICMP (RFC 792), of ICMPv6 (RFC 4443; names with a 6) and of neighbour discovery (RFC 4861).
 const (
 	echoReply             = 0
 	echoRequest           = 8
@@ -22,12 +22,11 @@ const (
 	neighborAdvertisement = 136
 )
 
-// ask resolves an address on the segment, as any host does before it sends there (ARP, RFC 826; neighbour solicitation,
-// RFC 4861 section 4.3). from is an address of this host's of the same family.
+// ask resolves an address on the segment, as any host does before it sends to it (ARP, RFC 826; neighbour solicitation,
+// RFC 4861 section 4.3). from is an address of this host of the same family.
 //
-// A probe without a sender's address (RFC 5227) would leave no trace with who answers,
-// but Linux does not answer it for an address on its loopback, which is the very mistake
-// to be found.
+// A probe without a sender's address (RFC 5227) would leave no trace at the host that answers. But Linux does not
+// answer it for an address on its loopback, which is exactly the misconfiguration to detect.
 func (e *listener) ask(address, from netip.Addr) error {
 	if !from.IsValid() || from.Is4() != address.Is4() {
 		return nil
@@ -46,7 +45,7 @@ func (e *listener) ask(address, from netip.Addr) error {
 	return e.send(packet.Frame(mac, e.nic.HardwareAddr, ip.EtherType(), ip.Packet(message)))
 }
 
-// ping sends a ping for an address to a MAC address, whichever host has the address.
+// ping sends a ping for an address to a MAC address, no matter which host has the address.
 func (e *listener) ping(mac net.HardwareAddr, from, to netip.Addr, sequence uint16) error {
 	echo := packet.ICMP{Type: echoRequest, Rest: uint32(e.id)<<16 | uint32(sequence)}
 	ip := packet.IP{Source: from, Destination: to, Protocol: unix.IPPROTO_ICMP, TTL: 64}
@@ -57,13 +56,13 @@ func (e *listener) ping(mac net.HardwareAddr, from, to netip.Addr, sequence uint
 	return e.send(packet.Frame(mac, e.nic.HardwareAddr, ip.EtherType(), ip.Packet(message)))
 }
 
-// sendSYN asks for a connection to an address and port at a MAC address, whichever host has the address; number is the
-// sequence number, by which the answer is known.
+// sendSYN sends a SYN for an address and port to a MAC address, no matter which host has the address. number is the
+// sequence number, which identifies the answer.
 func (e *listener) sendSYN(mac net.HardwareAddr, from netip.Addr, to netip.AddrPort, number uint32) error {
 	return e.sendTCP(mac, from, to, packet.TCP{Sequence: number, Flags: packet.FlagSYN, Window: 1024})
 }
 
-// sendRST ends the connection that the answer to a SYN has begun.
+// sendRST resets the connection that the answer to a SYN has begun.
 func (e *listener) sendRST(mac net.HardwareAddr, from netip.Addr, to netip.AddrPort, number uint32) error {
 	return e.sendTCP(mac, from, to, packet.TCP{Sequence: number, Flags: packet.FlagRST})
 }

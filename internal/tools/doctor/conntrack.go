@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-// readConntrack returns nil where the kernel tracks no connections.
+// readConntrack returns nil if the kernel does not track connections.
 func readConntrack() (*evidence.Conntrack, error) {
 	var c evidence.Conntrack
 	var err error

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package doctor looks at a host while traffic runs and says where packets are lost, or late, with the consequences for
-// users and the remedies.
+// Package doctor examines a host while traffic runs. It reports where packets are lost or delayed, with the
+// consequences for users and the remedies.
 //
-// It reads counters twice, with an interval in between in which it listens to what the kernel drops, asks the segment
-// questions that do no harm, and follows packets through a balancer of ours, a file for each source. All of that is
-// [evidence.Evidence]; findings follow from it by [rules.Findings]. Sources that could not be read are in
-// [Report.Unread].
+// It reads counters twice. In the interval between, it traces the packets that the kernel drops, sends harmless probes
+// on the segment, and follows packets through a Jeoul balancer. There is a file for each source. All results are
+// [evidence.Evidence], from which [rules.Findings] derives the findings. [Report.Unread] lists the sources that could
+// not be read.
 package doctor
 
 import (
@@ -30,33 +30,32 @@ import (
 
 // Errors that callers may test for.
 var (
-	// ErrOptions: the Options are impossible.
+	// ErrOptions means that the Options are invalid.
 	ErrOptions = errors.New("impossible look")
-	// ErrNoInterface: there is no such interface.
+	// ErrNoInterface means that the interface does not exist.
 	ErrNoInterface = errors.New("no such interface")
-	// ErrDown: the interface is switched off.
+	// ErrDown means that the interface is down.
 	ErrDown = errors.New("the interface is down")
-	// ErrGone: the interface went away during the look.
+	// ErrGone means that the interface disappeared during the examination.
 	ErrGone = errors.New("the interface is gone")
 )
 
 // Options configure an examination.
 type Options struct {
-	// Interface is the interface whose counters are evaluated; empty for all but the loopback.
+	// Interface is the interface whose counters are evaluated; empty: all but the loopback.
 	Interface string
-	// For is how long to watch.
+	// For is the time to watch.
 	For time.Duration
-	// Socket is the socket of our daemon; it need not be there.
+	// Socket is the socket of Jeoul's daemon. It need not exist.
 	Socket string
-	// VIPs are asked for on the segment, besides those that are known from the daemon
-	// and from this host's loopback.
+	// VIPs are probed on the segment, in addition to the VIPs of the daemon and of this host's loopback.
 	VIPs []netip.Addr
-	// Passive sends nothing and follows no packets: counters and listening only.
+	// Passive sends nothing and follows no packets: it only reads counters and listens.
 	Passive bool
 }
 
-// Run looks at the host of the calling thread's network namespace. Errors: ErrOptions,
-// ErrNoInterface, ErrDown, ErrGone, or the context's, if it ends before the look does.
+// Run examines the host of the calling thread's network namespace. Errors: ErrOptions, ErrNoInterface, ErrDown,
+// ErrGone, or the context's, if it ends first.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if o.For <= 0 {
 		return nil, fmt.Errorf("%w: nothing can be seen in %s; use --for 10s or so", ErrOptions, o.For)
@@ -77,7 +76,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-// examination is one look at a host.
+// examination is one examination of a host.
 type examination struct {
 	options  Options
 	evidence *evidence.Evidence
@@ -85,11 +84,10 @@ type examination struct {
 	looked   []string
 }
 
-// look collects the evidence. The calling goroutine stays on its thread, which may be in a network namespace of its
-// own.
+// look collects the evidence. The calling goroutine stays on its thread, which may be in another network namespace.
 func (x *examination) look(ctx context.Context) (err error) {
 	e := x.evidence
-	// Before the counters are read, so that the drops that they count are traced.
+	// First, so that the tracer sees the drops that the counters count.
 	tracer := x.listenToKernel()
 	if tracer != nil {
 		defer func() { err = errors.Join(err, tracer.Close()) }()
@@ -132,7 +130,7 @@ func checkInterface(name string, links []evidence.Link, missing error) error {
 	return fmt.Errorf("look at %s: %w; there are: %s", name, missing, strings.Join(names, ", "))
 }
 
-// gap notes a source that could not be read.
+// gap records a source that could not be read.
 func (x *examination) gap(source string, err error) {
 	g := Gap{Source: source, Reason: err.Error()}
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, drops.ErrNoRights) || errors.Is(err, api.ErrNoRights) {
@@ -143,7 +141,7 @@ func (x *examination) gap(source string, err error) {
 	}
 }
 
-// get reads one source, and notes whether it could.
+// get reads one source, and records whether it could be read.
 func get[T any](x *examination, source string, first bool, read func() (T, error)) T {
 	value, err := read()
 	if err != nil {
@@ -154,7 +152,7 @@ func get[T any](x *examination, source string, first bool, read func() (T, error
 	return value
 }
 
-// read takes a reading of everything.
+// read reads all sources once.
 func (x *examination) read(first bool) evidence.Reading {
 	r := evidence.Reading{
 		Protocols:  get(x, "protocol counters", first, readProtocols),
@@ -178,7 +176,7 @@ func (x *examination) read(first bool) evidence.Reading {
 	return r
 }
 
-// listenToKernel starts to trace drops; nil where that cannot be.
+// listenToKernel starts to trace drops. It returns nil if that is impossible.
 func (x *examination) listenToKernel() *drops.Tracer {
 	const source = "kernel drop reasons"
 	tracer, err := drops.New()
@@ -191,7 +189,7 @@ func (x *examination) listenToKernel() *drops.Tracer {
 	return tracer
 }
 
-// countDrops takes the kernel's drops in this host's namespace.
+// countDrops records the kernel's drops in this host's namespace.
 func (x *examination) countDrops(tracer *drops.Tracer) {
 	here, err := namespace.Current()
 	if err != nil {
@@ -227,7 +225,7 @@ func (x *examination) countDrops(tracer *drops.Tracer) {
 	})
 }
 
-// vips are the addresses that only a balancer may answer for.
+// vips returns the addresses that only a balancer may answer for.
 func (x *examination) vips() []netip.Addr {
 	vips := slices.Clone(x.options.VIPs)
 	add := func(a netip.Addr) {

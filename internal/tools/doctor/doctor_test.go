@@ -24,10 +24,10 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/rules"
 )
 
-// none is a socket that no daemon has.
+// none returns the path of a socket without a daemon.
 func none(t *testing.T) string { return filepath.Join(t.TempDir(), "none.sock") }
 
-// TestImpossibleLooks gives options that are impossible.
+// TestImpossibleLooks passes invalid options.
 func TestImpossibleLooks(t *testing.T) {
 	t.Parallel()
 	for _, length := range []time.Duration{0, -time.Second} {
@@ -47,8 +47,8 @@ func TestImpossibleLooks(t *testing.T) {
 		!strings.Contains(err.Error(), "here") {
 		t.Errorf("an unknown interface: %v, which should name those that there are", err)
 	}
-	// The first reading sees the interface, and the second does not. A busy machine may delete it after a short look
-	// only.
+	// The first reading has the interface, and the second does not. A busy machine may delete it only after a short
+	// examination has ended.
 	for length := 3 * time.Second; ; length *= 5 {
 		gone := make(chan error, 1)
 		go func() { gone <- p.here.Do(deleteOnceListenedTo) }()
@@ -82,8 +82,8 @@ func TestImpossibleLooks(t *testing.T) {
 	}
 }
 
-// deleteOnceListenedTo deletes the interface "here" once the doctor listens to the segment,
-// which it does after its first reading.
+// deleteOnceListenedTo deletes the interface "here" once the doctor listens on the segment, which it does after its
+// first reading.
 func deleteOnceListenedTo() error {
 	link, err := netlink.LinkByName("here")
 	if err != nil {
@@ -102,8 +102,8 @@ func deleteOnceListenedTo() error {
 	}
 }
 
-// TestQuietHost looks at a host with nothing wrong and nothing running: nothing is
-// found, all is read, and passively nothing is sent.
+// TestQuietHost examines a host without faults and without programs: there are no findings, all sources are read, and a
+// passive examination sends nothing.
 func TestQuietHost(t *testing.T) {
 	p := newPair(t, false)
 	testenv.In(t, p.here, func() error {
@@ -123,7 +123,7 @@ func TestQuietHost(t *testing.T) {
 	})
 }
 
-// TestFollower makes timings from packets as a balancer tells of them.
+// TestFollower computes timings from packets as a balancer reports them.
 func TestFollower(t *testing.T) {
 	f := newFollower()
 	start := time.Now()
@@ -135,7 +135,7 @@ func TestFollower(t *testing.T) {
 	}
 	ms := time.Millisecond
 	for i := range uint16(6) {
-		// Three of a quick backend, three of one that never answers.
+		// Three of a fast backend, three of one that never answers.
 		if i%2 == 0 {
 			packet(0, "quick", i, "syn")
 			packet(1*ms, "quick", i, "ack")

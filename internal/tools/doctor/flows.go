@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-// mostPackets bounds the packets that are followed: to tell of a packet costs the balancer time.
+// mostPackets limits the packets that are followed, because reporting a packet costs the balancer time.
 const mostPackets = 20000
 
 // flowKey is a connection as the balancer sees it.
@@ -25,10 +25,10 @@ type flowKey struct {
 
 type flowState struct {
 	backend  *tally
-	opened   time.Time // when the first SYN came; zero if it was not seen
-	repeats  int       // how many more SYNs came
+	opened   time.Time // time of the first SYN; zero if it was not seen
+	repeats  int       // number of further SYNs
 	answered bool
-	asked    time.Time // the time of a request without an answer yet
+	asked    time.Time // time of a request that has no answer yet
 }
 
 type tally struct {
@@ -36,7 +36,7 @@ type tally struct {
 	responses []float64
 }
 
-// follower makes timings from packets.
+// follower computes timings from packets.
 type follower struct {
 	flows    map[flowKey]*flowState
 	backends map[string]*tally
@@ -50,7 +50,7 @@ func newFollower() *follower {
 	return &follower{flows: map[flowKey]*flowState{}, backends: map[string]*tally{}}
 }
 
-// take takes a packet of a client; others are left out.
+// take processes a packet of a client, and ignores other packets.
 func (f *follower) take(p *trace.Packet) {
 	f.packets++
 	if f.first.IsZero() {
@@ -80,7 +80,7 @@ func (f *follower) take(p *trace.Packet) {
 		f.flows[key] = flow
 	}
 	flow.answered = true
-	// A packet after a request acknowledges the answer to it.
+	// A packet after a request acknowledges its answer.
 	if !flow.asked.IsZero() {
 		b.responses = append(b.responses, float64(p.Time.Sub(flow.asked))/float64(time.Millisecond))
 		flow.asked = time.Time{}
@@ -99,10 +99,10 @@ func (f *follower) tally(p *trace.Packet) *tally {
 	return f.backends[name]
 }
 
-// synTimeout is how long a SYN may go unanswered.
+// synTimeout is the time after which a SYN counts as unanswered.
 const synTimeout = time.Second
 
-// end sums up.
+// end sums up the flows.
 func (f *follower) end(now time.Time) evidence.Flows {
 	for _, flow := range f.flows {
 		if flow.opened.IsZero() {
@@ -128,7 +128,7 @@ func (f *follower) end(now time.Time) evidence.Flows {
 	return flows
 }
 
-// following is packets of a balancer being followed.
+// following is a trace of a balancer's packets in progress.
 type following struct {
 	began, ended chan struct{}
 	stop         context.CancelFunc
@@ -136,8 +136,8 @@ type following struct {
 	err          error
 }
 
-// followFlows has the daemon on a socket tell of packets, until stop is called or
-// there were enough. began is closed when it does, ended when it does no longer.
+// followFlows asks the daemon on a socket to report packets, until stop is called or enough packets arrived. began is
+// closed when reporting starts, and ended when it has ended.
 func followFlows(ctx context.Context, socket string) *following {
 	ctx, stop := context.WithCancel(ctx)
 	following := &following{began: make(chan struct{}), ended: make(chan struct{}), stop: stop}

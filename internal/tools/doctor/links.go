@@ -15,8 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-// readLinks reads all interfaces, and the counters of the one of that name or, if it
-// is empty, of all but the loopback.
+// readLinks reads all interfaces, and the counters of the named one or, if only is empty, of all but the loopback.
 func readLinks(only string) (links []evidence.Link, err error) {
 	all, err := netdump.Links()
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -63,7 +62,7 @@ func readLink(l netlink.Link) (evidence.Link, error) {
 	return link, nil
 }
 
-// countLink reads an interface's counters, as far as it has them.
+// countLink reads the interface's counters that exist.
 func countLink(l *evidence.Link, device netlink.Link, driver *ethtool.Ethtool) {
 	if s := device.Attrs().Statistics; s != nil {
 		l.RxPackets, l.RxDropped, l.RxErrors = s.RxPackets, s.RxDropped, s.RxErrors

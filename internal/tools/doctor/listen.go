@@ -19,24 +19,21 @@ import (
 	"github.com/jeoul/jeoul/internal/host/sockfilter"
 )
 
-// listener listens to ARP, NDP and the answers to its own pings on one interface, and
-// asks. It is opened in the network namespace of the calling thread, and works from
-// any.
+// listener receives ARP, NDP and the answers to its own probes on one interface, and sends probes. It is opened in the
+// network namespace of the calling thread, and works from any thread.
 type listener struct {
 	nic  net.Interface
 	file *os.File
 	raw  syscallConn
-	// id is the identifier of its pings, by which it knows the answers.
+	// id is the identifier of its pings, by which it recognises the answers.
 	id uint16
 
 	mu sync.Mutex
-	// claims are the MAC addresses that addresses were claimed for; an empty one
-	// stands for this host's.
+	// claims has the MAC addresses that claimed each address. An empty one means this host.
 	claims map[netip.Addr]map[string]bool
-	// echoes are the addresses and sequence numbers that pings were answered from, and
-	// how often.
+	// echoes counts the answers to pings, by address and sequence number.
 	echoes map[echoKey]int
-	// answered has the sequence numbers of the SYNs that were answered, and from which MAC addresses.
+	// answered has the MAC addresses that answered a SYN, by its sequence number.
 	answered map[uint32]map[string]bool
 	ended    chan struct{}
 }
@@ -59,7 +56,7 @@ func listen(name string) (*listener, error) {
 	e := &listener{nic: *nic, id: uint16(rand.Uint32()), claims: map[netip.Addr]map[string]bool{},
 		echoes:   map[echoKey]int{},
 		answered: map[uint32]map[string]bool{}, ended: make(chan struct{})}
-	// Without a protocol, so that nothing arrives before the filter is set.
+	// Without a protocol, so that no packet arrives before the filter is set.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open a packet socket: %w", err)
@@ -80,8 +77,8 @@ func listen(name string) (*listener, error) {
 	return e, nil
 }
 
-// setFilter lets only ARP, neighbour advertisements, and answers to pings and to SYNs of an ID
-// through: all else would be copied for nothing.
+// setFilter accepts only ARP, neighbour advertisements, and answers to pings and SYNs of an ID. Copying any other frame
+// would be a waste.
 func setFilter(fd int, id uint16) error {
 	const (
 		reject = 29
@@ -148,7 +145,7 @@ func (e *listener) receive() {
 	}
 }
 
-// note takes the claims and the answers from a frame. Whatever it is, it does no more than that.
+// note takes the claims and the answers from a frame, and ignores anything else.
 func (e *listener) note(frame []byte, outgoing bool) {
 	eth, rest, ok := packet.Read[packet.Ethernet](frame)
 	if !ok {
@@ -180,7 +177,7 @@ func (e *listener) note(frame []byte, outgoing bool) {
 	}
 }
 
-// noteIPv4 takes answers to pings and SYNs; the filter lets whole packets of these through only.
+// noteIPv4 takes answers to pings and SYNs. The filter accepts only unfragmented ones.
 func (e *listener) noteIPv4(eth packet.Ethernet, b []byte, outgoing bool) {
 	h, _, ok := packet.Read[packet.IPv4](b)
 	length := int(h.VersionLength&0xf) * 4
@@ -197,8 +194,8 @@ func (e *listener) noteIPv4(eth packet.Ethernet, b []byte, outgoing bool) {
 	}
 }
 
-// noteTCP takes an answer to a SYN, SYN-ACK or RST: a host has the address and port. It ends the connection that a
-// SYN-ACK begins.
+// noteTCP takes the answer to a SYN, a SYN-ACK or an RST, which means that a host has the address and port. It resets
+// the connection that a SYN-ACK begins.
 func (e *listener) noteTCP(eth packet.Ethernet, from, to netip.Addr, b []byte) {
 	tcp, _, ok := packet.Read[packet.TCP](b)
 	if !ok || tcp.DestinationPort != e.id || tcp.Flags&packet.FlagACK == 0 ||
@@ -212,7 +209,7 @@ func (e *listener) noteTCP(eth packet.Ethernet, from, to netip.Addr, b []byte) {
 	e.answered[tcp.Acknowledgment-1][net.HardwareAddr(eth.Source[:]).String()] = true
 	e.mu.Unlock()
 	if tcp.Flags&packet.FlagSYN != 0 && e.file != nil {
-		// Where that fails, the other end forgets it by itself, a minute later.
+		// If that fails, the peer gives up by itself a minute later.
 		_ = e.sendRST(eth.Source[:], to, netip.AddrPortFrom(from, tcp.SourcePort), tcp.Acknowledgment)
 	}
 }
@@ -224,7 +221,7 @@ func (e *listener) noteARP(b []byte, outgoing bool) {
 		address.IsUnspecified() {
 		return
 	}
-	// Our own request for an address is no claim; our answer is.
+	// This host's own request for an address is no claim, but its answer is.
 	e.claim(address, arp.SenderMAC[:], outgoing, outgoing && arp.Operation != packet.ARPReply)
 }
 
@@ -250,7 +247,7 @@ func (e *listener) echoed(from netip.Addr, sequence uint16) {
 	e.echoes[echoKey{from, sequence}]++
 }
 
-// close ends it, and waits until its claims are complete.
+// close closes the listener, and waits until its claims are complete.
 func (e *listener) close() {
 	e.file.Close()
 	<-e.ended

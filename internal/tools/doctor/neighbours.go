@@ -15,14 +15,14 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-// neighbourStates are the kernel's names of the states (ip-neighbour(8)).
+// neighbourStates maps the states to the kernel's names (ip-neighbour(8)).
 var neighbourStates = map[int]string{
 	netlink.NUD_INCOMPLETE: "INCOMPLETE", netlink.NUD_REACHABLE: "REACHABLE", netlink.NUD_STALE: "STALE",
 	netlink.NUD_DELAY: "DELAY", netlink.NUD_PROBE: "PROBE", netlink.NUD_FAILED: "FAILED",
 	netlink.NUD_NOARP: "NOARP", netlink.NUD_PERMANENT: "PERMANENT", netlink.NUD_NONE: "NONE",
 }
 
-// tick is the unit of the times that the kernel gives with a neighbour (USER_HZ).
+// tick is the unit of a neighbour's times in the kernel's messages (USER_HZ).
 const tick = time.Second / 100
 
 func readNeighbours() ([]evidence.Neighbour, error) {
@@ -58,7 +58,7 @@ func readNeighbours() ([]evidence.Neighbour, error) {
 	return neighbours, nil
 }
 
-// readTableFulls counts how often a neighbour table of the machine had no room.
+// readTableFulls returns how often a neighbour table of the machine was full.
 func readTableFulls() (uint64, error) {
 	own, err := procfs.NewFS("/proc/thread-self")
 	if err != nil {

@@ -22,35 +22,34 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-// smallest is a size that every path supports, and ladder are the usual MTUs of links and tunnels.
+// smallest is a size that every path supports. ladder has the usual MTUs of links and tunnels.
 const smallest = 84
 
 var ladder = []int{8972, 4000, 1492, 1480, 1476, 1472, 1460, 1452, 1440, 1420, 1400, 1380, 1360, 1320, 1280,
 	1200, 1000, 576}
 
-// icmpHeader is the length of an echo's header, in bytes.
+// icmpHeader is the length of an echo message's header, in bytes.
 const icmpHeader = 8
 
-// pathWait bounds the wait for an answer, and mostPaths the number of examined paths.
+// pathWait limits the wait for an answer, and mostPaths the number of paths.
 const (
 	pathWait  = 700 * time.Millisecond
 	mostPaths = 64
 )
 
-// pinger sends pings that may not be fragmented. It is opened in the network namespace
-// of the calling thread.
+// pinger sends pings with the don't-fragment bit. It is opened in the network namespace of the calling thread.
 type pinger struct {
 	four, six *net.IPConn
 	id        int
 
 	mu    sync.Mutex
 	paths []*evidence.Path
-	// sizes are the sizes that were answered, by the path's index.
+	// sizes has the answered sizes, by the path's index.
 	sizes map[int]map[int]bool
 	ended sync.WaitGroup
 }
 
-// openPinger needs CAP_NET_RAW.
+// openPinger opens a pinger. It needs CAP_NET_RAW.
 func openPinger() (*pinger, error) {
 	p := &pinger{id: rand.IntN(1 << 16), sizes: map[int]map[int]bool{}}
 	var err error
@@ -67,8 +66,7 @@ func openPinger() (*pinger, error) {
 	return p, nil
 }
 
-// openICMP opens a raw socket whose packets are never fragmented, whatever the kernel
-// knows of the path.
+// openICMP opens a raw socket whose packets are never fragmented, no matter what path MTU the kernel has cached.
 func openICMP(network, address string, level, option, value int) (*net.IPConn, error) {
 	c, err := net.ListenPacket(network, address)
 	if err != nil {
@@ -86,7 +84,7 @@ func openICMP(network, address string, level, option, value int) (*net.IPConn, e
 	return connection, nil
 }
 
-// add plans a path; at most mostPaths, each once.
+// add adds a path, without duplicates and up to mostPaths.
 func (p *pinger) add(address netip.Addr, size int) {
 	if size <= smallest || len(p.paths) == mostPaths || address.Is6() && p.six == nil ||
 		slices.ContainsFunc(p.paths, func(x *evidence.Path) bool { return x.Address == address }) {
@@ -95,7 +93,7 @@ func (p *pinger) add(address netip.Addr, size int) {
 	p.paths = append(p.paths, &evidence.Path{Address: address, Size: size})
 }
 
-// run tries all paths: a small and the largest packet first, then, where only the small one was answered, sizes in
+// run tries all paths: first a small and the largest packet, then, where only the small one was answered, sizes in
 // between.
 func (p *pinger) run(ctx context.Context) {
 	if len(p.paths) == 0 {
@@ -155,8 +153,7 @@ func setReachable(path *evidence.Path, answered []int) {
 	}
 }
 
-// send sends one ping: its sequence number says which path, the length of the answer
-// which size.
+// send sends one ping. Its sequence number identifies the path, and the length of the answer the size.
 func (p *pinger) send(i int, path *evidence.Path, size int) {
 	connection, header := p.four, ipv4.HeaderLen
 	var typ icmp.Type = ipv4.ICMPTypeEcho
@@ -164,14 +161,14 @@ func (p *pinger) send(i int, path *evidence.Path, size int) {
 		connection, header, typ = p.six, ipv6.HeaderLen, ipv6.ICMPTypeEchoRequest
 	}
 	message := icmp.Message{Type: typ, Body: &icmp.Echo{ID: p.id, Seq: i, Data: make([]byte, size-header-icmpHeader)}}
-	// The kernel makes ICMPv6's checksum.
+	// The kernel computes the checksum of ICMPv6.
 	text, err := message.Marshal(nil)
 	if err != nil {
 		return
 	}
 	_, err = connection.WriteTo(text, &net.IPAddr{IP: path.Address.AsSlice()})
 	if errors.Is(err, unix.EMSGSIZE) {
-		// Larger than this host's own link: the sender is told.
+		// The packet exceeds the MTU of this host's own link.
 		p.mu.Lock()
 		path.Told = true
 		p.mu.Unlock()
@@ -196,7 +193,7 @@ func (p *pinger) receive(connection *net.IPConn, protocol int) {
 	}
 }
 
-// note takes an ICMP message.
+// note processes an ICMP message.
 func (p *pinger) note(protocol int, text []byte) {
 	message, err := icmp.ParseMessage(protocol, text)
 	if err != nil {
@@ -228,7 +225,8 @@ func (p *pinger) note(protocol int, text []byte) {
 	}
 }
 
-// noteTooBig notes that a router found a packet too big: its destination is in the quoted header. p is locked.
+// noteTooBig records that a router reported a packet as too big. The quoted header has the destination. The caller
+// holds p's lock.
 func (p *pinger) noteTooBig(quoted []byte, at, length int) {
 	if len(quoted) < at+length {
 		return
@@ -241,7 +239,7 @@ func (p *pinger) noteTooBig(quoted []byte, at, length int) {
 	}
 }
 
-// close ends it and returns the paths.
+// close closes the pinger and returns the paths.
 func (p *pinger) close() (paths []evidence.Path) {
 	p.four.Close()
 	if p.six != nil {

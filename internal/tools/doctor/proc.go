@@ -9,8 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/sysctl"
 )
 
-// readNumber reads a sysctl that is a number. The error wraps fs.ErrNotExist where the
-// kernel does not have it.
+// readNumber reads a numeric sysctl. The error wraps fs.ErrNotExist if the kernel does not have it.
 func readNumber(name string) (uint64, error) {
 	text, err := sysctl.Read(name)
 	if err != nil {

@@ -39,8 +39,8 @@ func readProtocols() (map[string]uint64, error) {
 	return counters, nil
 }
 
-// flatten takes the counters out of a structure of structures, each under the names
-// of both: TcpExt.ListenDrops becomes TcpExtListenDrops. Those that are 0 are left out.
+// flatten copies the counters from a structure of structures, each under both names: TcpExt.ListenDrops becomes
+// TcpExtListenDrops. It omits counters that are 0.
 func flatten(into map[string]uint64, protocols any) {
 	outer := reflect.ValueOf(protocols)
 	for i := range outer.NumField() {

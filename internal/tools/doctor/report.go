@@ -13,33 +13,32 @@ import (
 // Schema is the version of [Report] as JSON.
 const Schema = 1
 
-// Report has the findings of a look at a host.
+// Report has the findings of an examination of a host.
 type Report struct {
 	Schema int    `json:"schema"`
 	Host   string `json:"host"`
-	// Interface is the interface that was asked about; empty for all.
+	// Interface is the requested interface; empty for all.
 	Interface string    `json:"interface,omitempty"`
 	Started   time.Time `json:"started"`
-	// Seconds is how long traffic was watched.
+	// Seconds is the time during which traffic was watched.
 	Seconds float64 `json:"seconds"`
-	// Findings are ordered by harm; empty where nothing is wrong that can be seen
-	// from this host.
+	// Findings are ordered by harm. They are empty if no fault is visible from this host.
 	Findings []rules.Finding `json:"findings"`
-	// Drops are all that the kernel dropped meanwhile, by reason, harmless ones too;
-	// the most first. Null if the kernel could not be asked.
+	// Drops are all packets that the kernel dropped during the examination, by reason and including harmless ones, in
+	// descending order. Null if the kernel could not be traced.
 	Drops []drops.Drop `json:"drops"`
-	// Unread are the sources that could not be read, and so not evaluated.
+	// Unread are the sources that could not be read, and are therefore not evaluated.
 	Unread []Gap `json:"unread"`
-	// Looked are the sources that were examined, by name.
+	// Looked are the names of the sources that were examined.
 	Looked []string `json:"looked"`
-	// Evidence is all that was seen, from which the findings follow.
+	// Evidence is everything that was observed, from which the findings follow.
 	Evidence *evidence.Evidence `json:"evidence,omitempty"`
 }
 
 // Gap is a source that could not be read.
 type Gap struct {
 	Source string `json:"source"`
-	// Reason is why, and Remedy the remedy.
+	// Reason is the error, and Remedy the remedy.
 	Reason string `json:"reason"`
 	Remedy string `json:"cure,omitempty"`
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-// How much of it is kept.
+// Maximum numbers of entries that are kept.
 const mostDestinations, mostHanging = 16, 64
 
 func readSockets() (*evidence.Sockets, error) {
@@ -103,7 +103,7 @@ func readPortRange() (r evidence.PortRange, err error) {
 	return r, err
 }
 
-// countReserved counts how many of a list such as "8080,9148-9150" are within a range.
+// countReserved counts the ports of a list such as "8080,9148-9150" within a range.
 func countReserved(list string, within evidence.PortRange) (n int, err error) {
 	for part := range strings.SplitSeq(list, ",") {
 		if part == "" {

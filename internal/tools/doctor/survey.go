@@ -17,14 +17,14 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-// Bounds of the questions: more would be a load of their own.
+// Limits of the probes: more would be a load themselves.
 const (
 	mostListeners = 8
 	mostQuestions = 64
 	mostEchoes    = 256
 )
 
-// rounds is the number of times each probe is sent, so that one lost frame is no finding.
+// rounds is the number of times each probe is sent, so that one lost frame causes no finding.
 const rounds = 3
 
 // survey resolves addresses on the watched interfaces.
@@ -50,11 +50,11 @@ type ping struct {
 	own, vip uint16 // the sequence numbers
 }
 
-// number is the sequence number of the SYN that asks.
+// number returns the sequence number of the probe's SYN.
 func (p ping) number() uint32 { return uint32(p.vip) << 16 }
 
-// newSurvey opens listeners on the interfaces that have addresses, and plans the questions. It is called in the host's
-// network namespace.
+// newSurvey opens listeners on the interfaces that have addresses, and plans the probes. It must be called in the
+// host's network namespace.
 func newSurvey(r *evidence.Reading, vips []netip.Addr, silent bool) (*survey, error) {
 	s := &survey{silent: silent}
 	for _, l := range r.Links {
@@ -99,9 +99,9 @@ func (s *survey) add(q question) {
 	}
 }
 
-// planPings asks each backend of mode l2dsr, at its MAC address, for itself and for
-// the VIP. In the other modes the VIP comes in a tunnel or not at all. A node of a cluster has the VIP for the port of
-// the service only: it is asked for a connection to that, if it takes flows.
+// planPings plans probes of each backend of mode l2dsr, at its MAC address, for its own address and for the VIP. In the
+// other modes the VIP arrives in a tunnel or not at all. A cluster node has the VIP only for the service's port, so the
+// probe is a connection to that port, if the node takes flows.
 func (s *survey) planPings(e *listener, status *ops.Status, name string, from4, from6 netip.Addr) {
 	for i := range status.Services {
 		service := &status.Services[i]
@@ -111,7 +111,7 @@ func (s *survey) planPings(e *listener, status *ops.Status, name string, from4, 
 		from, port := sameFamily(service.VIP, from4, from6), uint16(0)
 		if status.IsOfCluster(service) {
 			if port = service.Port; service.Protocol != lb.TCP {
-				continue // no datagram is known that every server would answer
+				continue // there is no datagram that every server would answer
 			}
 		}
 		for _, b := range service.Backends {
@@ -132,7 +132,7 @@ func (s *survey) planPings(e *listener, status *ops.Status, name string, from4, 
 	}
 }
 
-// run sends probes until the context ends, and waits a little longer for the last answer.
+// run sends probes until the context ends, and then waits a little for the last answers.
 func (s *survey) run(ctx context.Context, length time.Duration) error {
 	pause := time.NewTicker(max(length/(rounds+1), 20*time.Millisecond))
 	defer pause.Stop()
@@ -167,7 +167,7 @@ func (s *survey) askAll() error {
 	return nil
 }
 
-// askVIP asks a backend for the VIP: by a ping, or for a connection.
+// askVIP probes a backend for the VIP: by a ping, or by a connection.
 func (p ping) askVIP() error {
 	if p.echo.Port == 0 {
 		return p.listener.ping(p.mac, p.from, p.echo.VIP, p.vip)
@@ -198,7 +198,7 @@ func (s *survey) close() (w evidence.Wire) {
 		answers := p.listener.echoes[echoKey{p.echo.VIP, p.vip}]
 		p.echo.Own, p.echo.Has = p.listener.echoes[echoKey{p.echo.Address, p.own}] > 0, answers > 0
 		if p.echo.Port > 0 {
-			// A node that does not have it sends it on, and another may answer.
+			// A node without the VIP forwards the SYN, and another node may answer.
 			p.echo.Has = p.listener.answered[p.number()][p.mac.String()]
 			answers = len(p.listener.answered[p.number()])
 		}

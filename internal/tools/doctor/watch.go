@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/sysctl"
 )
 
-// survey begins to listen on the segment; nil where that cannot be.
+// survey starts to listen on the segment. It returns nil if that is impossible.
 func (x *examination) survey() *survey {
 	const source = "segment (ARP, NDP)"
 	s, err := newSurvey(&x.evidence.Before, x.vips(), x.options.Passive)
@@ -24,7 +24,7 @@ func (x *examination) survey() *survey {
 	return s
 }
 
-// pinger plans to try the paths to a balancer's backends; nil where there are none.
+// pinger plans to probe the paths to a balancer's backends. It returns nil if there is no balancer.
 func (x *examination) pinger() *pinger {
 	status := x.evidence.Before.Balancer
 	if x.options.Passive || status == nil {
@@ -53,8 +53,8 @@ func (x *examination) openPinger() *pinger {
 	return p
 }
 
-// watch waits for the interval, and in it runs the parts of the examination that take time. The goroutines that it
-// starts need no namespace: their sockets are open.
+// watch waits for the interval, and during it runs the parts of the examination that take time. The goroutines that it
+// starts need no namespace, because their sockets are already open.
 func (x *examination) watch(ctx context.Context, survey *survey, pinger *pinger) error {
 	o := x.options
 	following := x.follow(ctx)
@@ -94,11 +94,11 @@ func (x *examination) watch(ctx context.Context, survey *survey, pinger *pinger)
 
 const flowsSource = "packets through the balancer"
 
-// beginTimeout bounds the time until the daemon reports packets: it loads a program for that, which takes seconds on a
-// busy machine.
+// beginTimeout limits the time until the daemon reports packets: it loads an eBPF program first, which takes seconds on
+// a busy machine.
 const beginTimeout = 20 * time.Second
 
-// follow begins to follow packets through a balancer; nil where there is none.
+// follow starts to follow packets through a balancer. It returns nil if there is none.
 func (x *examination) follow(ctx context.Context) *following {
 	if x.options.Passive || x.evidence.Before.Balancer == nil {
 		return nil
@@ -114,8 +114,7 @@ func (x *examination) follow(ctx context.Context) *following {
 	return f
 }
 
-// pingHanging tries the paths to the peers of connections that hang, which are known
-// only now.
+// pingHanging probes the paths to the peers of hanging connections, which are only known after the interval.
 func (x *examination) pingHanging(ctx context.Context) error {
 	s := x.evidence.After.Sockets
 	if s == nil || x.options.Passive {
@@ -141,8 +140,8 @@ func (x *examination) pingHanging(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// isMachine reports whether the calling thread is in the machine's first network namespace: the settings of the cores'
-// queues are shown in that one only.
+// isMachine reports whether the calling thread is in the machine's initial network namespace, the only one that shows
+// the settings of the cores' queues.
 func isMachine() bool {
 	_, err := sysctl.Read("net.core.netdev_max_backlog")
 	return !errors.Is(err, fs.ErrNotExist)

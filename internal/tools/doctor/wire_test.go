@@ -32,8 +32,7 @@ var (
 	vip4, vip6     = netip.MustParseAddr("198.18.0.100"), netip.MustParseAddr("2001:2::100")
 )
 
-// newPair gives the other host the VIPs on its loopback, as a backend has them, if so
-// asked.
+// newPair makes two hosts. If vips is set, the other host has the VIPs on its loopback, as a backend has them.
 func newPair(t *testing.T, vips bool) pair {
 	t.Helper()
 	p := pair{here: testenv.Namespace(t), there: testenv.Namespace(t)}
@@ -70,8 +69,8 @@ func (p pair) listen(t *testing.T) (e *listener) {
 	return e
 }
 
-// TestQuestions asks who has an address, of both families. Who has it answers, for
-// IPv4 also where it is on the loopback, as a VIP is on a backend that was not silenced.
+// TestQuestions resolves an address of each family. The host with the address answers. For IPv4 it also answers for an
+// address on its loopback, like a VIP on a backend without suppressed ARP.
 func TestQuestions(t *testing.T) {
 	p := newPair(t, true)
 	e := p.listen(t)
@@ -103,7 +102,7 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// TestPingsByMAC asks a backend for its own address and for a VIP, at its MAC address.
+// TestPingsByMAC pings a backend's own address and a VIP, at its MAC address.
 func TestPingsByMAC(t *testing.T) {
 	for _, has := range []bool{true, false} {
 		p := newPair(t, has)
@@ -113,7 +112,7 @@ func TestPingsByMAC(t *testing.T) {
 			want     bool
 		}{{here4, there4, true}, {here6, there6, true}, {here4, vip4, has}, {here6, vip6, has}}
 		answered := func(i int) bool {
-			// Again, if need be: a frame may come before the other's network is ready.
+			// Repeated if necessary: a frame may arrive before the other host's network is ready.
 			if err := e.ping(p.thereMAC, pings[i].from, pings[i].to, uint16(i)); err != nil {
 				t.Fatal(err)
 			}
@@ -121,7 +120,7 @@ func TestPingsByMAC(t *testing.T) {
 			defer e.mu.Unlock()
 			return e.echoes[echoKey{pings[i].to, uint16(i)}] > 0
 		}
-		// Those that no host is to answer first: when others are answered, these had time.
+		// Addresses that no host may answer come first: when the others are answered, these had time as well.
 		for i := range pings {
 			answered(len(pings) - 1 - i)
 		}
@@ -139,7 +138,7 @@ func TestPingsByMAC(t *testing.T) {
 	}
 }
 
-// TestSurvey plans and asks from a reading, and reads the answers.
+// TestSurvey plans and sends probes from a reading, and reads the answers.
 func TestSurvey(t *testing.T) {
 	p := newPair(t, true)
 	var s *survey
@@ -185,8 +184,8 @@ func TestSurvey(t *testing.T) {
 	}
 }
 
-// TestSurveyOfNodes: a node of a cluster is asked for a connection to the Service's address and port, and need not
-// answer pings to the address. An ICMP error that the port is closed is an answer as well.
+// TestSurveyOfNodes: a cluster node is probed by a connection to the Service's address and port, and need not answer
+// pings to the address. An ICMP error that the port is closed is an answer as well.
 func TestSurveyOfNodes(t *testing.T) {
 	for _, has := range []bool{true, false} {
 		p := newPair(t, has)
@@ -228,8 +227,7 @@ func TestSurveyOfNodes(t *testing.T) {
 	}
 }
 
-// TestPaths tells a path that takes full-size packets from one that loses them, of both
-// families.
+// TestPaths distinguishes a path that passes full-size packets from one that loses them, in both families.
 func TestPaths(t *testing.T) {
 	t.Parallel()
 	for _, narrow := range []bool{false, true} {
@@ -267,7 +265,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// FuzzFrames has an ear take any frame.
+// FuzzFrames passes any frame to a listener.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte{}, false)
 	f.Add([]byte(
@@ -286,7 +284,7 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// FuzzICMP has a pinger take any message.
+// FuzzICMP passes any message to a pinger.
 func FuzzICMP(f *testing.F) {
 	f.Add(1, []byte("\x00\x00\x00\x00\x00\x01\x00\x00"))
 	f.Add(1, []byte(
@@ -303,7 +301,7 @@ func FuzzICMP(f *testing.F) {
 	})
 }
 
-// FuzzReserved has any list of reserved ports counted.
+// FuzzReserved counts any list of reserved ports.
 func FuzzReserved(f *testing.F) {
 	for _, list := range []string{"", "8080", "8080,9148-9150", "1-65535", "9-1", "x", ",,", "70000"} {
 		f.Add(list, uint16(1024), uint16(60999))

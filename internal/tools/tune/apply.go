@@ -13,23 +13,23 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/tune/setting"
 )
 
-// ApplyOptions say how a profile is to be applied.
+// ApplyOptions configure the application of a profile.
 type ApplyOptions struct {
-	// State is the journal's directory; empty is StateDir.
+	// State is the journal's directory; empty means StateDir.
 	State string
-	// Persist has files of ours make the changes again at every boot.
+	// Persist writes files that make the changes again at every boot.
 	Persist bool
-	// EditGrub writes the kernel's parameters into a file of GRUB's.
+	// EditGrub writes the kernel's parameters into a configuration file for GRUB.
 	EditGrub bool
-	// Executable is the path of the jeoul binary, and Arguments are those of its command line besides role, mode,
-	// interfaces and CPUs; for Persist.
+	// Executable is the path of the jeoul binary. Arguments are its command-line arguments besides role, mode,
+	// interfaces and CPUs. Both are for Persist.
 	Executable string
 	Arguments  []string
 }
 
-// Apply sets the settings that differ from the profile, item by item: an item whose settings cannot all be made is left
-// as it was. Errors: those of the journal (ErrBusy, ErrJournal, ErrElsewhere) and ErrInterface, and then nothing was
-// changed; ErrLeft, where the report names the items that failed.
+// Apply sets the settings that differ from the profile, item by item. If one setting of an item cannot be set, the item
+// is left unchanged. Errors: ErrLeft, where the report names the items that failed; those of the journal (ErrBusy,
+// ErrJournal, ErrElsewhere) and ErrInterface, with which nothing was changed.
 func (t *Tuner) Apply(opt ApplyOptions) (*Report, error) {
 	if err := t.ready(opt); err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (t *Tuner) Apply(opt ApplyOptions) (*Report, error) {
 	return r, err
 }
 
-// ready refuses changes that could only be made in part.
+// ready returns an error if changes could only be made in part.
 func (t *Tuner) ready(opt ApplyOptions) error {
 	for _, card := range t.cards {
 		if !card.Up {
@@ -76,13 +76,13 @@ func (t *Tuner) ready(opt ApplyOptions) error {
 	return nil
 }
 
-// change makes an item's settings, or none of them.
+// change sets all of an item's settings, or none of them.
 func (t *Tuner) change(w *writer, item Item, f *Finding) {
 	regroups := slices.ContainsFunc(f.Settings, func(s Setting) bool {
 		return s.Key.Name == nic.Combined && s.State == Differs
 	})
 	if regroups {
-		// Queues that go take their settings with them.
+		// Queues that are removed lose their settings.
 		if err := t.keepQueues(w); err != nil {
 			f.State, f.Note = Failed, err.Error()
 			return
@@ -121,7 +121,7 @@ func (t *Tuner) change(w *writer, item Item, f *Finding) {
 	}
 }
 
-// keepQueues writes down the current values of the queues' own settings.
+// keepQueues records the current values of the queues' own settings.
 func (t *Tuner) keepQueues(w *writer) error {
 	for _, item := range t.opt.Profile.Items {
 		if !strings.ContainsAny(item.Setting, "{") || !slices.Contains([]string{"irq", "rps", "xps"}, item.Value.plan) {
@@ -130,7 +130,7 @@ func (t *Tuner) keepQueues(w *writer) error {
 		for _, at := range t.expand(item) {
 			now, err := t.access.Read(at.key)
 			if err != nil {
-				continue // what cannot be read was never set either
+				continue // a value that cannot be read was never set either
 			}
 			if _, err := w.journal.add(record{Op: opKeep, Key: &at.key, Old: now}); err != nil {
 				return err
@@ -140,11 +140,11 @@ func (t *Tuner) keepQueues(w *writer) error {
 	return nil
 }
 
-// writer makes changes that are in a journal before they are made.
+// writer makes changes, and writes each into the journal first.
 type writer struct {
 	access  *setting.Access
 	journal *changeLog
-	// step is called between writes, where a kill must do no harm; nil but in tests.
+	// step is called between writes, where a kill must do no harm; nil outside tests.
 	step func()
 }
 
@@ -154,7 +154,7 @@ func (w *writer) pause() {
 	}
 }
 
-// set changes a setting. A setting that the kernel refuses is as it was.
+// set changes a setting. If the kernel rejects the value, the setting keeps its old one.
 func (w *writer) set(k setting.Key, old, value string) (line int, err error) {
 	w.pause()
 	line, err = w.journal.add(record{Op: opSet, Key: &k, Old: old, New: value})
@@ -170,7 +170,7 @@ func (w *writer) set(k setting.Key, old, value string) (line int, err error) {
 	return line, nil
 }
 
-// undo takes lines of the journal back, the last first.
+// undo undoes the changes in lines of the journal, last one first.
 func (w *writer) undo(lines []int) error {
 	for _, line := range slices.Backward(lines) {
 		r := w.journal.records[line-1]
@@ -184,7 +184,7 @@ func (w *writer) undo(lines []int) error {
 	return nil
 }
 
-// Commands are the shell commands of an engineer in Apply's place, each behind a comment that says why.
+// Commands returns the shell commands that do by hand what Apply does, each after a comment with the reason.
 func (t *Tuner) Commands(opt ApplyOptions) []string {
 	var lines []string
 	for _, f := range t.Check().Findings {

@@ -20,33 +20,31 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/tune/untracked"
 )
 
-// Options describe a host's task.
+// Options describe the task of a host.
 type Options struct {
 	Role Role
-	// Mode is the mode of the service; empty is l2dsr.
+	// Mode is the mode of the service; empty means l2dsr.
 	Mode string
-	// Interfaces are the cards that its traffic takes; without one, items about
-	// interfaces do not apply.
+	// Interfaces are the cards that receive its traffic. Without one, items for interfaces do not apply.
 	Interfaces []string
-	// Services are the services whose connections need not be tracked; without one, items about services do not apply.
+	// Services are the services whose connections need no tracking. Without one, items for services do not apply.
 	Services []lb.ServiceKey
 	// Profile is nil for the built-in profile.
 	Profile *Profile
-	// PacketCPUs are the CPUs that shall take packets; empty has the plan choose.
+	// PacketCPUs are the CPUs that process packets; empty: the plan selects them.
 	PacketCPUs cpuset.CPUSet
-	// Root is where a file system is that stands for the machine's; its cards are
-	// in Root/ethtool.
+	// Root is the root of a file system to use instead of the machine's. The settings of its cards are in Root/ethtool.
 	Root string
 }
 
-// Tuner holds a host against a profile. It is used on one thread.
+// Tuner compares a host with a profile. It is used on one thread.
 type Tuner struct {
 	opt    Options
 	access setting.Access
 	facts  *Facts
 	cards  []*Interface
 	plans  map[string]*plan.Plan
-	// step is called between writes, where a kill must do no harm; nil but in tests.
+	// step is called between writes, where a kill must do no harm; nil outside tests.
 	step func()
 }
 
@@ -107,7 +105,7 @@ func (t *Tuner) look() (err error) {
 	return nil
 }
 
-// Check holds the host against the profile, and changes nothing.
+// Check compares the host with the profile, and changes nothing.
 func (t *Tuner) Check() *Report {
 	r := t.report()
 	for _, item := range t.opt.Profile.Items {
@@ -118,7 +116,7 @@ func (t *Tuner) Check() *Report {
 	return r
 }
 
-// report begins a report.
+// report returns a report without findings.
 func (t *Tuner) report() *Report {
 	r := &Report{Role: t.opt.Role, Mode: t.opt.Mode, Host: t.facts, Interfaces: t.cards,
 		Notes: slices.Clone(t.facts.Notes)}
@@ -138,7 +136,7 @@ func (t *Tuner) report() *Report {
 	return r
 }
 
-// find holds the host against one item; false where the item is not about it.
+// find compares the host with one item; false: the item is not for hosts of this role and mode.
 func (t *Tuner) find(item Item) (Finding, bool) {
 	if ok, _ := item.isFor(t.opt.Role, t.opt.Mode); !ok {
 		return Finding{}, false
@@ -169,7 +167,7 @@ func (t *Tuner) find(item Item) (Finding, bool) {
 	return f, true
 }
 
-// lacks names a condition of an item that the host does not meet.
+// lacks returns a condition of an item that the host does not meet, or "".
 func (t *Tuner) lacks(item Item) string {
 	n := item.Needs
 	switch {
@@ -193,15 +191,15 @@ func (t *Tuner) lacks(item Item) string {
 	return ""
 }
 
-// target is a setting of an item, and the object that it is about.
+// target is a setting of an item, with the object that it belongs to.
 type target struct {
 	key  setting.Key
-	card *Interface // nil where it is about no card
+	card *Interface // nil if it belongs to no card
 	// index is a queue's number.
 	index int
 }
 
-// expand lists the settings that an item is about on this host.
+// expand lists the settings of an item on this host.
 func (t *Tuner) expand(item Item) []target {
 	kind, name, _ := strings.Cut(item.Setting, " ")
 	about := func(card *Interface, index int, replace ...string) target {
@@ -233,7 +231,7 @@ func (t *Tuner) expand(item Item) []target {
 		}
 		named := card.Name
 		if setting.Kind(kind) == setting.KindSysctl {
-			// A dot in a name is no separator.
+			// A dot in an interface's name is no separator.
 			named = strings.ReplaceAll(named, ".", "/")
 		}
 		for _, slot := range slots(name, card) {
@@ -244,13 +242,13 @@ func (t *Tuner) expand(item Item) []target {
 	return all
 }
 
-// slot is a queue and the number that stands in a setting's name for it.
+// slot is a queue and its number in a setting's name.
 type slot struct {
 	queue  int
 	number string
 }
 
-// slots lists the values of a placeholder in a name, on a card.
+// slots lists the values of a placeholder in a name for a card.
 func slots(name string, card *Interface) []slot {
 	var all []slot
 	switch {
@@ -279,7 +277,7 @@ func (t *Tuner) firstCard() *Interface {
 	return t.cards[0]
 }
 
-// hold holds one setting against an item.
+// hold compares one setting with an item.
 func (t *Tuner) hold(item Item, at target) Setting {
 	s := Setting{Key: at.key}
 	machines := t.facts.Namespace && at.key.OfMachine(item.Scope)
@@ -339,7 +337,7 @@ func absentNote(k setting.Key) string {
 	return "this host does not have it"
 }
 
-// want computes the wanted value of a setting; false where there is no rule for it.
+// want computes the wanted value of a setting; false: there is no rule for it.
 func (t *Tuner) want(item Item, at target) (string, bool) {
 	if item.Value.plan == "" {
 		value, err := item.Value.resolve(t.facts.fact(at.card))

@@ -10,8 +10,8 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/tune/setting"
 )
 
-// evaluate reports whether a value meets an item, and if not, returns the value to write: the desired value, or one
-// that keeps what the present value has beyond it.
+// evaluate reports whether a value meets an item. If not, it returns the value to write: the desired value, or one that
+// preserves what the present value has beyond it.
 func (it Item) evaluate(k setting.Key, now, want string) (good bool, write string) {
 	if slices.ContainsFunc(it.Accept, func(other string) bool { return k.Same(now, other) }) {
 		return true, now
@@ -31,7 +31,7 @@ func (it Item) evaluate(k setting.Key, now, want string) (good bool, write strin
 	return k.Same(now, want), want
 }
 
-// numbers reads a list of numbers; false where something in it is none.
+// numbers parses a list of numbers; false: a field is no number.
 func numbers(text string) ([]*big.Int, bool) {
 	var list []*big.Int
 	for _, field := range strings.Fields(text) {
@@ -44,7 +44,7 @@ func numbers(text string) ([]*big.Int, bool) {
 	return list, len(list) > 0
 }
 
-// each combines two lists number by number: it is good where nothing changes.
+// each combines two lists number by number. The value is good if the combination changes nothing.
 func each(now, want string, combine func(a, b *big.Int) *big.Int) (bool, string) {
 	have, ok1 := numbers(now)
 	wanted, ok2 := numbers(want)
@@ -61,7 +61,7 @@ func each(now, want string, combine func(a, b *big.Int) *big.Int) (bool, string)
 	return good, strings.Join(texts, " ")
 }
 
-// covers reports whether a range of two numbers is in another, and returns the range that covers both.
+// covers reports whether a range of two numbers includes the wanted one, and returns the range that includes both.
 func covers(now, want string) (bool, string) {
 	have, ok1 := numbers(now)
 	wanted, ok2 := numbers(want)

@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testdocs"
 )
 
-// TestDocs: the profiles that pages show are correct, over the built-in one.
+// TestDocs: the profiles on documentation pages are valid, over the built-in one.
 func TestDocs(t *testing.T) {
 	shown := 0
 	for _, page := range testdocs.Pages(t) {

@@ -28,23 +28,23 @@ type Facts struct {
 	CPUs        int           `json:"cpus"`
 	Nodes       int           `json:"numa_nodes"`
 	CommandLine []string      `json:"kernel_command_line,omitempty"`
-	// Namespace: this is not the machine's first network namespace: settings that are not a namespace's own
-	// are left alone.
+	// Namespace is true in a network namespace other than the machine's initial one. Settings that do not belong to the
+	// namespace are then left unchanged.
 	Namespace bool `json:"network_namespace"`
 	Conntrack bool `json:"connections_tracked"`
 	// Notes name the facts that could not be read.
 	Notes []string `json:"notes,omitempty"`
-	// inode and cookie are the namespace's identity.
+	// machine is the content of /etc/machine-id, and boot the kernel's boot_id.
 	machine, boot string
 }
 
-// readFacts reads the host's facts. Missing ones are noted; without CPUs it is an error.
+// readFacts reads the host's facts. It notes missing facts; missing CPUs are an error.
 func readFacts(t setting.Tree) (*Facts, error) {
 	f := &Facts{
 		Kernel:  t.Read("proc/sys/kernel/osrelease"),
 		boot:    t.Read("proc/sys/kernel/random/boot_id"),
 		machine: t.Read("etc/machine-id"),
-		// The kernel has it in its first network namespace only.
+		// Only the initial network namespace has it.
 		Namespace: !t.Exists("proc/sys/net/core/netdev_max_backlog"),
 		Conntrack: t.Exists("proc/sys/net/netfilter/nf_conntrack_max"),
 	}
@@ -74,7 +74,7 @@ func (f *Facts) note(what string, err error) {
 	f.Notes = append(f.Notes, fmt.Sprintf("%s could not be read: %v", what, err))
 }
 
-// readTopology reads which CPUs are online, on which node, and of which core.
+// readTopology reads which CPUs are online, and the node and core of each.
 func readTopology(t setting.Tree) (plan.Topology, error) {
 	const cpuDir = "sys/devices/system/cpu"
 	text := t.Read(cpuDir, "online")
@@ -83,7 +83,7 @@ func readTopology(t setting.Tree) (plan.Topology, error) {
 		return plan.Topology{}, fmt.Errorf("%s says %q, which is no list of CPUs", t.Path(cpuDir, "online"), text)
 	}
 	top := plan.Topology{Nodes: map[int]cpuset.CPUSet{}, Siblings: map[int]cpuset.CPUSet{}}
-	nodes, _ := filepath.Glob(t.Path("sys/devices/system/node/node[0-9]*")) // the pattern is good
+	nodes, _ := filepath.Glob(t.Path("sys/devices/system/node/node[0-9]*")) // the pattern is valid
 	for _, dir := range nodes {
 		number, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), "node"))
 		list, err2 := cpuset.Parse(readLine(filepath.Join(dir, "cpulist")))
@@ -111,11 +111,11 @@ func readLine(path string) string {
 	return sysctl.OneLine(string(data))
 }
 
-// pageBytes is a page's size where it is not asked for: values in pages go by
-// memory_bytes, and a fake tree has no pages of its own.
+// pageBytes returns the size of a page. It is this machine's even for a fake tree, which has no pages of its own:
+// values in pages are computed from memory_bytes.
 func pageBytes() uint64 { return uint64(os.Getpagesize()) }
 
-// fact returns a number for a value, those of an interface from card.
+// fact returns a function that looks up a number for a value. Facts of an interface are from card.
 func (f *Facts) fact(card *Interface) func(string) (uint64, bool) {
 	return func(name string) (uint64, bool) {
 		n := uint64(0)
@@ -149,12 +149,12 @@ type IRQ struct {
 	Name   string `json:"name"`
 }
 
-// queueName finds a queue's number in an interrupt's name: eth0-TxRx-3,
-// mlx5_comp3@pci:0000:3b:00.0, virtio0-input.3, eth0-Tx-Rx-3, eth0-rx-3.
+// queueName matches a queue's number in an interrupt's name: eth0-TxRx-3, mlx5_comp3@pci:0000:3b:00.0, virtio0-input.3,
+// eth0-Tx-Rx-3, eth0-rx-3.
 var queueName = regexp.MustCompile(`(?i)(?:txrx|tx-rx|input|output|comp|queue|rx|tx|fp|cq)[-_.]?(\d+)`)
 
-// parseInterrupts returns the names in /proc/interrupts by number. Its columns are
-// the number, a count for each CPU, the chip, the hardware's number, and the name.
+// parseInterrupts returns the names in /proc/interrupts by interrupt number. Its columns are the number, a count for
+// each CPU, the chip, the hardware's number, and the name.
 func parseInterrupts(text string) map[int]string {
 	names := map[int]string{}
 	for line := range strings.Lines(text) {
@@ -169,13 +169,12 @@ func parseInterrupts(text string) map[int]string {
 	return names
 }
 
-// readIRQs returns the interrupts of a card's queues: those of its device whose
-// names have a queue's number.
+// readIRQs returns the interrupts of a card's queues: the device's interrupts whose names contain a queue's number.
 func readIRQs(t setting.Tree, name string) []IRQ {
 	var dirs []fs.DirEntry
-	// A virtio card's are its parent's.
+	// A virtio card's interrupts are those of its parent.
 	for _, dir := range []string{"device/msi_irqs", "device/../msi_irqs"} {
-		// Not filepath.Join, which would take ".." out before the link is followed.
+		// filepath.Join would remove ".." before the link is followed.
 		if found, err := os.ReadDir(t.Path("sys/class/net", name) + "/" + dir); err == nil {
 			dirs = found
 			break

@@ -25,12 +25,11 @@ type Interface struct {
 	Name   string `json:"name"`
 	Up     bool   `json:"up"`
 	Driver string `json:"driver,omitempty"`
-	// Virtual: no device is behind it: no interrupts, no rings.
+	// Virtual is true if there is no device behind the interface, and therefore no interrupts and rings.
 	Virtual bool `json:"virtual"`
-	// Node is its NUMA node; -1 if it has none.
+	// Node is the NUMA node; -1 if there is none.
 	Node int `json:"numa_node"`
-	// RX and TX are how many queues it has now, QueuesMax how many combined ones
-	// it can have.
+	// RX and TX are the current numbers of queues. QueuesMax is the maximum number of combined queues.
 	RX         int   `json:"rx_queues"`
 	TX         int   `json:"tx_queues"`
 	QueuesMax  int   `json:"queues_max,omitempty"`
@@ -38,7 +37,7 @@ type Interface struct {
 	RingTXMax  int   `json:"ring_tx_max,omitempty"`
 	RSSEntries int   `json:"rss_entries,omitempty"`
 	IRQs       []IRQ `json:"irqs,omitempty"`
-	// foreign: /sys shows another network namespace.
+	// foreign is true if /sys shows another network namespace.
 	foreign bool
 }
 
@@ -49,8 +48,7 @@ func (c *Interface) number(of func(*Interface) int) uint64 {
 	return uint64(max(of(c), 0))
 }
 
-// readInterface reads the facts of an interface. The error is ErrInterface where
-// there is none of that name.
+// readInterface reads the facts of an interface. The error is ErrInterface if there is no interface of that name.
 func readInterface(t setting.Tree, cards nic.Cards, name string) (*Interface, error) {
 	if name == "" || strings.ContainsAny(name, "/\x00") || name == "." || name == ".." {
 		return nil, fmt.Errorf("%q: %w: that is no interface's name", name, ErrInterface)
@@ -78,12 +76,12 @@ func readInterface(t setting.Tree, cards nic.Cards, name string) (*Interface, er
 			return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Number, b.Number))
 		})
 	}
-	c.Driver, _ = cards.Get(name, nic.Driver) // not known: shown as nothing
+	c.Driver, _ = cards.Get(name, nic.Driver) // unknown drivers are shown as nothing
 	for setting, number := range map[string]*int{
 		nic.CombinedMax: &c.QueuesMax, nic.RingRXMax: &c.RingRXMax, nic.RingTXMax: &c.RingTXMax,
 		nic.RSSEntries: &c.RSSEntries,
 	} {
-		// Settings that the driver does not have stay 0.
+		// Settings that the driver does not support stay 0.
 		if text, err := cards.Get(name, setting); err == nil {
 			*number, _ = strconv.Atoi(text)
 		}
@@ -91,7 +89,7 @@ func readInterface(t setting.Tree, cards nic.Cards, name string) (*Interface, er
 	return c, nil
 }
 
-// countQueues counts the queues that sysfs shows.
+// countQueues counts the queues in sysfs.
 func (c *Interface) countQueues(t setting.Tree) {
 	entries, err := os.ReadDir(t.Path("sys/class/net", c.Name, "queues"))
 	if err != nil {
@@ -106,8 +104,9 @@ func (c *Interface) countQueues(t setting.Tree) {
 	}
 }
 
-// ask reads the interface in the calling thread's namespace from the kernel, and checks that /sys shows the same one: a
-// process that entered a namespace may still see the previous one's /sys, with an interface of the same name.
+// ask reads the interface in the calling thread's namespace from the kernel, and checks that /sys shows the same
+// interface. A process that entered a namespace may still see the previous namespace's /sys, with an interface of the
+// same name.
 func (c *Interface) ask() error {
 	link, err := netlink.LinkByName(c.Name)
 	if err != nil {
@@ -124,8 +123,8 @@ func (c *Interface) ask() error {
 	return nil
 }
 
-// sysfsIsOurs reports whether the interfaces in /sys are those of the calling thread's namespace, each with its index
-// and address.
+// sysfsIsOurs reports whether the interfaces in /sys are those of the calling thread's namespace, each with the same
+// index and address.
 func sysfsIsOurs() bool {
 	links, err := netdump.Links()
 	if err != nil {
@@ -155,7 +154,7 @@ func sysfsIsOurs() bool {
 }
 
 func interfaceNames(t setting.Tree) []string {
-	entries, _ := os.ReadDir(t.Path("sys/class/net")) // none: an empty list says it
+	entries, _ := os.ReadDir(t.Path("sys/class/net")) // on an error, an empty list
 	var names []string
 	for _, entry := range entries {
 		names = append(names, entry.Name())
@@ -163,7 +162,7 @@ func interfaceNames(t setting.Tree) []string {
 	return names
 }
 
-// card is the interface as the core plan sees it.
+// card returns the interface's facts that the core plan needs.
 func (c *Interface) card() plan.Card {
 	card := plan.Card{Name: c.Name, Node: c.Node, MaxQueues: c.QueuesMax, Queues: c.RX, RSSEntries: c.RSSEntries}
 	if card.MaxQueues == 0 {
@@ -175,7 +174,7 @@ func (c *Interface) card() plan.Card {
 	return card
 }
 
-// notes name its peculiarities.
+// notes returns remarks on the interface's peculiarities.
 func (c *Interface) notes() []string {
 	var notes []string
 	if c.Virtual {

@@ -27,14 +27,14 @@ const (
 	journalVersion = 1
 )
 
-// StateDir is where journals are by default.
+// StateDir is the default directory of journals.
 const StateDir = "/var/lib/jeoul/tune"
 
-// header is a journal's first line: whose it is.
+// header is the first line of a journal, which identifies its owner.
 type header struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
-	// Machine is /etc/machine-id.
+	// Machine is the content of /etc/machine-id.
 	Machine string `json:"machine"`
 	journal.Place
 	Role    Role      `json:"role"`
@@ -46,25 +46,25 @@ const (
 	opSet  = "set"  // a setting is about to be changed
 	opKeep = "keep" // a setting may be changed by another change
 	opFile = "file" // a file is about to be written
-	// opUndone says that the line with the number was undone.
+	// opUndone records that the change in a line was undone.
 	opUndone = "undone"
-	// opPersisted says that the lines before hold for the next boot too.
+	// opPersisted records that the changes in the lines before also apply at the next boot.
 	opPersisted = "persisted"
 )
 
-// record is a line of a journal, after the first.
+// record is a line of a journal after the first one.
 type record struct {
 	Op  string       `json:"op"`
 	Key *setting.Key `json:"key,omitempty"`
 	Old string       `json:"old"`
 	New string       `json:"new"`
-	// Path is a file's path; Existed reports whether it was there, Made which directories were not.
+	// Path is a file's path. Existed is whether the file existed. Made are the directories that were created for it.
 	Path    string   `json:"path,omitempty"`
 	Existed bool     `json:"existed,omitempty"`
 	Made    []string `json:"made,omitempty"`
-	// Line is the number of the line that was undone; the header is line 0.
+	// Line is the number of the undone line. The header is line 0.
 	Line int `json:"line,omitempty"`
-	// Persisted is set when it is read.
+	// Persisted is set when the journal is read.
 	Persisted bool `json:"persisted,omitempty"`
 }
 
@@ -91,8 +91,8 @@ func (r record) check() error {
 	return fmt.Errorf("%q is nothing that a journal says", r.Op)
 }
 
-// decodeJournal reads a journal. A last line without an end was being written when its writer died, before its change
-// was made: it is dropped. Errors are ErrJournal.
+// decodeJournal reads a journal. It drops a last line without an end: its writer died before it made the change. Errors
+// are ErrJournal.
 func decodeJournal(data []byte) (header, []record, error) {
 	var h header
 	fail := func(line int, err error) (header, []record, error) {
@@ -133,7 +133,7 @@ func decodeJournal(data []byte) (header, []record, error) {
 	return h, records, nil
 }
 
-// live are the records that still hold, oldest first.
+// live returns the records that are in effect, oldest first.
 func live(records []record) []record {
 	undone := map[int]bool{}
 	for _, r := range records {
@@ -150,15 +150,15 @@ func live(records []record) []record {
 	return rest
 }
 
-// changeLog is the open journal of this machine and namespace, locked.
+// changeLog is the open, locked journal of this machine and namespace.
 type changeLog struct {
 	path    string
 	dir     *os.File // locked
 	header  header
 	records []record
-	// torn: the file's end has to be cut before something is added.
+	// torn means that the file's incomplete last line must be cut before a record is added.
 	torn bool
-	// Notes name the lines that were dropped, with the reason.
+	// Notes name the dropped lines, with the reason.
 	Notes []string
 }
 
@@ -196,7 +196,7 @@ func openJournal(t setting.Tree, state string, role Role, f *Facts) (*changeLog,
 	return j, nil
 }
 
-// lock locks the directory: the lock goes with the process, and leaves no file.
+// lock locks the directory. The lock ends with the process and leaves no file.
 func (j *changeLog) lock(dir string) (err error) {
 	if j.dir, err = os.Open(dir); err != nil {
 		return fmt.Errorf("open the journal's directory: %w", err)
@@ -211,7 +211,7 @@ func (j *changeLog) lock(dir string) (err error) {
 	return nil
 }
 
-// load reads the journal, and drops the lines that do not hold any more.
+// load reads the journal, and drops lines that no longer apply.
 func (j *changeLog) load() error {
 	data, err := journal.Read(j.path, ErrJournal)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -221,7 +221,7 @@ func (j *changeLog) load() error {
 		return fmt.Errorf("read %s: %w", j.path, err)
 	}
 	if len(data) == 0 {
-		// Killed before the first line was on disk: nothing was done.
+		// Killed before the first line was on disk: nothing was changed.
 		return nil
 	}
 	h, records, err := decodeJournal(data)
@@ -252,10 +252,10 @@ func (j *changeLog) note(format string, args ...any) {
 	j.Notes = append(j.Notes, fmt.Sprintf(format, args...))
 }
 
-// add writes a record to disk; only then may its change be made. It returns the record's line.
+// add writes a record to disk. Its change may be made only after that. It returns the record's line.
 func (j *changeLog) add(r record) (line int, err error) {
 	if _, err := os.Stat(j.path); errors.Is(err, fs.ErrNotExist) || j.torn || len(j.records) == 0 {
-		// The first line and the first change are one file from the start.
+		// The first line and the first change are written as one file.
 		if err := j.rewrite(append(slices.Clone(j.records), r)); err != nil {
 			return 0, err
 		}
@@ -278,8 +278,7 @@ func (j *changeLog) add(r record) (line int, err error) {
 	return len(j.records), nil
 }
 
-// rewrite replaces the journal by one with the records, or removes it if there is
-// none.
+// rewrite replaces the journal by one with the records. Without records it removes the journal.
 func (j *changeLog) rewrite(records []record) error {
 	if len(records) == 0 {
 		j.records = nil
@@ -305,8 +304,7 @@ func (j *changeLog) rewrite(records []record) error {
 	return nil
 }
 
-// close unlocks the journal. Directories that were made for one that is not there
-// go too.
+// close unlocks the journal. If there is no journal, it also removes the directories that were made for it.
 func (j *changeLog) close() {
 	if len(j.records) == 0 {
 		removeDirs(filepath.Dir(j.path))
@@ -314,8 +312,7 @@ func (j *changeLog) close() {
 	j.dir.Close()
 }
 
-// removeDirs removes the directories that StateDir ends with, if they are empty:
-// one that a person named stays.
+// removeDirs removes the directories at the end of StateDir, if they are empty. A directory that the user named stays.
 func removeDirs(dir string) {
 	for _, name := range []string{"tune", "jeoul"} {
 		if filepath.Base(dir) != name || os.Remove(dir) != nil {

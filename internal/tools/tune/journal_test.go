@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/tune/setting"
 )
 
-// few is a profile of some items of every kind that a fake tree has.
+// few returns a profile of some items of every kind that a fake tree has.
 func few(t testing.TB) *Profile {
 	t.Helper()
 	p, err := Load("")
@@ -48,8 +48,8 @@ func write(t *testing.T, root, path, text string) {
 	}
 }
 
-// TestChangedByHand changes a value and a file of ours after apply: revert says so,
-// leaves both, takes the rest back, and loses nothing.
+// TestChangedByHand changes a value and one of tune's files after apply. Revert reports it, leaves both, undoes the
+// rest, and loses nothing.
 func TestChangedByHand(t *testing.T) {
 	for _, choice := range []RevertOptions{{Force: true}, {Forget: true}} {
 		root := fake(t, small)
@@ -76,7 +76,7 @@ func TestChangedByHand(t *testing.T) {
 			after[sysctlFile] != "vm.swappiness = 33" {
 			t.Error("the wrong values were taken back")
 		}
-		// Apply once more leaves the file that was edited.
+		// Another apply leaves the edited file.
 		tuner := open(t, Options{Role: RoleWeb, Interfaces: []string{"eth0"}, Root: root, Profile: few(t)})
 		if _, err := tuner.Apply(ApplyOptions{Persist: true}); err == nil ||
 			!strings.Contains(err.Error(), "edited by hand") {
@@ -126,7 +126,7 @@ func TestOtherMachineAndBoot(t *testing.T) {
 	}
 	write(t, root, "etc/machine-id", before["/etc/machine-id"]+"\n")
 
-	// A reboot takes settings back, but no files.
+	// A reboot resets settings, but no files.
 	for path, text := range before {
 		if strings.HasPrefix(path, "/proc/sys/") && !strings.HasSuffix(path, "/") {
 			write(t, root, path, text+"\n")
@@ -154,7 +154,7 @@ func TestPersistedChangesOutliveTheBoot(t *testing.T) {
 	before := snapshot(t, root)
 	apply(t, root)
 	write(t, root, "proc/sys/kernel/random/boot_id", "another\n")
-	// The file of ours has set it again.
+	// tune's file has set it again.
 	if _, err := Revert(RevertOptions{Root: root}); err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func TestJournalThatCannotBeTrusted(t *testing.T) {
 	}
 }
 
-// TestTornLine: a line that was being written when its writer died was never acted on.
+// TestTornLine: an incomplete last line, whose writer died, was never acted on.
 func TestTornLine(t *testing.T) {
 	root := fake(t, small)
 	before := snapshot(t, root)
@@ -240,7 +240,7 @@ func TestTornLine(t *testing.T) {
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// A profile that is applied on top of it is kept whole.
+	// A profile that is applied later is recorded completely.
 	write(t, root, "proc/sys/vm/swappiness", "60\n")
 	tuner := open(t, Options{Role: RoleWeb, Interfaces: []string{"eth0"}, Root: root, Profile: few(t)})
 	if _, err := tuner.Apply(ApplyOptions{}); err != nil {
@@ -282,7 +282,7 @@ func FuzzJournal(f *testing.F) {
 	})
 }
 
-// TestJournalOfEarlierVersions pins the first line, which says whose the journal is.
+// TestJournalOfEarlierVersions pins the first line, which identifies the journal's owner.
 func TestJournalOfEarlierVersions(t *testing.T) {
 	const line = `{"format":"jeoul-tune-journal","version":1,"machine":"m","boot":"b","namespace":1,"cookie":2,"role":"web","started":"2026-01-01T00:00:00Z"}`
 	want := header{Format: journalFormat, Version: journalVersion, Machine: "m",

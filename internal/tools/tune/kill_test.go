@@ -27,7 +27,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// The environment of the process that is killed: the step, and the operation.
+// The environment variables of the process to be killed: the step, and the operation.
 const (
 	envStep  = "JEOUL_TUNE_TEST_STEP"
 	envRoot  = "JEOUL_TUNE_TEST_ROOT"
@@ -36,8 +36,7 @@ const (
 	envTask  = "JEOUL_TUNE_TEST_TASK"
 )
 
-// TestMain applies or reverts instead of testing if the environment says so, and kills
-// itself (SIGKILL) at a step.
+// TestMain applies or reverts instead of testing if the environment requests it, and kills itself (SIGKILL) at a step.
 func TestMain(m *testing.M) {
 	at, err := strconv.Atoi(os.Getenv(envStep))
 	if err != nil {
@@ -83,7 +82,7 @@ func work(step func()) error {
 	return err
 }
 
-// child runs a task that is killed at a step; it reports whether it was.
+// child runs a task to be killed at a step, and reports whether it was.
 func child(ctx context.Context, step int, env ...string) (killed bool, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -104,8 +103,8 @@ func child(ctx context.Context, step int, env ...string) (killed bool, err error
 	return false, nil
 }
 
-// eachStep kills apply at every step, and then a revert at every step of its own
-// for one of them, and has the last revert put everything back.
+// eachStep kills apply at every step, and the revert of a complete apply once. After each of them, the last revert must
+// restore everything.
 func eachStep(t *testing.T, env []string, snapshot func() (map[string]string, error), last func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testenv.WaitLimit)
@@ -120,7 +119,7 @@ func eachStep(t *testing.T, env []string, snapshot func() (map[string]string, er
 			t.Fatalf("step %d: %v", step, err)
 		}
 		if !killed {
-			// The revert of it all is killed too, once in its middle.
+			// The complete revert is killed too, once in the middle.
 			if killed, err := child(ctx, step/6, append(env, envTask+"=revert")...); err != nil || !killed {
 				t.Fatalf("killing revert: %v, %v", killed, err)
 			}
@@ -151,7 +150,7 @@ func TestKilledAtEachStep(t *testing.T) {
 		func() (map[string]string, error) {
 			files := snapshot(t, root)
 			for path := range files {
-				// The remains of a file that was not in its place yet when the process was killed.
+				// Left over from a file that was not in place yet when the process was killed.
 				if strings.HasSuffix(path, ".new") {
 					delete(files, path)
 				}
@@ -180,7 +179,7 @@ func TestKilledInANamespace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The laboratory's own settings leave little to do.
+	// The laboratory's own settings leave little to change.
 	do(func() error {
 		return errors.Join(
 			sysctl.Write("net.core.somaxconn", "128"), sysctl.Write("net.ipv4.tcp_fin_timeout", "60"),
@@ -209,7 +208,7 @@ func TestKilledInANamespace(t *testing.T) {
 	}
 }
 
-// settings are those of the calling thread's namespace that can be read.
+// settings returns the readable settings of the calling thread's namespace.
 func settings(card string) (all map[string]string, err error) {
 	all = map[string]string{}
 	for _, dir := range []string{"/proc/sys/net", "/sys/class/net/" + card + "/queues"} {
@@ -240,7 +239,7 @@ func settings(card string) (all map[string]string, err error) {
 	return all, nil
 }
 
-// readAll reads the files below a directory; those that change by themselves, or can only be written, are left out.
+// readAll reads the files below a directory, except those that change by themselves or can only be written.
 func readAll(dir string, into map[string]string) error {
 	skip := map[string]bool{"nf_conntrack_count": true, "byte_queue_limits": true}
 	found := map[string]string{}
@@ -260,8 +259,8 @@ func readAll(dir string, into map[string]string) error {
 	return err
 }
 
-// TestNamespaceLeavesTheMachineAlone looks at a host of a laboratory: the machine's settings are reported as such, and
-// no others are.
+// TestNamespaceLeavesTheMachineAlone examines a host of a laboratory: the machine's settings, and only those, are
+// reported as the machine's.
 func TestNamespaceLeavesTheMachineAlone(t *testing.T) {
 	testenv.Root(t)
 	l, err := lab.New(t.Context(), lab.Spec{Clients: 1, Servers: 1})

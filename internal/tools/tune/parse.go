@@ -12,11 +12,11 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/tune/setting"
 )
 
-// maxProfileBytes bounds a profile: it is written by hand.
+// maxProfileBytes limits a profile, which is written by hand.
 const maxProfileBytes = 1 << 20
 
-// Parse reads and checks a profile; name is that of the file, for messages. Its
-// error is a list of yamlfile.Problem, each with file, line and field.
+// Parse reads and checks a profile. name is the file's name, for messages. The error is a list of yamlfile.Problem,
+// each with file, line and field.
 func Parse(name string, data []byte) (*Profile, error) { return parse(name, data, nil) }
 
 // parse reads a profile that may leave out items of base.
@@ -38,7 +38,7 @@ func parse(name string, data []byte, base *Profile) (*Profile, error) {
 	return profile, nil
 }
 
-// profileKind describes a profile, for messages about a file as a whole.
+// profileKind describes a profile in messages about a whole file.
 var profileKind = yamlfile.Kind{Noun: "a profile", Needs: "a list of items", MaxBytes: maxProfileBytes}
 
 type parser struct {
@@ -46,7 +46,7 @@ type parser struct {
 	base *Profile
 }
 
-// item reports the mistakes of an item.
+// item reports the problems of an item.
 func (p *parser) item(i int, item Item, before []Item) {
 	fail := func(field, format string, args ...any) {
 		p.Fail(yamlfile.Join(yamlfile.Element("items", i), field), format, args...)
@@ -88,7 +88,7 @@ func (p *parser) item(i int, item Item, before []Item) {
 	}
 }
 
-// values reports the mistakes of an item's value and conditions.
+// values reports the problems of an item's value and conditions.
 func (p *parser) values(item Item, fail func(field, format string, args ...any)) {
 	if item.Compare != "" && !slices.Contains(compares, item.Compare) {
 		fail("compare", "%q: use one of %v", item.Compare, compares)

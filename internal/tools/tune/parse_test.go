@@ -26,7 +26,7 @@ func TestBuiltInProfile(t *testing.T) {
 		if it.Document != nil && it.Document.Why == "" && it.Document.Value == "" && len(it.Document.Values) == 0 {
 			t.Errorf("%s: document has neither a value nor a reason", it.ID)
 		}
-		// Where experiment 1 has another value, the profile says why ours is.
+		// If experiment 1 has another value, the profile gives the reason.
 		if it.Document != nil && it.Document.Why == "" && it.Compare == "" && it.Document.Value != it.Value.String() {
 			t.Errorf("%s: nothing says why %q and not %q", it.ID, it.Value, it.Document.Value)
 		}
@@ -164,7 +164,7 @@ func FuzzProfile(f *testing.F) {
 			if err := setting.CheckItem(it.Setting); err != nil {
 				t.Fatal(err)
 			}
-			// Whatever the facts, computing ends and does not panic.
+			// Whatever the facts, the computation ends without a panic.
 			for _, n := range []uint64{0, 1, 1<<64 - 1} {
 				_, _ = it.Value.resolve(func(string) (uint64, bool) { return n, n > 0 })
 			}

@@ -19,21 +19,20 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/tune/untracked"
 )
 
-// Our files; nothing else is written outside of settings.
+// The files that tune writes. It writes nothing else besides settings.
 const (
 	sysctlFile = "/etc/sysctl.d/90-jeoul-tune.conf"
 	unitFile   = "/etc/systemd/system/jeoul-tune.service"
-	// unitWanted starts the unit at boot, as `systemctl enable` does it; its
-	// content is where it points to.
+	// unitWanted is the link that starts the unit at boot, as made by `systemctl enable`. Its content is the link's
+	// target.
 	unitWanted = "/etc/systemd/system/multi-user.target.wants/jeoul-tune.service"
-	// grubFile is read after /etc/default/grub by Debian's grub-mkconfig: no
-	// other package's file is edited.
+	// grubFile is read after /etc/default/grub by Debian's grub-mkconfig. No other package's file is edited.
 	grubFile = "/etc/default/grub.d/90-jeoul-tune.cfg"
 )
 
 var ownFiles = []string{sysctlFile, unitFile, unitWanted, grubFile, setting.LimitsFile, setting.SystemdLimitsFile}
 
-// files writes the files that the options, and limits, ask for.
+// files writes the files that the options and limits require.
 func (t *Tuner) files(w *writer, r *Report, opt ApplyOptions) error {
 	var errs []error
 	for i := range r.Findings {
@@ -56,7 +55,7 @@ func (t *Tuner) files(w *writer, r *Report, opt ApplyOptions) error {
 	return errors.Join(errs...)
 }
 
-// editGrub adds the parameters that are advised to GRUB's.
+// editGrub adds the advised parameters to GRUB's.
 func (t *Tuner) editGrub(w *writer, r *Report) error {
 	var words []string
 	for _, f := range r.With(Advised) {
@@ -82,8 +81,8 @@ func (t *Tuner) editGrub(w *writer, r *Report) error {
 	return nil
 }
 
-// persist has the changes made again at every boot: sysctls by systemd-sysctl, early, and the rest by a unit that
-// applies the profile again.
+// persist makes the changes again at every boot: sysctls early, by systemd-sysctl, and the rest by a unit that applies
+// the profile again.
 func (t *Tuner) persist(w *writer, r *Report, opt ApplyOptions) error {
 	sysctls, others := []string{}, false
 	for _, rec := range live(w.journal.records) {
@@ -120,7 +119,7 @@ func (t *Tuner) persist(w *writer, r *Report, opt ApplyOptions) error {
 	return err
 }
 
-// unit is a systemd unit that applies the profile when the interfaces are there.
+// unit returns a systemd unit that applies the profile when the interfaces exist.
 func (t *Tuner) unit(opt ApplyOptions) string {
 	command := []string{cmp.Or(opt.Executable, "/usr/local/bin/jeoul"), "tune", "apply", "--role", string(t.opt.Role),
 		"--mode", t.opt.Mode}
@@ -136,7 +135,7 @@ func (t *Tuner) unit(opt ApplyOptions) string {
 		command = append(command, "--packet-cpus", t.opt.PacketCPUs.String())
 	}
 	for _, word := range opt.Arguments {
-		// As systemd.service(5) reads command lines: quoted, and % is doubled.
+		// systemd.service(5) reads a command line with quoting, and % is doubled.
 		if strings.ContainsAny(word, " \t\"'\\;$") {
 			word = strconv.Quote(word)
 		}
@@ -158,8 +157,8 @@ WantedBy=multi-user.target
 `, after, after, strings.Join(command, " "))
 }
 
-// escapeUnit writes an interface's name as systemd's device units do
-// (systemd.unit(5), "String Escaping for Inclusion in Unit Names").
+// escapeUnit escapes an interface's name for systemd's device units (systemd.unit(5), "String Escaping for Inclusion in
+// Unit Names").
 func escapeUnit(name string) string {
 	var b strings.Builder
 	for i, c := range []byte(name) {
@@ -173,7 +172,7 @@ func escapeUnit(name string) string {
 	return b.String()
 }
 
-// files writes files of ours, each journalled.
+// files writes files, and journals each.
 func (w *writer) files(texts map[string]string) error {
 	for _, path := range slices.Sorted(maps.Keys(texts)) {
 		if err := w.file(path, texts[path]); err != nil {
@@ -183,8 +182,7 @@ func (w *writer) files(texts map[string]string) error {
 	return nil
 }
 
-// file writes one file of ours. One that was edited since it was written
-// stays.
+// file writes one file. A file that was edited since it was written stays.
 func (w *writer) file(path, text string) error {
 	at := w.access.Path(path)
 	now, existed, err := readEntry(at)
@@ -223,8 +221,7 @@ func (w *writer) file(path, text string) error {
 	return nil
 }
 
-// missingDirs lists the directories that a file needs and that are not there, the
-// innermost first, by their paths on the host.
+// missingDirs lists the directories of a file that do not exist, innermost first, by their paths on the host.
 func missingDirs(a *setting.Access, path string) ([]string, error) {
 	var missing []string
 	for dir := filepath.Dir(path); dir != "/"; dir = filepath.Dir(dir) {
@@ -240,7 +237,7 @@ func missingDirs(a *setting.Access, path string) ([]string, error) {
 	return missing, nil
 }
 
-// isLink reports whether a file of ours is a symbolic link.
+// isLink reports whether one of the files is a symbolic link.
 func isLink(path string) bool { return path == unitWanted }
 
 // readEntry returns the content of a file, or the target of a link.

@@ -15,8 +15,8 @@ import (
 // Role is the task of a host.
 type Role string
 
-// The roles. RoleProxy is a balancer whose mode is ModeProxy, which no command line
-// names by itself: items name it to say that a balancer has sockets then.
+// The roles. RoleProxy is a balancer in ModeProxy. It is no value on the command line: items name it to say that such a
+// balancer has sockets.
 const (
 	RoleBalancer Role = "balancer"
 	RoleWeb      Role = "web"
@@ -27,10 +27,10 @@ const (
 // Roles are the roles that a host can have.
 var Roles = []Role{RoleBalancer, RoleWeb, RoleClient}
 
-// ModeProxy is the mode of a balancer that ends its clients' connections.
+// ModeProxy is the mode of a balancer that terminates its clients' connections.
 const ModeProxy = string(lb.ModeProxy)
 
-// Modes are the modes that a host can be tuned for.
+// Modes returns the modes that a host can be tuned for.
 func Modes() []string {
 	var names []string
 	for _, mode := range lb.Modes {
@@ -42,7 +42,7 @@ func Modes() []string {
 // Compare is the criterion for a value.
 type Compare string
 
-// The ways to compare. The zero value is CompareEqual.
+// The criteria. The zero value means CompareEqual.
 const (
 	CompareEqual   Compare = "equal"
 	CompareAtLeast Compare = "at-least" // number by number
@@ -56,28 +56,27 @@ const (
 var compares = []Compare{CompareEqual, CompareAtLeast, CompareAtMost, CompareCovers, CompareCPUs, CompareMask,
 	CompareNonzero}
 
-// Item is a demand of a profile on a host.
+// Item is a requirement of a profile on a host.
 type Item struct {
 	ID string `yaml:"id" json:"id"`
-	// Setting is a kind and a name, such as "sysctl net.core.somaxconn". The name
-	// may have {interface}, {rx}, {tx}, {irq}, {cpu} and {service}, which stand for
-	// all of them.
+	// Setting is a kind and a name, such as "sysctl net.core.somaxconn". The name may contain {interface}, {rx}, {tx},
+	// {irq}, {cpu} and {service}, which stand for all of them.
 	Setting string `yaml:"setting" json:"setting"`
-	// Scope is "machine" where a setting that looks like a namespace's is not.
+	// Scope is "machine" for a setting that looks like a namespace's but is not.
 	Scope   string   `yaml:"scope,omitempty" json:"scope,omitempty"`
 	Roles   []Role   `yaml:"roles" json:"roles"`
 	Modes   []string `yaml:"modes,omitempty" json:"modes,omitempty"`
 	Value   Value    `yaml:"value,omitempty" json:"value,omitzero"`
 	Compare Compare  `yaml:"compare,omitempty" json:"compare,omitempty"`
-	// Accept are values that are as good.
+	// Accept are other values that are as good.
 	Accept []string `yaml:"accept,omitempty" json:"accept,omitempty"`
 	Unit   string   `yaml:"unit,omitempty" json:"unit,omitempty"`
-	// Matters: a host which differs has a problem, not just less speed.
+	// Matters means that a host that differs has a problem and not only less speed.
 	Matters bool `yaml:"matters,omitempty" json:"matters,omitempty"`
-	// ReadOnly: it is read and never written.
+	// ReadOnly means that the setting is read and never written.
 	ReadOnly bool `yaml:"readonly,omitempty" json:"readonly,omitempty"`
-	// OneWay: writing it has side effects (such as the loss of addresses) that writing the old value does not undo, so
-	// it is never written.
+	// OneWay means that writing has side effects (such as the loss of addresses) that writing the old value does not
+	// undo. The setting is never written.
 	OneWay   bool      `yaml:"oneway,omitempty" json:"oneway,omitempty"`
 	Needs    Needs     `yaml:"needs,omitempty" json:"needs,omitzero"`
 	Why      string    `yaml:"why" json:"why"`
@@ -85,23 +84,23 @@ type Item struct {
 	Source   string    `yaml:"source" json:"source"`
 	Except   string    `yaml:"except,omitempty" json:"except,omitempty"`
 	Document *Document `yaml:"document,omitempty" json:"document,omitempty"`
-	// Drop leaves a built-in item out.
+	// Drop removes a built-in item.
 	Drop bool `yaml:"drop,omitempty" json:"-"`
 }
 
 // Needs are the conditions that a host must meet for an item to apply.
 type Needs struct {
-	// Card is "physical" where a virtual interface has nothing of the kind.
+	// Card is "physical" for an item that virtual interfaces do not have.
 	Card string `yaml:"card,omitempty" json:"card,omitempty"`
-	// Queues is the least number of queues that a card can have.
+	// Queues is the minimum of the number of queues that a card can have.
 	Queues int `yaml:"queues,omitempty" json:"queues,omitempty"`
-	// Cores is the least number of CPUs.
+	// Cores is the minimum number of CPUs.
 	Cores int `yaml:"cores,omitempty" json:"cores,omitempty"`
-	// NUMA: one node is not enough.
+	// NUMA requires more than one node.
 	NUMA bool `yaml:"numa,omitempty" json:"numa,omitempty"`
-	// Conntrack: connections must be tracked here.
+	// Conntrack requires that connections are tracked on the host.
 	Conntrack bool `yaml:"conntrack,omitempty" json:"conntrack,omitempty"`
-	// Kernel is the oldest version that has it, such as "5.12".
+	// Kernel is the oldest kernel version with the setting, such as "5.12".
 	Kernel string `yaml:"kernel,omitempty" json:"kernel,omitempty"`
 }
 
@@ -109,11 +108,11 @@ type Needs struct {
 type Document struct {
 	Value  string          `yaml:"value,omitempty" json:"value,omitempty"`
 	Values map[Role]string `yaml:"values,omitempty" json:"values,omitempty"`
-	// Why is the reason why ours differs; empty if they agree.
+	// Why is the reason why the profile differs; empty if they agree.
 	Why string `yaml:"why,omitempty" json:"why,omitempty"`
 }
 
-// For returns experiment 1's value for a role; empty if it has none.
+// For returns experiment 1's value for a role; empty if there is none.
 func (d *Document) For(role Role) string {
 	if d == nil {
 		return ""
@@ -132,11 +131,11 @@ type Profile struct {
 //go:embed profile.yaml
 var builtIn []byte
 
-// BuiltInYAML is the built-in profile as it is written.
+// BuiltInYAML returns the text of the built-in profile.
 func BuiltInYAML() string { return string(builtIn) }
 
-// Load returns the built-in profile, with the changes of the file at path; an empty
-// path is no file. Errors are problems with file, line and field.
+// Load returns the built-in profile with the changes in the file at path, if path is not empty. Errors are problems
+// with file, line and field.
 func Load(path string) (*Profile, error) {
 	base, err := Parse("profile.yaml", builtIn)
 	if err != nil || path == "" {
@@ -153,8 +152,7 @@ func Load(path string) (*Profile, error) {
 	return base.with(own), nil
 }
 
-// with returns the profile with another's items in the place of those with the
-// same id, or behind.
+// with returns the profile with another's items. They replace items with the same id, or follow the others.
 func (p *Profile) with(own *Profile) *Profile {
 	all := slices.Clone(p.Items)
 	for _, item := range own.Items {
@@ -171,7 +169,7 @@ func (p *Profile) with(own *Profile) *Profile {
 	return &Profile{all}
 }
 
-// Find returns the item with the id, and false if there is none.
+// Find returns the item with an id, and false if there is none.
 func (p *Profile) Find(id string) (Item, bool) {
 	i := slices.IndexFunc(p.Items, func(it Item) bool { return it.ID == id })
 	if i < 0 {
@@ -180,8 +178,7 @@ func (p *Profile) Find(id string) (Item, bool) {
 	return p.Items[i], true
 }
 
-// Only returns the profile with none but the named items. The error is ErrItem,
-// with those that there are.
+// Only returns the profile with only the named items. The error is ErrItem, with the names that exist.
 func (p *Profile) Only(ids []string) (*Profile, error) {
 	if len(ids) == 0 {
 		return p, nil
@@ -197,8 +194,7 @@ func (p *Profile) Only(ids []string) (*Profile, error) {
 	return &Profile{chosen}, nil
 }
 
-// Of returns the profile with none but a role's items; a balancer's are those of
-// every mode.
+// Of returns the profile with only a role's items. For a balancer these are the items of every mode.
 func (p *Profile) Of(role Role) *Profile {
 	var own []Item
 	for _, item := range p.Items {
@@ -218,7 +214,7 @@ func (p *Profile) IDs() []string {
 	return ids
 }
 
-// isFor reports whether the item is about hosts of a role and a mode, and if not, why.
+// isFor reports whether the item is for hosts of a role and mode. If not, it returns the reason.
 func (it Item) isFor(role Role, mode string) (bool, string) {
 	roles := []Role{role}
 	if role == RoleBalancer && mode == ModeProxy {

@@ -8,29 +8,29 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/tune/setting"
 )
 
-// State is the state of a setting or an item, found or made.
+// State is the state of a setting or an item, as found or after a change.
 type State string
 
 // The states.
 const (
 	Good    State = "ok"
 	Differs State = "differs"
-	// Machines belong to the machine, and this is a namespace of it.
+	// Machines means that the setting belongs to the machine, and this is one of its namespaces.
 	Machines State = "the machine's"
-	// Absent are settings that the kernel, the driver or the host does not have.
+	// Absent means that the kernel, the driver or the host does not have the setting.
 	Absent State = "not here"
-	// Unread could not be read, for lack of rights mostly.
+	// Unread means that the setting could not be read, mostly for lack of rights.
 	Unread State = "not readable"
-	// Left are settings that the profile leaves as they are.
+	// Left means that the profile leaves the setting unchanged.
 	Left State = "left alone"
-	// Changed were set by Apply; Failed could not be.
+	// Changed means that Apply set it; Failed, that Apply could not.
 	Changed State = "changed"
 	Failed  State = "failed"
-	// Advised differ, and are changed only if that is asked for by itself.
+	// Advised means that the setting differs, and is changed only on explicit request.
 	Advised State = "advised"
 )
 
-// Setting is one setting of a host, and its wanted value.
+// Setting is one setting of a host, with its wanted value.
 type Setting struct {
 	Key    setting.Key `json:"key"`
 	Now    string      `json:"now"`
@@ -41,62 +41,61 @@ type Setting struct {
 	write string
 }
 
-// Finding is an item held against a host.
+// Finding is the comparison of a host with an item.
 type Finding struct {
 	Item string `json:"item"`
-	// Setting is the item's, as the profile writes it.
+	// Setting is the item's setting, as written in the profile.
 	Setting string `json:"setting"`
 	State   State  `json:"state"`
 	Matters bool   `json:"matters"`
-	// Now and Wanted are those of the first setting that differs, or of the first.
+	// Now and Wanted are the values of the first setting that differs, or else of the first setting.
 	Now    string `json:"now"`
 	Wanted string `json:"wanted"`
 	Unit   string `json:"unit,omitempty"`
 	Why    string `json:"why"`
 	Cost   string `json:"cost,omitempty"`
 	Source string `json:"source"`
-	// Note is the reason why it does not apply, could not be read, or failed.
+	// Note is the reason why the item does not apply, could not be read, or failed.
 	Note string `json:"note,omitempty"`
-	// Document is experiment 1's value where it is another, DocumentWhy why ours is.
+	// Document is experiment 1's value if it differs, and DocumentWhy the reason for the profile's.
 	Document    string `json:"document,omitempty"`
 	DocumentWhy string `json:"document_why,omitempty"`
-	// Settings are all that the item is about here.
+	// Settings are all of the item's settings on this host.
 	Settings []Setting `json:"settings,omitempty"`
 }
 
 // Deviates reports whether the finding matters and the value deviates.
 func (f Finding) Deviates() bool { return f.Matters && (f.State == Differs || f.State == Failed) }
 
-// Report is a host held against a profile.
+// Report is the comparison of a host with a profile.
 type Report struct {
 	Role       Role         `json:"role"`
 	Mode       string       `json:"mode"`
 	Host       *Facts       `json:"host"`
 	Interfaces []*Interface `json:"interfaces"`
-	// Plans are drawn, one for each interface.
+	// Plans are drawings of the core plans, one for each interface.
 	Plans    []string  `json:"plans,omitempty"`
 	Findings []Finding `json:"findings"`
-	// Notes are for a person to know.
+	// Notes are remarks for the operator.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Deviations are the findings that matter and are not as they should be.
+// Deviations returns the findings that matter and whose value deviates.
 func (r *Report) Deviations() []Finding {
 	return slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return !f.Deviates() })
 }
 
-// With are the findings in one of the states.
+// With returns the findings in one of the states.
 func (r *Report) With(states ...State) []Finding {
 	return slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool {
 		return !slices.Contains(states, f.State)
 	})
 }
 
-// rank orders the states of an item's settings: the item has the first of them.
+// rank orders the states of an item's settings. The item has the first one that occurs.
 var rank = []State{Failed, Changed, Differs, Advised, Unread, Good, Left, Machines, Absent}
 
-// sum gives the finding the state of its settings, and the values of the first
-// that has it.
+// sum sets the finding's state from its settings, and its values from the first setting in that state.
 func (f *Finding) sum() {
 	for _, state := range rank {
 		for _, s := range f.Settings {

@@ -14,9 +14,9 @@ import (
 
 // RevertOptions select the changes to undo.
 type RevertOptions struct {
-	// State is the journal's directory; empty is StateDir. Root is as in Options.
+	// State is the journal's directory; empty means StateDir. Root is as in Options.
 	State, Root string
-	// Force also puts back settings that were changed since by other means.
+	// Force also restores settings that were changed since by other means.
 	Force bool
 	// Forget leaves settings that were changed since by other means, permanently.
 	Forget bool
@@ -24,21 +24,21 @@ type RevertOptions struct {
 	DryRun bool
 }
 
-// Event is a change that was undone, or on purpose not.
+// Event is a change that was undone, or deliberately not.
 type Event struct {
 	What string `json:"what"`
-	// From and To are the values; To is From where nothing was done.
+	// From and To are the values before and after. To equals From if nothing was done.
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Left: it stays in the journal.
+	// Left means that the change stays in the journal.
 	Left bool   `json:"left,omitempty"`
 	Note string `json:"note,omitempty"`
-	// Command is the shell command of an engineer for it.
+	// Command is the shell command that does the same.
 	Command string `json:"command,omitempty"`
 }
 
-// Revert undoes the changes of Apply, the last change first. A setting that another program has changed since is left,
-// and stays in the journal: the error is ErrLeft then. Errors besides: ErrNothing, and those of the journal.
+// Revert undoes the changes of Apply, the last change first. It leaves a setting that another program has changed
+// since, which stays in the journal; the error is then ErrLeft. Other errors: ErrNothing, and those of the journal.
 func Revert(opt RevertOptions) (events []Event, err error) { return revert(opt, nil) }
 
 func revert(opt RevertOptions, step func()) ([]Event, error) {
@@ -74,7 +74,7 @@ func revert(opt RevertOptions, step func()) ([]Event, error) {
 	return u.all(j, records)
 }
 
-// undoer takes records back.
+// undoer undoes records.
 type undoer struct {
 	opt    RevertOptions
 	access *setting.Access
@@ -84,7 +84,7 @@ type undoer struct {
 	step    func()
 }
 
-// all takes records back, and leaves those in the journal that could not be.
+// all undoes records. Records that could not be undone stay in the journal.
 func (u *undoer) all(j *changeLog, records []record) ([]Event, error) {
 	var rest []record
 	var errs []error
@@ -114,7 +114,7 @@ func (u *undoer) all(j *changeLog, records []record) ([]Event, error) {
 
 func (u *undoer) say(e Event) { u.events = append(u.events, e) }
 
-// one takes a record back, and returns whether the record has to stay.
+// one undoes a record, and returns whether the record must stay.
 func (u *undoer) one(r record) (left bool, err error) {
 	if r.Op == opFile {
 		return u.file(r)
@@ -148,7 +148,7 @@ func (u *undoer) one(r record) (left bool, err error) {
 	return false, nil
 }
 
-// file takes a file of ours back.
+// file undoes the writing of a file.
 func (u *undoer) file(r record) (left bool, err error) {
 	at := u.access.Path(r.Path)
 	now, exists, err := readEntry(at)

@@ -21,11 +21,10 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// large is the machine that the plan is shown for: 64 cores, two nodes, a card of
-// 32 queues.
+// large is the machine of the documented plan: 64 cores, two nodes, a card with 32 queues.
 var large = faketree.Spec{CPUs: 64, Nodes: 2, MemoryBytes: 256 << 30, Card: "eth0", Queues: 32, RSSEntries: 512}
 
-// small is a machine that is made quickly.
+// small is a machine that is quick to make.
 var small = faketree.Spec{CPUs: 8, Nodes: 1, MemoryBytes: 16 << 30, Card: "eth0", Queues: 4, RSSEntries: 128}
 
 // testServices are the services of the hosts.
@@ -86,7 +85,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// describe writes the findings, every setting on a line.
+// describe returns the findings as text, with each setting on a line.
 func describe(r *Report) string {
 	var b strings.Builder
 	for _, f := range r.Findings {
@@ -104,8 +103,8 @@ func describe(r *Report) string {
 	return b.String()
 }
 
-// TestLargeMachine applies each role to a machine of 64 cores, and looks at the plan, the rings, the queues and every
-// affinity; then everything is undone.
+// TestLargeMachine applies each role to a machine with 64 cores, and checks the plan, the rings, the queues and every
+// affinity. Then it undoes everything.
 func TestLargeMachine(t *testing.T) {
 	for _, tc := range []struct {
 		role Role
@@ -140,7 +139,7 @@ func TestLargeMachine(t *testing.T) {
 	}
 }
 
-// ours is the text of the files of ours.
+// ours returns the text of the files that tune wrote.
 func ours(t *testing.T, root string) string {
 	t.Helper()
 	var b strings.Builder
@@ -208,8 +207,8 @@ func TestVirtualInterface(t *testing.T) {
 	}
 }
 
-// TestRefusedByTheDriver has one of an item's settings refused: the item is left as
-// it was, and the others are made.
+// TestRefusedByTheDriver: if the driver rejects one of an item's settings, the item is left unchanged, and the other
+// items are applied.
 func TestRefusedByTheDriver(t *testing.T) {
 	root := fake(t, small)
 	profile, err := Parse("test.yaml", []byte(`

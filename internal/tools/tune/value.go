@@ -14,10 +14,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// leave is the value of an item that is only spoken of.
+// leave is the value of an item that is mentioned but never changed.
 const leave = "leave"
 
-// Value is the wanted value of a setting: a text, a number computed from the host's facts, several of both set apart by
+// Value is the wanted value of a setting: a text, a number computed from the host's facts, several of both separated by
 // spaces, or a part of the core plan.
 type Value struct {
 	parts []part
@@ -28,8 +28,8 @@ type Value struct {
 // part is a text, or a number computed from a fact.
 type part struct {
 	text string
-	// Of a fact are Times-divided-by-Divide of it, within Min and Max, and rounded
-	// up to a power of two if Round says so.
+	// computed, if set, is the fact Of divided by Divide, within Min and Max, and rounded up to a power of two if Round
+	// says so.
 	computed *computed
 }
 
@@ -59,7 +59,7 @@ var (
 // IsZero reports whether there is no value.
 func (v Value) IsZero() bool { return len(v.parts) == 0 && v.plan == "" }
 
-// leaves reports whether the setting is not changed.
+// leaves reports whether the setting is left unchanged.
 func (v Value) leaves() bool { return len(v.parts) == 1 && v.parts[0].text == leave }
 
 // UnmarshalYAML reads a scalar, a list, or a mapping.
@@ -120,12 +120,12 @@ func readPart(node *yaml.Node) (part, error) {
 	return part{computed: c}, nil
 }
 
-// at is an error with a line, in the words of the YAML library.
+// at returns an error with a line, in the format of the YAML library.
 func at(node *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("line %d: %s", node.Line, fmt.Sprintf(format, args...))
 }
 
-// MarshalJSON writes a value as a person would read it.
+// MarshalJSON writes the value as String returns it.
 func (v Value) MarshalJSON() ([]byte, error) { return json.Marshal(v.String()) }
 
 // String returns the value, or its formula.
@@ -158,10 +158,10 @@ func (p part) String() string {
 	return text
 }
 
-// errNoFact: the host lacks the facts for a computed value.
+// errNoFact means that the host lacks the facts for a computed value.
 var errNoFact = errors.New("there is nothing to compute it from")
 
-// resolve computes the value; facts returns a fact and whether there is one.
+// resolve computes the value. facts returns a fact, and false if it is missing.
 func (v Value) resolve(facts func(name string) (uint64, bool)) (string, error) {
 	var texts []string
 	for _, p := range v.parts {

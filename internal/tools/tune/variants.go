@@ -9,8 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/tune/setting"
 )
 
-// Namespaced lists the items that a network namespace with a virtual interface can
-// have values of its own for.
+// Namespaced lists the items for which a network namespace with a virtual interface can have its own values.
 func (p *Profile) Namespaced() []string {
 	var ids []string
 	for _, it := range p.Items {
@@ -25,8 +24,8 @@ func (p *Profile) Namespaced() []string {
 	return ids
 }
 
-// Document returns the profile of the first document for hosts of a role: its values, where it has some, whatever their
-// effect, but nothing that could not be undone.
+// Document returns the profile of the first document for hosts of a role. It has that document's values, no matter what
+// effect they have, but omits changes that could not be undone.
 func (p *Profile) Document(role Role) *Profile {
 	var items []Item
 	for _, it := range p.Items {

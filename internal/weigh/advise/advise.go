@@ -25,14 +25,14 @@ const (
 // Sharing is how several balancers share the VIPs.
 type Sharing string
 
-// The ways: there is one balancer, one of several holds the VIPs, or routers spread packets over all.
+// The ways of sharing: there is one balancer, one of several holds the VIPs, or routers spread packets over all.
 const (
 	Alone Sharing = "alone"
 	VRRP  Sharing = "vrrp"
 	BGP   Sharing = "bgp"
 )
 
-// mostBalancers is how many balancers are advised at most: as many ways as a router's ECMP group has at least.
+// mostBalancers is the greatest number of balancers that is advised: the smallest size of a router's ECMP group.
 const mostBalancers = 16
 
 // Statement is a part of the advice, with its grounds.
@@ -40,7 +40,7 @@ type Statement struct {
 	// About is mode, scheduler, balancers, limit, haproxy or reach.
 	About string `json:"about" yaml:"about"`
 	Says  string `json:"says" yaml:"says"`
-	// Figures are the measurements that it rests on; without any, Assumes names the assumption in their place.
+	// Figures are the measurements that it is based on; without any, Assumes names the assumption in their place.
 	Figures []Figure `json:"figures,omitempty" yaml:"figures,omitempty"`
 	Assumes string   `json:"assumes,omitempty" yaml:"assumes,omitempty"`
 }
@@ -49,7 +49,7 @@ type Statement struct {
 type Limit struct {
 	// Part is cores, link or flows.
 	Part string `json:"part" yaml:"part"`
-	// Requests is how many requests a second one balancer carries until then.
+	// Requests is the number of requests a second that one balancer carries until then.
 	Requests float64 `json:"requests" yaml:"requests"`
 }
 
@@ -69,7 +69,8 @@ type Advice struct {
 	Statements []Statement `json:"statements,omitempty" yaml:"statements,omitempty"`
 }
 
-// Decide advises. Errors: ErrAnswer. That the evidence does not carry an answer is no error, but the verdict none.
+// Decide advises. Errors: ErrAnswer. If the evidence does not support an answer, that is no error; the verdict is
+// UseNone.
 func Decide(e *Evidence, a Answers) (*Advice, error) {
 	if err := a.Check(); err != nil {
 		return nil, err
@@ -120,14 +121,14 @@ func (d *decision) say(about, assumes string, figures []*Figure, format string, 
 	d.Statements = append(d.Statements, s)
 }
 
-// none makes the verdict none, and leaves nothing that could be taken for advice.
+// none makes the verdict UseNone, and clears everything that could be read as advice.
 func (d *decision) none(why string) *Advice {
 	d.Verdict, d.Summary = UseNone, "None of these: "+why+"."
 	d.Mode, d.Scheduler, d.Balancers, d.Sharing, d.Limit = "", "", 0, "", nil
 	return d.Advice
 }
 
-// count says how many balancers there are, how they share the VIPs, and which resource one runs out of first.
+// count sets the number of balancers and how they share the VIPs, and states which resource one runs out of first.
 func (d *decision) count(need sizing.Need) {
 	carry, first := 1, need.Parts[0]
 	for _, part := range need.Parts {
@@ -172,7 +173,7 @@ func (d *decision) conclude() {
 		what, d.Scheduler, several, d.Limit.Part, grouped(twoDigits(d.Limit.Requests)))
 }
 
-// schedule chooses the scheduler for a number of balancers, and says why when that is not the first guess.
+// schedule selects the scheduler for a number of balancers, and gives the reason if that is not the first choice.
 func (d *decision) schedule(balancers int) {
 	first := d.Scheduler == ""
 	say := func(assumes string, figures []*Figure, format string, arguments ...any) {
@@ -223,7 +224,7 @@ func (d *decision) schedule(balancers int) {
 	}
 }
 
-// compare holds the mode against HAProxy and against no balancer, in the same run.
+// compare compares the mode with HAProxy and with no balancer, in the same run.
 func (d *decision) compare() {
 	under := d.load()
 	at := d.measured(under.name)
@@ -263,7 +264,7 @@ func (d *decision) compare() {
 	d.say(about, "", figures, "%s", what)
 }
 
-// reach says how far beyond the measurements the load is.
+// reach states how far the load is beyond the measurements.
 func (d *decision) reach() {
 	at := d.measured(d.load().name)
 	if at == nil || at.rate() == results.GigabitsPerSecond {
@@ -278,7 +279,7 @@ func (d *decision) reach() {
 		number(d.Answers.Requests), d.Answers.Requests/reached, at.source.Machine)
 }
 
-// twoDigits rounds values computed from figures of another machine: more digits would promise too much.
+// twoDigits rounds values computed from figures of another machine: more digits would suggest too much precision.
 func twoDigits(v float64) float64 {
 	if !(v > 0) {
 		return v
@@ -289,7 +290,7 @@ func twoDigits(v float64) float64 {
 
 func pointer(f Figure) *Figure { return &f }
 
-// unit is a metric's name as it is read after a number.
+// unit returns a metric's name in the form that follows a number.
 func unit(metric string) string {
 	return strings.Replace(strings.ReplaceAll(metric, "_", " "), " per second", "/s", 1)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// answers are complete: new HTTP connections on a segment where all but tunnels is permitted.
+// answers returns complete answers: new HTTP connections on a segment where everything but tunnels is permitted.
 func answers(change func(*Answers)) Answers {
 	a := Answers{Speaks: HTTP, Requests: 20_000, Bytes: 5120, Lifetime: Short, ClientAddress: InPacket,
 		Network: Segment,
@@ -206,7 +206,7 @@ func TestAnswersThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestWithoutEvidence: nothing is advised that no figure carries.
+// TestWithoutEvidence: advice needs figures that support it.
 func TestWithoutEvidence(t *testing.T) {
 	t.Parallel()
 	advice, err := Decide(&Evidence{}, answers(func(*Answers) {}))
@@ -219,8 +219,8 @@ func TestWithoutEvidence(t *testing.T) {
 	}
 }
 
-// TestOwnResultsComeFirst: a figure of an own run is in place of the committed one, and more balancers follow of a
-// slower machine.
+// TestOwnResultsComeFirst: a figure of an own run replaces the committed one, and a slower machine needs more
+// balancers.
 func TestOwnResultsComeFirst(t *testing.T) {
 	t.Parallel()
 	evidence, err := Embedded()
@@ -235,13 +235,14 @@ func TestOwnResultsComeFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// 20,000 requests of 70 µs are 1.4 cores, of which 0.6 may be used each: three, and one that may fail.
+	// 20,000 requests of 70 µs are 1.4 cores, of which 0.6 may be used on each machine: three machines, and one that
+	// may fail.
 	if advice.Balancers != 4 || advice.Sharing != BGP || advice.Statements[0].Figures[0].File != "own.json" {
 		t.Errorf("got %d balancers, %s, by %v", advice.Balancers, advice.Sharing, advice.Statements[0].Figures)
 	}
 }
 
-// TestEvidenceIsUpToDate holds the embedded evidence to the committed results.
+// TestEvidenceIsUpToDate compares the embedded evidence with the committed results.
 func TestEvidenceIsUpToDate(t *testing.T) {
 	t.Parallel()
 	evidence, err := Committed("../../../docs/results")

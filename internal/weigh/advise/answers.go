@@ -95,22 +95,23 @@ const (
 
 // Answers describe a service. The zero value is not complete.
 type Answers struct {
-	// Speaks is the protocol; Layer7 says that the balancer must end TLS, choose by host or path, or write headers.
+	// Speaks is the protocol; Layer7 is true if the balancer must terminate TLS, select by host or path, or write
+	// headers.
 	Speaks Speaks `json:"speaks" yaml:"speaks"`
 	Layer7 bool   `json:"layer7" yaml:"layer7"`
-	// Requests a second that clients send in all, and the bytes of a reply.
+	// Requests is the number of requests a second that all clients send, Bytes the size of a reply.
 	Requests float64  `json:"requests" yaml:"requests"`
 	Bytes    float64  `json:"size" yaml:"size"`
 	Lifetime Lifetime `json:"lifetime" yaml:"lifetime"`
-	// Open is how many connections are open at once; 0: not asked.
+	// Open is the number of connections that are open at once; 0: not asked.
 	Open          float64       `json:"open,omitempty" yaml:"open,omitempty"`
 	ClientAddress ClientAddress `json:"client_address" yaml:"client_address"`
 	Network       Network       `json:"network" yaml:"network"`
 	Permits       []Permission  `json:"permits" yaml:"permits,flow"`
-	// Failures is how many balancers may fail at once.
+	// Failures is the number of balancers that may fail at once.
 	Failures int `json:"failures" yaml:"failures"`
-	// Cores of a balancer; Link is its link in bits/s, 0: not asked; Usage is the share of each, of 1, that may be
-	// used.
+	// Cores are the cores of a balancer; Link is its link in bits/s, 0: not asked; Usage is the share of each, from 0
+	// to 1, that may be used.
 	Cores float64 `json:"cores" yaml:"cores"`
 	Link  float64 `json:"link,omitempty" yaml:"link,omitempty"`
 	Usage float64 `json:"usage" yaml:"usage"`
@@ -148,7 +149,7 @@ func (a Answers) Check() error {
 	return fmt.Errorf("%w: %s", ErrAnswer, strings.Join(problems, "; "))
 }
 
-// contradictions refuses answers that exclude each other.
+// contradictions rejects answers that exclude each other.
 func (a Answers) contradictions(refuse refuseFunc) {
 	if a.Speaks.datagrams() && a.Layer7 {
 		refuse("layer7", "%s has no connection to end: use it with http, https or tcp", a.Speaks)
@@ -170,7 +171,7 @@ func (a Answers) contradictions(refuse refuseFunc) {
 
 type refuseFunc func(field, format string, arguments ...any)
 
-// oneOf refuses a word that is not among those allowed.
+// oneOf rejects a word that is not among the allowed ones.
 func oneOf[T ~string](refuse refuseFunc, field string, word T, allowed []T) {
 	if slices.Contains(allowed, word) {
 		return
@@ -182,7 +183,7 @@ func oneOf[T ~string](refuse refuseFunc, field string, word T, allowed []T) {
 	refuse(field, "%q is not possible: use one of %s", word, strings.Join(words, ", "))
 }
 
-// between refuses a number outside of its bounds.
+// between rejects a number outside of its bounds.
 func between(refuse refuseFunc, field string, value, least, most float64) {
 	if math.IsNaN(value) || value < least || value > most {
 		refuse(field, "%g is not possible: use %s to %s", value, grouped(least), grouped(most))

@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// committed are the results files that advice rests on, in the order in which they are looked through, and which of
-// their trials.
+// committed are the results files that advice is based on, in the order in which they are searched, with the selection
+// of their trials.
 var committed = []struct {
 	name string
 	keep func(*results.Trial) bool
@@ -35,8 +35,8 @@ func loads(names ...string) func(*results.Trial) bool {
 	return func(t *results.Trial) bool { return slices.Contains(names, t.Load) }
 }
 
-// plainPackets keeps packets of the plain case: IPv4, TCP, the most flows, schedulers that are advised,
-// nothing special configured.
+// plainPackets keeps packets of the plain case: IPv4, TCP, the most flows, schedulers that are advised, no special
+// configuration.
 func plainPackets(t *results.Trial) bool {
 	for _, special := range []string{"tag", "change", "configured"} {
 		if t.Params[special] != nil {
@@ -52,7 +52,7 @@ func plainPackets(t *results.Trial) bool {
 		t.Params["packets"] != "foreign"
 }
 
-// heldAgainst are the subjects other than this program's that advice names.
+// heldAgainst are the other programs' subjects that advice names.
 var heldAgainst = []string{"direct", "haproxy-http", "haproxy-tcp", "iptables-nth"}
 
 // named reports whether advice may name a trial's subject.
@@ -60,7 +60,7 @@ func named(t *results.Trial) bool {
 	return strings.HasPrefix(t.Subject, "jeoul-") || slices.Contains(heldAgainst, t.Subject)
 }
 
-// Committed returns the evidence of the results files in a directory, as it is embedded.
+// Committed returns the evidence of the results files in a directory, in its embedded form.
 func Committed(dir string) (*Evidence, error) {
 	e := &Evidence{}
 	for _, c := range committed {

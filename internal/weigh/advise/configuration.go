@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Place has the names and addresses that a configuration needs and the answers do not have.
+// Place holds the names and addresses that a configuration needs and the answers lack.
 type Place struct {
 	Interface string
 	VIP       netip.Addr
@@ -22,7 +22,7 @@ type Place struct {
 	Pool netip.Addr
 }
 
-// DefaultPlace has addresses that are reserved for documentation (RFC 5737), to be replaced.
+// DefaultPlace has addresses that are reserved for documentation (RFC 5737), which must be replaced.
 func DefaultPlace(n Network) Place {
 	p := Place{Interface: "eth0", VIP: netip.MustParseAddr("192.0.2.100"), Pool: netip.MustParseAddr("192.0.2.99")}
 	first := "192.0.2.11"
@@ -74,11 +74,11 @@ services:
 {{- end}}
 `))
 
-// ports are the ports that a protocol's services have by custom.
+// ports are the customary ports of a protocol's services.
 var ports = map[Speaks]int{HTTP: 80, HTTPS: 443, TCP: 7000, UDP: 7000, DNS: 53}
 
-// Configuration returns a configuration of the advised mode, checked as jeoul run --check checks a file. It is empty
-// where the verdict is none.
+// Configuration returns a configuration of the advised mode, checked like a file by jeoul run --check. It is empty if
+// the verdict is UseNone.
 func (v *Advice) Configuration(p Place) ([]byte, error) {
 	if v.Verdict == UseNone {
 		return nil, nil

@@ -14,13 +14,13 @@ import (
 
 // under is the load of the suites that is closest to the answers.
 type under struct {
-	// name is the load's name in the suites, against the subject that the mode is held against.
+	// name is the load's name in the suites, against the subject that the mode is compared with.
 	name, against string
 	// bytes is the length of a reply.
 	bytes float64
 }
 
-// bulkBytes is the size from which on the bytes of a transfer, and not its request, make up the cost.
+// bulkBytes is the size from which the bytes of a transfer, and not its request, determine the cost.
 const bulkBytes = 1 << 20
 
 // load returns the load that is closest to the answers.
@@ -48,7 +48,7 @@ func loadOf(a Answers) under {
 	return under{"rr", "haproxy-tcp", 1}
 }
 
-// subjects are the subjects that stand for the mode, the likest first.
+// subjects are the subjects that represent the mode, the most similar first.
 func (d *decision) subjects() []string {
 	if d.Mode == lb.ModeProxy {
 		return []string{"jeoul-proxy", loadOf(d.Answers).against}
@@ -56,7 +56,7 @@ func (d *decision) subjects() []string {
 	return []string{fmt.Sprintf("jeoul-%s-%s", d.Mode, lb.HookTC), fmt.Sprintf("jeoul-%s-%s", d.Mode, lb.HookXDP)}
 }
 
-// measured returns the point of the mode under a load, or nil: with the scheduler that is advised, if there is one.
+// measured returns the point of the mode under a load, or nil: with the advised scheduler, if there is one.
 func (d *decision) measured(load string) *found {
 	var any *found
 	for _, subject := range d.subjects() {
@@ -74,7 +74,7 @@ func (d *decision) measured(load string) *found {
 	return any
 }
 
-// The sizes of packets and headers, in bytes, that a load's packets are counted by.
+// The sizes of packets and headers, in bytes, by which a load's packets are counted.
 const (
 	segmentBytes  = 1448 // of a full TCP segment with timestamps, on Ethernet
 	overheadBytes = 90   // Ethernet, IPv4, TCP with timestamps, and the gap between frames
@@ -82,16 +82,18 @@ const (
 	replyHeaders  = 250
 )
 
-// perConnection is how many requests a long connection is taken to carry, as nginx's keepalive_requests has it.
+// perConnection is the number of requests that a long connection is assumed to carry, the value of nginx's
+// keepalive_requests.
 const perConnection = 1000
 
 // traffic are the packets of a request.
 type traffic struct {
-	// there are the packets to the balancer from clients, back those from backends, first those that begin a flow.
+	// there is the number of packets from clients to the balancer, back the number from backends, first the number that
+	// begin a flow.
 	there, back, first float64
 }
 
-// trafficOf counts the packets of a request: each second segment is acknowledged (RFC 1122, section 4.2.3.2).
+// trafficOf counts the packets of a request: every second segment is acknowledged (RFC 1122, section 4.2.3.2).
 func trafficOf(a Answers) traffic {
 	segments := math.Max(math.Ceil((a.Bytes+replyHeaders)/segmentBytes), 1)
 	if a.Speaks.datagrams() {
@@ -115,7 +117,7 @@ func trafficOf(a Answers) traffic {
 	return t
 }
 
-// size returns the machines that the load needs, or nil if nothing tells the cost of a request.
+// size returns the machines that the load needs, or nil if the evidence has no cost of a request.
 func (d *decision) size() (*sizing.Need, error) {
 	a, t := d.Answers, trafficOf(d.Answers)
 	packets := t.there
@@ -141,7 +143,7 @@ func (d *decision) size() (*sizing.Need, error) {
 	return &need, nil
 }
 
-// cost returns how many nanoseconds of a core a request takes, and states its grounds.
+// cost returns the number of nanoseconds of a core that a request takes, and states its grounds.
 func (d *decision) cost(t traffic) (float64, bool) {
 	like := d.load()
 	perByte, bytes := d.perByte()
@@ -169,7 +171,7 @@ func (d *decision) cost(t traffic) (float64, bool) {
 	return ns, true
 }
 
-// perByte returns the CPU time of a byte, in nanoseconds, by the bulk transfers of the evidence.
+// perByte returns the CPU time of a byte, in nanoseconds, from the bulk transfers of the evidence.
 func (d *decision) perByte() (float64, *Figure) {
 	for _, subject := range append(d.subjects(), "haproxy-tcp") {
 		if subject == "haproxy-tcp" && d.Mode != lb.ModeProxy {
@@ -183,7 +185,8 @@ func (d *decision) perByte() (float64, *Figure) {
 	return 0, nil
 }
 
-// packetCosts returns the cost of a request by that of its packets, where no run of the mode under the load is there.
+// packetCosts returns the cost of a request from the cost of its packets, where there is no run of the mode under the
+// load.
 func (d *decision) packetCosts(t traffic) (float64, bool) {
 	known := d.evidence.packetCost(d.Mode, d.Scheduler, "known", "request")
 	first := d.evidence.packetCost(d.Mode, d.Scheduler, "new", "request")

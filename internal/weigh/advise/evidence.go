@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Evidence has the measurements, in the order in which they are looked through.
+// Evidence holds the measurements, in the order in which they are searched.
 type Evidence struct {
 	Sources []Source `json:"sources"`
 }
@@ -34,7 +34,7 @@ type Source struct {
 	Points  []Point `json:"points"`
 }
 
-// Point is one subject under one load with one set of parameters: the valid repeats of it.
+// Point is one subject under one load with one set of parameters, over its valid repeats.
 type Point struct {
 	Load    string         `json:"load"`
 	Subject string         `json:"subject"`
@@ -43,7 +43,7 @@ type Point struct {
 	// Saturated is the part that limited most of the repeats.
 	Saturated results.Part     `json:"saturated"`
 	Metrics   map[string]Range `json:"metrics"`
-	// Rates are the values of the metric of which more is better, by repeat: pairs are made of them.
+	// Rates are the values, by repeat, of the metric of which more is better; the repeats of two points make pairs.
 	Rates map[int]float64 `json:"rates,omitempty"`
 }
 
@@ -68,7 +68,7 @@ var decodeEmbedded = sync.OnceValues(func() (*Evidence, error) {
 // Embedded returns the evidence of the runs that are committed beside the documentation.
 func Embedded() (*Evidence, error) { return decodeEmbedded() }
 
-// Encode writes evidence as it is embedded: a point a line, so that a change of one shows as such.
+// Encode writes evidence in its embedded form: one line per point, so that a diff shows a change of one point as such.
 func (e *Evidence) Encode() ([]byte, error) {
 	data, err := json.Marshal(e)
 	if err != nil {
@@ -78,12 +78,12 @@ func (e *Evidence) Encode() ([]byte, error) {
 	return append(bytes.ReplaceAll(data, []byte(`{"file":`), []byte("\n{\"file\":")), '\n'), nil
 }
 
-// Before returns evidence in which sources are looked through before e's.
+// Before returns evidence in which sources are searched before e's.
 func (e *Evidence) Before(sources ...Source) *Evidence {
 	return &Evidence{Sources: append(slices.Clone(sources), e.Sources...)}
 }
 
-// metrics are the metrics that advice rests on.
+// metrics are the metrics that advice is based on.
 var metrics = append(slices.Clone(rates), results.BalancerCPUUsPerRequest, results.BalancerCPUMsPerGigabyte,
 	results.NsNetOfEmpty,
 	results.Broken, results.Connections, results.DeviationPercentMax, results.BytesPerFlow)
@@ -92,7 +92,8 @@ var metrics = append(slices.Clone(rates), results.BalancerCPUUsPerRequest, resul
 var rates = []string{results.RequestsPerSecond, results.ConnectionsPerSecond, results.TransactionsPerSecond,
 	results.QueriesPerSecond, results.GigabitsPerSecond}
 
-// SourceOf summarises the trials of a run that keep accepts; nil accepts all. Without a valid one it has no points.
+// SourceOf summarises the trials of a run that keep accepts; nil accepts all. Without a valid trial the source has no
+// points.
 func SourceOf(file string, run *results.Run, keep func(*results.Trial) bool) Source {
 	s := Source{File: file, Started: run.Started, Command: run.Command,
 		Machine: fmt.Sprintf("%s, %d cores, Linux %s", run.Environment.CPU, run.Environment.Cores,
@@ -116,7 +117,7 @@ func SourceOf(file string, run *results.Run, keep func(*results.Trial) bool) Sou
 	return s
 }
 
-// gathered are the repeats of a point.
+// gathered holds the repeats of a point.
 type gathered struct {
 	first   *results.Trial
 	repeats int
@@ -190,7 +191,7 @@ type Figure struct {
 	Repeats int `json:"repeats"`
 }
 
-// String returns the figure in a line: file, trial, metric, median, and spread of its repeats.
+// String returns the figure in one line: file, trial, metric, median, and the spread of its repeats.
 func (f Figure) String() string {
 	var params []string
 	for _, name := range slices.Sorted(maps.Keys(f.Params)) {

@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// own are the parameters that are a subject's and not its load's: points that differ in these only can be held
-// against each other.
+// own are the parameters that belong to a subject and not to its load: points that differ only in these can be compared
+// with each other.
 var own = []string{"threads", "scheduler", "splice", "upper", "lower", "hook"}
 
 // found is a point, and the source that has it.
@@ -45,8 +45,8 @@ func (e *Evidence) find(match func(*Point) bool) []found {
 	return all
 }
 
-// most returns the point of a subject under a load with the highest rate of the first source that has any of it, or
-// nil. Of several schedulers the one that is asked for counts, where it was measured.
+// most returns the point of a subject under a load that has the highest rate in the first source with such points, or
+// nil. Of several schedulers, the requested one counts if it was measured.
 func (e *Evidence) most(load, subject string, scheduler lb.Scheduler) *found {
 	all := e.find(func(p *Point) bool { return p.Load == load && p.Subject == subject })
 	if scheduled := slices.DeleteFunc(slices.Clone(all),
@@ -84,7 +84,7 @@ func (f found) beside(subject string) *found {
 	return best
 }
 
-// sameLoad reports whether parameters differ in a subject's own only.
+// sameLoad reports whether parameters differ only in a subject's own.
 func sameLoad(a, b map[string]any) bool {
 	differs := func(a, b map[string]any) bool {
 		for name, value := range a {
@@ -97,7 +97,7 @@ func sameLoad(a, b map[string]any) bool {
 	return !differs(a, b) && !differs(b, a)
 }
 
-// against says how a point's rate compares with another's of the same run, and how sure that is.
+// against describes how a point's rate compares with another's of the same run, and how certain that is.
 func (f found) against(other found) string {
 	var pairs []certainty.Pair
 	for repeat, rate := range f.point.Rates {
@@ -153,7 +153,7 @@ func (e *Evidence) packetCost(mode lb.Mode, scheduler lb.Scheduler, kind, direct
 				best = &all[i]
 			}
 		}
-		// Full NAT remembers each flow with any scheduler, and a reply finds its flow by the table.
+		// Full NAT remembers each flow with any scheduler, and a reply is matched to its flow by the table.
 		for i := 0; best == nil && i < len(all) && (mode == lb.FullNAT || direction == "reply"); i++ {
 			best = &all[i]
 		}
@@ -165,7 +165,7 @@ func (e *Evidence) packetCost(mode lb.Mode, scheduler lb.Scheduler, kind, direct
 	return nil
 }
 
-// flows is how many flows a point's packets were of.
+// flows returns the number of flows of a point's packets.
 func flows(f found) float64 {
 	n, _ := f.point.Params["flows"].(float64)
 	return n

@@ -6,17 +6,18 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// demand has the requirements of a mode on the network and on clients.
+// demand holds the requirements of a mode on the network and on clients.
 type demand struct {
 	mode lb.Mode
-	// segment: the balancer hands frames to backends itself.
+	// segment: the balancer sends frames to backends directly.
 	segment bool
 	permits []Permission
 	// shows is where backends find the client's address, at best.
 	shows ClientAddress
 }
 
-// demands are in the order of preference: the cost of a packet, and the bytes that it grows by (docs/guides/modes.md).
+// demands are in the order of preference: by the cost of a packet, and by the bytes that it grows by
+// (docs/guides/modes.md).
 var demands = []demand{
 	{mode: lb.L2DSR, segment: true, permits: []Permission{Backends, Bypass}, shows: InPacket},
 	{mode: lb.IPIP, permits: []Permission{Tunnels, Backends, Bypass}, shows: InPacket},
@@ -26,7 +27,7 @@ var demands = []demand{
 	{mode: lb.ModeProxy, shows: InHeader},
 }
 
-// whyPermit has the reason for which a mode needs a permission.
+// whyPermit holds the reasons why a mode needs a permission.
 var whyPermit = map[lb.Mode]map[Permission]string{
 	lb.L2DSR: {Backends: "each backend holds the VIP", Bypass: "replies go to clients straight"},
 	lb.IPIP: {Tunnels: "packets go to backends in IP in IP",
@@ -35,13 +36,13 @@ var whyPermit = map[lb.Mode]map[Permission]string{
 	lb.NAT:  {Backends: "backends route clients back through the balancer"},
 }
 
-// Excluded is a mode that the answers exclude, and why.
+// Excluded is a mode that the answers exclude, and the reason.
 type Excluded struct {
 	Mode lb.Mode `json:"mode"`
 	Why  string  `json:"why"`
 }
 
-// excludes returns why the answers exclude a mode; empty if they do not.
+// excludes returns the reason why the answers exclude a mode; empty if they do not.
 func (d demand) excludes(a Answers) string {
 	if a.Layer7 && d.mode != lb.ModeProxy {
 		return "layer7: packets are forwarded, and connections are not ended"
@@ -66,7 +67,7 @@ func (d demand) excludes(a Answers) string {
 	return ""
 }
 
-// chosen returns the first mode that the answers permit, and the others that they exclude. It is nil if there is none.
+// chosen returns the first mode that the answers permit, nil if there is none, and the modes that they exclude.
 func chosen(a Answers) (*demand, []Excluded) {
 	var excluded []Excluded
 	var found *demand

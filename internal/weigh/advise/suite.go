@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// The bounds of a suite that a laboratory on one machine can bear.
+// The bounds of a suite that a laboratory on one machine can carry.
 const (
 	suiteMaxRate = 20_000
 	suiteMaxFile = 1 << 20
@@ -45,7 +45,7 @@ subjects:
 loads:
 {{.Loads}}`))
 
-// suiteLoads are the loads by their names in this package, as a suite has them.
+// suiteLoads are the loads of a suite, by their names in this package.
 var suiteLoads = map[string]string{
 	"ab":         "  - {kind: ab, concurrency: [500], duration: 2s}\n",
 	"wrk":        "  - {kind: wrk, concurrency: [200], duration: 2s}\n",
@@ -58,7 +58,7 @@ var suiteLoads = map[string]string{
 		"    dnsperf: {clients: [30], generators: [2], backends: [3]}\n",
 }
 
-// Suite returns the suite that would prove the advice. It is empty where the verdict is none.
+// Suite returns the suite that would prove the advice. It is empty if the verdict is UseNone.
 func (v *Advice) Suite() ([]byte, error) {
 	if v.Verdict == UseNone {
 		return nil, nil
@@ -82,7 +82,7 @@ func (v *Advice) Suite() ([]byte, error) {
 		values.AgainstParams = "{threads: [1, 2], splice: [auto]}"
 	}
 	if v.Mode == lb.ModeProxy {
-		// HAProxy by hand stands for the mode where the laboratory's load is TCP's.
+		// HAProxy, configured by hand, represents the mode where the laboratory's load is TCP.
 		values.Subjects, values.SubjectParams = []string{"jeoul-proxy"}, "{threads: [1, 2]}"
 	}
 	var text bytes.Buffer
@@ -92,7 +92,7 @@ func (v *Advice) Suite() ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// arrivals is the load at the rate that the answers name: an open loop.
+// arrivals is the load at the rate in the answers: an open loop.
 func (v *Advice) arrivals() string {
 	return fmt.Sprintf("  - {name: arrivals, kind: paced, concurrency: [500], rate: [%d], duration: 2s}\n",
 		max(int(v.Answers.Requests), 3))

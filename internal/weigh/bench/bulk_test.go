@@ -35,8 +35,8 @@ loads:
     duration: 1s
 `
 
-// TestRunBulk runs one subject, and in test-bench all but our own, which need this program's binary: subjects that are
-// not installed must say so, and the others must let everything through.
+// TestRunBulk runs one subject, and in test-bench all subjects but our own, which need this program's binary. Missing
+// subjects must be reported, and the others must let all bytes through.
 func TestRunBulk(t *testing.T) {
 	t.Parallel()
 	begin(t)
@@ -71,13 +71,12 @@ func checkBulk(t *testing.T, trial results.Trial) {
 			t.Errorf("%s: %s", at, note)
 		}
 	}
-	// Nothing passes it without a balancer, and all that passes costs something.
+	// Without a balancer nothing passes it, and with one every byte costs CPU time.
 	if cost, measured := m[results.BalancerCPUMsPerGigabyte]; !measured || trial.Subject != "direct" && cost <= 0 {
 		t.Errorf("%s: the balancer's CPU time is reported: %t, %v ms per gigabyte", at, measured, cost)
 	}
-	// With two clients, each server has its own: a connection of control and its
-	// streams. (Trial transfers come before the count. The kernel counts one twice
-	// where two cores work on the end of a handshake at once.)
+	// With two clients, each server has its own control connection and its streams. (Trial transfers come before the
+	// count. The kernel counts one connection twice if two cores work on the end of a handshake at once.)
 	for _, backend := range trial.Backends {
 		if want := uint64(1 + trial.Params["streams"].(float64)/2); backend.Connections < want {
 			t.Errorf("%s: %s had %d connections, want %d or more", at, backend.Name, backend.Connections, want)

@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// happening returns a suite of the small experiment in which these events happen.
+// happening returns a suite of the small experiment with these events.
 func happening(events ...string) string {
 	return strings.Replace(smallChange, smallEvents, "events: ["+strings.Join(events, ", ")+"], ", 1)
 }
@@ -90,7 +90,7 @@ func TestChangeSuiteErrors(t *testing.T) {
 	}
 }
 
-// startChangeOf returns a runner of a change experiment on some of its subjects, with our own binary built for it.
+// startChangeOf returns a runner of a change experiment with some of its subjects, and builds our own binary for it.
 func startChangeOf(t *testing.T, text string, subjects ...string) *Runner {
 	t.Helper()
 	begin(t)
@@ -118,10 +118,10 @@ func checkEvents(t *testing.T, trials []results.Trial, want ...string) {
 			}
 			continue
 		}
-		// One that was opened to a backend that left before it had answered fails.
+		// A connection fails if its backend left before the first answer.
 		mayFail := slices.Contains([]string{"remove", "flap", "silent", "reset", "share"}, name)
 		unanswered := m[results.UDPUnanswered] > map[string]float64{"silent": math.Inf(1), "reset": maxUnanswered}[name]
-		// Connection tracking goes on by an entry that the port left behind.
+		// Connection tracking uses the entry that an earlier connection from the port left.
 		toLeft := m[results.NewToLeft] != 0 && trial.Subject != "iptables-nth"
 		if m[results.Broken] != 0 || m[results.NewFailed] != 0 && !mayFail || toLeft || unanswered ||
 			m[results.UDPMoved] != 0 {
@@ -129,7 +129,7 @@ func checkEvents(t *testing.T, trials []results.Trial, want ...string) {
 				m[results.Broken], m[results.NewFailed], m[results.NewToLeft], m[results.UDPQueries],
 				m[results.UDPUnanswered], m[results.UDPMoved], trial.Notes)
 		}
-		// Each was asked over, or opened again where its backend had left.
+		// Each connection was used, or opened again if its backend had left.
 		if m[results.Connections] != 40 || m[results.Requests]+m[results.Ended] < 40 {
 			t.Errorf("%s: %g connections, %g requests, %g ended; want 40 of each", name, m[results.Connections],
 				m[results.Requests], m[results.Ended])
@@ -148,13 +148,12 @@ func checkEvents(t *testing.T, trials []results.Trial, want ...string) {
 	}
 }
 
-// maxUnanswered is how many packets a link may lose while it comes up again, on a machine that has
-// other work: some 160 were lost where flows stayed with a backend that was gone.
+// maxUnanswered is the number of packets that a link may lose while it comes up again, on a busy machine. Some 160 were
+// lost when flows stayed with a backend that was gone.
 const maxUnanswered = 5
 
-// checkReused checks the counts of clients that use their ports again: losses by a dead host must be over when its
-// death was noticed, and a drained backend gets none of those that it has reset. Connection tracking cannot promise
-// that.
+// checkReused checks the counts of clients that reuse their ports. Losses by a dead host must end when its death is
+// noticed, and a drained backend gets no connection that it has reset. Connection tracking cannot guarantee that.
 func checkReused(t *testing.T, event string, trial results.Trial) {
 	t.Helper()
 	m := trial.Metrics
@@ -200,8 +199,8 @@ func TestChangeBreaksNothingThroughConntrack(t *testing.T) {
 	nothingLeft(t, r)
 }
 
-// TestChangeSeesWhatBreaks proves that a figure of 0 means something: one of the
-// events does break connections of a server that stays.
+// TestChangeSeesWhatBreaks proves that a count of 0 is meaningful: one of the events does break connections of a server
+// that stays.
 func TestChangeSeesWhatBreaks(t *testing.T) {
 	testenv.Program(t, "iptables-nft")
 	var had uint64
@@ -219,7 +218,7 @@ func TestChangeSeesWhatBreaks(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := run.Trials[0].Metrics
-	// Connections that are new may be among those that it had.
+	// New connections may be among those of the server.
 	if had == 0 || m[results.BrokenReset] == 0 || m[results.BrokenReset] > float64(had) ||
 		m[results.Broken] != m[results.BrokenReset] {
 		t.Errorf("of %d connections %g broke, %g by a reset", had, m[results.Broken], m[results.BrokenReset])
@@ -229,7 +228,7 @@ func TestChangeSeesWhatBreaks(t *testing.T) {
 	}
 }
 
-// TestRestartsAreCounted: a proxy's connections end with its process, and are broken, because their backends have
+// TestRestartsAreCounted: a proxy's connections end with its process. They count as broken, because their backends have
 // stayed.
 func TestRestartsAreCounted(t *testing.T) {
 	t.Parallel()
@@ -254,11 +253,11 @@ func TestRestartsAreCounted(t *testing.T) {
 	nothingLeft(t, r)
 }
 
-// TestNumberedPacketsAreCounted: of a stream of numbered packets none is missing while nothing
-// happens, and some are while no balancer is there.
+// TestNumberedPacketsAreCounted: no packet of a numbered stream is missing while nothing happens, and some are missing
+// while there is no balancer.
 func TestNumberedPacketsAreCounted(t *testing.T) {
 	t.Parallel()
-	// Many bursts of numbers fall into the time without a balancer, which is that of a start.
+	// Many bursts of numbers are sent during the time without a balancer, which is the time of a start.
 	text := strings.NewReplacer(smallEvents,
 		"events: [quiet, stop], quiet: 500ms, numbered_per_second: 4000, ").Replace(smallChange)
 	r := startChangeOf(t, text, "jeoul-l2dsr-xdp")
@@ -291,13 +290,13 @@ func TestNumberedPacketsAreCounted(t *testing.T) {
 	nothingLeft(t, r)
 }
 
-// TestFaultsAreNoticed: a backend whose service dies or hangs is noticed by health checks, and once
-// it was, no new connection is sent there.
+// TestFaultsAreNoticed: health checks notice a backend whose service dies or hangs. After that, the backend gets no new
+// connections.
 func TestFaultsAreNoticed(t *testing.T) {
 	t.Parallel()
 	events, tail := some("dies"), 2*time.Second
 	if events == nil {
-		// who asks a server that hangs waits for that long
+		// A client of a hanging server waits that long.
 		events, tail = []string{"dies", "hangs"}, change.UsualTimeout+3*time.Second
 	}
 	text := strings.NewReplacer("[add, remove, drain, reweigh, flap, reload, undo, silent, reset, share], ",
@@ -322,8 +321,8 @@ func TestFaultsAreNoticed(t *testing.T) {
 		if _, noticed := m[results.NoticedSeconds]; !noticed {
 			t.Errorf("%s: it was not noticed within %g s", event, m[results.FaultSeconds])
 		}
-		// On a machine that stalls, checks of most backends may fail at once. Then all of them serve, as the panic
-		// threshold has it, also the one that has died: failures meanwhile are no fault.
+		// On a machine that stalls, checks of most backends may fail at once. Then all of them serve, because of the
+		// panic threshold, including the one that has died. Failures during that time are no fault.
 		panicked := slices.ContainsFunc(trial.Notes, func(note string) bool {
 			return strings.Contains(note, "the backend was shown to serve")
 		})
@@ -341,9 +340,8 @@ func TestFaultsAreNoticed(t *testing.T) {
 	nothingLeft(t, r)
 }
 
-// TestReusedPortsFindALivingBackend: a scheduler that remembers every flow meets each port
-// again with the entry of the connection before, whose end it has not seen (direct server
-// return).
+// TestReusedPortsFindALivingBackend: a scheduler that stores every flow sees each port again while it has the entry of
+// the previous connection, whose end it has not seen (direct server return).
 func TestReusedPortsFindALivingBackend(t *testing.T) {
 	t.Parallel()
 	text := strings.NewReplacer("[maglev]", "[rr]", smallEvents, "events: [silent, reset], ").Replace(smallChange)

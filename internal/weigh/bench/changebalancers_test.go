@@ -28,8 +28,8 @@ loads:
     changes: {events: [lb-drain, lb-undrain, lb-kill], pace: 200ms, patience: 3s, new_per_second: 20, queries_per_second: 20, reused: 5, lap: 500ms}
 `
 
-// tinyBalancers is a suite that CI has time for: each balancer more, each scheduler and each event takes seconds of a
-// core.
+// tinyBalancers is a suite that is short enough for CI: each additional balancer, scheduler and event takes seconds of
+// a core.
 const tinyBalancers = `name: tiny
 lab: {clients: 1, servers: 6, balancers: 2}
 repeats: 1
@@ -76,8 +76,8 @@ func TestBalancersSuiteErrors(t *testing.T) {
 	}
 }
 
-// TestNoBalancerIsMissed: with a scheduler that remembers nothing, no connection breaks where one of two balancers
-// is killed.
+// TestNoBalancerIsMissed: with a scheduler that stores no flows, no connection breaks when one of two balancers is
+// killed.
 func TestNoBalancerIsMissed(t *testing.T) {
 	t.Parallel()
 	testenv.Target(t, benchTarget)
@@ -86,8 +86,8 @@ func TestNoBalancerIsMissed(t *testing.T) {
 	nothingLeft(t, r)
 }
 
-// TestBalancersBreakWhatIsPlanned: with a scheduler that remembers nothing, no connection breaks where one of three
-// balancers is drained, comes back, and is killed; with one that remembers, as many do as a plan says.
+// TestBalancersBreakWhatIsPlanned: with a scheduler that stores no flows, no connection breaks when one of three
+// balancers is drained, returns, and is killed. With a scheduler that stores flows, as many break as a plan predicts.
 func TestBalancersBreakWhatIsPlanned(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("JEOUL_TEST_BALANCERS") == "" {
@@ -104,7 +104,8 @@ func TestBalancersBreakWhatIsPlanned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The mean over which one leaves; of three it is a third to a half. One of the six backends is yet to come.
+	// The mean over the balancers that may leave; of three it is a third to a half. One of the six backends is not in
+	// service yet.
 	plan := sizing.Flows{Mode: lb.L2DSR, Scheduler: lb.RoundRobin, Backends: 5, Flows: 120}.Broken(moved)
 	for _, got := range []results.Trial{trials[3], trials[5]} {
 		if !got.Valid || got.Metrics[results.Broken] < plan/3 || got.Metrics[results.Broken] > plan*2 {
@@ -115,7 +116,7 @@ func TestBalancersBreakWhatIsPlanned(t *testing.T) {
 	nothingLeft(t, r)
 }
 
-// TestOtherRoutersMoveTraffic: before FRR, one of two balancers is cut off and comes back, and with BFD both routers
+// TestOtherRoutersMoveTraffic: behind FRR, one of two balancers is disconnected and returns, and with BFD both routers
 // notice that its speaker hangs.
 func TestOtherRoutersMoveTraffic(t *testing.T) {
 	testenv.Target(t, benchTarget)
@@ -142,7 +143,7 @@ func TestOtherRoutersMoveTraffic(t *testing.T) {
 	}
 }
 
-// runBalancers runs a suite of several balancers, which has so many results.
+// runBalancers runs a suite of several balancers, which must have the given number of results.
 func runBalancers(t *testing.T, suite string, want int) (*Runner, []results.Trial) {
 	t.Helper()
 	begin(t)
@@ -151,7 +152,7 @@ func runBalancers(t *testing.T, suite string, want int) (*Runner, []results.Tria
 		kind = router.FRR
 	}
 	if reason := kind.Obstacle(); reason != "" && kind == router.FRR {
-		t.Skip(reason) // make test does without
+		t.Skip(reason) // make test does not need FRR
 	}
 	testenv.Program(t, kind.Program())
 	r := startChangeOf(t, suite, "jeoul-l2dsr-tc")
@@ -165,8 +166,8 @@ func runBalancers(t *testing.T, suite string, want int) (*Runner, []results.Tria
 	return r, run.Trials
 }
 
-// checkUnbroken checks that an event took a balancer away from the router, or brought it back, and broke none of
-// so many connections.
+// checkUnbroken checks that an event removed a balancer from the router's routes, or returned it to them, and broke
+// none of the given number of connections.
 func checkUnbroken(t *testing.T, got results.Trial, event string, connections float64) {
 	t.Helper()
 	m := got.Metrics

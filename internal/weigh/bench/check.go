@@ -17,7 +17,7 @@ const MaxRepeats = 1000
 
 // Bounds of the other numbers of a suite.
 const (
-	maxHosts     = 99 // of a role: lab.Spec's
+	maxHosts     = 99 // hosts of one role: the limit of lab.Spec
 	maxFileBytes = 1 << 30
 	maxConns     = 10_000_000
 	maxRequests  = 1_000_000_000
@@ -112,7 +112,7 @@ func (l Load) check(at Path, form Form, fail FailFunc) {
 	fail(at.To("kind"), "unknown kind of load %q; use %s", l.Kind, strings.Join(names, " or "))
 }
 
-// CheckUDP reports the subjects that cannot carry a load over UDP, which is at a path.
+// CheckUDP reports the form's subjects that cannot carry UDP. at is the path of a load over UDP.
 func (f Form) CheckUDP(at Path, fail FailFunc) {
 	for i, s := range f.Subjects {
 		if known, ok := subjects.Find(s.Name); ok && !known.Can().UDP {
@@ -128,7 +128,7 @@ func (l Load) CheckRepeats(at Path, fail FailFunc) {
 	}
 }
 
-// leastConns returns the reason for the least number of connections.
+// leastConns describes the least number of connections, and the reason for it.
 func leastConns(least int) string {
 	if least == 1 {
 		return "1"
@@ -136,8 +136,8 @@ func leastConns(least int) string {
 	return fmt.Sprintf("%d (one for each client)", least)
 }
 
-// CheckConcurrency checks the numbers of connections, of which each of so many
-// clients needs one.
+// CheckConcurrency checks the load's numbers of connections. Each must be at least the number of clients, as every
+// client needs a connection.
 func (l Load) CheckConcurrency(at Path, clients int, fail FailFunc) {
 	if len(l.Concurrency) == 0 {
 		fail(at.To("concurrency"), "empty; list at least one number of connections")
@@ -153,7 +153,7 @@ func (l Load) CheckConcurrency(at Path, clients int, fail FailFunc) {
 	}
 }
 
-// CheckEnd checks the settings that end a trial of a load whose generator is a program of the trade.
+// CheckEnd checks the settings that end a trial. It is for loads whose generator is a standard program.
 func (l Load) CheckEnd(at Path, kind load.Kind, fail FailFunc) {
 	ends := 0
 	for _, set := range []bool{l.Duration != 0, l.Requests != 0, l.RequestsEach != 0} {

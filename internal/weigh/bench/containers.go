@@ -9,8 +9,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjects"
 )
 
-// A form may have its servers as containers of the balancer's host, behind a bridge there. A
-// load's generators run on clients beyond that host, or on the host itself.
+// A form may run its servers as containers on the balancer's host, behind a bridge there. The generators of a load run
+// on clients beyond that host, or on the host itself.
 
 // Notes on containers.
 const (
@@ -19,7 +19,8 @@ const (
 		"The host's CPU time has both, with the kernel's work for the bridge and the containers' links; what it has beyond that of direct is the balancer's"
 )
 
-// checkContainers reports settings that do not go with containers, or with generators on their host.
+// checkContainers reports settings that cannot be combined with containers, or with generators on the host of the
+// containers.
 func (f Form) checkContainers(at Path, fail FailFunc) {
 	if f.Lab.Containers && len(f.Tune) > 0 {
 		fail(at.To("tune"), "goes with servers on the segment, not with lab.containers")
@@ -46,7 +47,7 @@ func (l Load) checkFrom(f Form, at Path, fail FailFunc) {
 		for j, s := range f.Subjects {
 			known, ok := subjects.Find(s.Name)
 			if !ok {
-				continue // said elsewhere
+				continue // Subject.check reports it
 			}
 			if reason := subject.BesideContainers(known, l.local()); reason != "" {
 				fail(at.To("from"), "subjects[%d], %s: %s", j, s.Name, reason)
@@ -55,7 +56,7 @@ func (l Load) checkFrom(f Form, at Path, fail FailFunc) {
 	}
 }
 
-// from is the parameter of that name; empty where there are no containers.
+// from returns the value of the parameter "from"; empty if the lab has no containers.
 func (p Point) from() string {
 	switch {
 	case !p.Form.Lab.Containers:
@@ -66,7 +67,7 @@ func (p Point) from() string {
 	return fromClients
 }
 
-// besideContainersNames lists the kinds of loads that go beside containers: "a, b or c".
+// besideContainersNames lists the kinds of loads that can run beside containers, as "a, b or c".
 func besideContainersNames() string {
 	var names []string
 	for _, e := range registered {

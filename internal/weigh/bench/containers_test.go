@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// localSuite has clients on the balancer's host, beyondSuite the same servers for clients beyond it.
+// localSuite has clients on the balancer's host, beyondSuite has clients beyond it for the same servers.
 const (
 	localSuite = `name: local
 lab: {clients: 2, servers: 2, containers: true}
@@ -106,7 +106,7 @@ func TestContainerSuiteErrors(t *testing.T) {
 	}
 }
 
-// TestRunLocal runs programs on the balancer's host that ask all that can be asked there.
+// TestRunLocal runs every load on the balancer's host that can run there.
 func TestRunLocal(t *testing.T) {
 	t.Parallel()
 	begin(t)
@@ -123,7 +123,7 @@ func TestRunLocal(t *testing.T) {
 		if !trial.Valid || m[results.Failed] != 0 || m[results.BalancerHostCPUUsPerRequest] <= 0 {
 			t.Errorf("%s, %s: valid %v, metrics %v, notes %q", trial.Subject, trial.Load, trial.Valid, m, trial.Notes)
 		}
-		// Parts that cannot be told apart have no figures of their own.
+		// Parts that cannot be distinguished have no figures of their own.
 		for _, name := range []string{results.BalancerCPUUsPerRequest, results.BalancerCPUCores,
 			results.ClientCPUUsPerRequest, results.ClientCPUCores} {
 			if _, measured := m[name]; measured {
@@ -137,7 +137,7 @@ func TestRunLocal(t *testing.T) {
 	nothingLeft(t, r)
 }
 
-// TestRunBeyondContainers has clients beyond the balancer's host ask its containers.
+// TestRunBeyondContainers sends requests from clients beyond the balancer's host to its containers.
 func TestRunBeyondContainers(t *testing.T) {
 	testenv.Target(t, benchTarget)
 	t.Parallel()

@@ -21,9 +21,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjects"
 )
 
-// TestPatientServersKeepTheirSockets asks a web server for the file both ways, and
-// looks whether it still has a socket when it has answered and the client has not
-// ended the connection.
+// TestPatientServersKeepTheirSockets requests the file from a web server in both modes. It checks whether the server
+// still has a socket after it has answered, while the client has not closed the connection.
 func TestPatientServersKeepTheirSockets(t *testing.T) {
 	t.Parallel()
 	r := tiny(t)
@@ -47,7 +46,7 @@ func TestPatientServersKeepTheirSockets(t *testing.T) {
 }
 
 // socketKept gets the file from the first server, over a connection that it leaves open, and reports whether the
-// server's end belongs to a process when it has sent all.
+// server's end belongs to a process after the server has sent everything.
 func socketKept(t *testing.T, r *Runner, p Point) (kept bool) {
 	t.Helper()
 	server, client := r.Lab.Servers[0], r.Lab.Clients[0]

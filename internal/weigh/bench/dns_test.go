@@ -126,7 +126,7 @@ func checkDNSTrial(t *testing.T, trial results.Trial) {
 			t.Errorf("%s: %s is %g", at, name, m[name])
 		}
 	}
-	// A kernel that counts by ticks may have met none of them in a short trial.
+	// A kernel that counts by ticks may have counted none of them in a short trial.
 	if m[results.HostUserPercent]+m[results.HostSystemPercent]+m[results.HostSoftirqPercent]+
 		m[results.HostIdlePercent] <= 0 {
 		t.Errorf("%s: the machine did nothing: %v", at, m)

@@ -15,7 +15,7 @@ import (
 
 var topKey = regexp.MustCompile(`(?m)^([a-z_]+):`)
 
-// TestDocs: the suites that pages show are correct; those that show a part only, when the rest is added.
+// TestDocs: the suites on the pages are correct, and so are parts of suites once the rest is added.
 func TestDocs(t *testing.T) {
 	shown := 0
 	for _, page := range testdocs.Pages(t) {
@@ -37,7 +37,7 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// wholeSuite returns a suite that a page shows a part of: loads, which are indented, or keys of the whole.
+// wholeSuite completes a suite of which a page shows a part: loads, which are indented, or keys of the top level.
 func wholeSuite(text string) string {
 	if strings.HasPrefix(text, " ") {
 		text = "loads:\n" + text

@@ -21,8 +21,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// labNotes are facts about the laboratory and the measuring that every figure
-// depends on (see package lab for the reasons of its settings).
+// labNotes are facts about the laboratory and the measurement that every figure depends on (package lab has the reasons
+// for its settings).
 var labNotes = []string{
 	"all hosts are network namespaces of this one machine and share its cores",
 	"each program under test has a session of its own, and all others share the bench's: a scheduler that groups by session " +
@@ -31,7 +31,7 @@ var labNotes = []string{
 	settleNote,
 }
 
-// frameNotes are the notes on loads without offloads, offloadNotes on those with.
+// frameNotes are the notes on loads without offloads, offloadNotes the notes on loads with offloads.
 var (
 	frameNotes = []string{
 		"every device has a queueing discipline (pfifo_fast), which holds senders back instead of dropping",
@@ -47,7 +47,7 @@ var (
 	}
 )
 
-// notes are the notes on everything that the form does.
+// notes returns the notes on everything that the form measures.
 func (f Form) notes() []string {
 	all := slices.Clone(labNotes)
 	if framed := having[framing](f.experiments()); len(framed) > 0 {
@@ -74,7 +74,7 @@ func (f Form) notes() []string {
 	return all
 }
 
-// experimentNotes are the notes of all experiments, each once: loads of one kind are several experiments, alike.
+// experimentNotes returns the notes of all experiments, each note once: two loads of one kind have the same notes.
 func (f Form) experimentNotes() []string {
 	var all []string
 	for _, e := range f.experiments() {
@@ -87,9 +87,9 @@ func (f Form) experimentNotes() []string {
 	return all
 }
 
-// environment describes the machine and the programs of a run. A program that
-// is missing is absent where it is a subject's or a load's, whose trials are then
-// not valid, and an error where the laboratory cannot do without it.
+// environment describes the machine and the programs of a run. A missing program of a subject or of a load is in
+// absent, and makes the trials of that subject or load invalid. A missing program that the laboratory needs is an
+// error.
 func environment(ctx context.Context, form Form, options Options) (env results.Environment, absent Absent, err error) {
 	absent = Absent{Subjects: map[string]string{}, Kinds: map[string]string{}, Generators: map[string]string{}}
 	if env, err = Machine(options.Version, options.Commit); err != nil {
@@ -135,8 +135,8 @@ func environment(ctx context.Context, form Form, options Options) (env results.E
 	return env, absent, errors.Join(errs...)
 }
 
-// Machine is the kernel's description of the machine, and the version and commit of this jeoul: the environment of a
-// run that needs no laboratory.
+// Machine describes the machine as the kernel reports it, with the version and commit of this jeoul. It is the
+// environment of a run without a laboratory.
 func Machine(version, commit string) (results.Environment, error) {
 	var names unix.Utsname
 	if err := unix.Uname(&names); err != nil {
@@ -167,7 +167,7 @@ func Machine(version, commit string) (results.Environment, error) {
 	return env, nil
 }
 
-// addLimits writes down the limits of the run.
+// addLimits adds the limits of the run to its environment.
 func addLimits(env *results.Environment, limits probe.Limits) {
 	env.Cores = limits.Cores
 	env.Limits["open_files"] = strconv.FormatUint(limits.OpenFiles, 10)
@@ -180,7 +180,7 @@ func addLimits(env *results.Environment, limits probe.Limits) {
 	}
 }
 
-// addLab writes down the facts about the laboratory that a reader must know.
+// addLab adds the facts about the laboratory that a reader needs to the environment.
 func addLab(env *results.Environment, l *lab.Lab, form Form) {
 	size := form.Lab.String()
 	if of := having[describing](form.experiments()); len(of) > 0 {

@@ -12,8 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// The parts of a run that tests see besides: they run suites, so they need the kinds of loads, which import this
-// package.
+// Internals that tests use. These tests run suites, so they need the kinds of loads, which import this package.
 var (
 	NewRunner = newRunner
 	NameOf    = name

@@ -21,7 +21,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// onLine calls do when the first line with the words has been printed.
+// onLine calls do when the first line with words has been printed.
 type onLine struct {
 	words string
 	do    func()
@@ -50,7 +50,7 @@ loads:
   - {name: good, kind: wrk, concurrency: [4], duration: 1s}
 `
 
-// failingAB is an ab that fails in a way that its number of connections chooses.
+// failingAB is an ab that fails in different ways, by its number of connections.
 const failingAB = `#!/bin/sh
 case "$*" in
 -V) echo "This is ApacheBench, Version 2.3" ;;
@@ -83,7 +83,7 @@ func TestGeneratorsThatFailDoNotEndTheRun(t *testing.T) {
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	r := newRun(t, failingSuite, t.TempDir(), Options{})
-	// Only the one that hangs is given up early: the good one may take longer on a machine that stalls.
+	// Only the hanging generator is given up early: the good one may take longer on a machine that stalls.
 	r.Grace = time.Second
 	r.ProgressTo(&onLine{words: "hangs", do: func() { r.Grace = time.Minute }})
 	run, err := r.Run(t.Context())
@@ -119,7 +119,7 @@ func TestFullDiskKeepsWhatWasMeasured(t *testing.T) {
 	defer unix.Unmount(dir, unix.MNT_DETACH)
 	r := newRun(t, quickSuite, dir, Options{})
 	r.ProgressTo(&onLine{words: "requests/s", do: func() {
-		// As much as there is room for.
+		// Fill all free space.
 		if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 1<<20), 0o600); !errors.Is(err,
 			syscall.ENOSPC) {
 			t.Errorf("filling the disk: %v", err)
@@ -133,7 +133,7 @@ func TestFullDiskKeepsWhatWasMeasured(t *testing.T) {
 	if loadErr != nil {
 		t.Fatal(loadErr)
 	}
-	// Two that cannot run, and the first that could; the next is in memory still.
+	// Two trials that cannot run, and the first that could; the next one exists only in memory.
 	if len(kept.Trials) != 3 || len(run.Trials) != 4 {
 		t.Errorf("%d trials kept and %d returned, want 3 and 4", len(kept.Trials), len(run.Trials))
 	}
@@ -158,7 +158,7 @@ func TestBrokenLaboratoryIsBuiltAnew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Two that cannot run, one that is good, and the one behind it.
+	// Two trials that cannot run, a good one, and the one after it.
 	if len(run.Trials) != 6 || !run.Trials[2].Valid || run.Trials[3].Valid || !run.Trials[4].Valid ||
 		!run.Trials[5].Valid {
 		t.Fatalf("trials %+v", run.Trials)

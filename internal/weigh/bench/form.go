@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench weighs load balancers: it reads a suite, builds a laboratory, puts every subject under every load, and
-// writes down the figures of each.
+// Package bench measures load balancers. It reads a suite, builds a laboratory, runs every load through every subject,
+// and writes down the figures of each.
 package bench
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Suite is a file of trials, checked.
+// Suite is a checked file of trials.
 type Suite struct {
 	Name, Title string
 	// Digest is the SHA-256 of the file's content, in hexadecimal.
@@ -24,14 +24,13 @@ type Suite struct {
 	Long   Form
 	// Quick is the short form; it equals Long where the file has none.
 	Quick Form
-	// Baseline is the subject that the report holds the others against; empty is
-	// direct.
+	// Baseline is the subject that the report compares the others with; empty means direct.
 	Baseline string
-	// Published is a table from a document, to stand beside ours.
+	// Published is a table from a document, which the report shows beside our figures.
 	Published *results.Published
 }
 
-// Form is everything that differs between a suite's long and its short form.
+// Form is the part of a suite that can differ between its long and its short form.
 type Form struct {
 	Lab      Size      `yaml:"lab"`
 	Web      Web       `yaml:"web"`
@@ -39,11 +38,11 @@ type Form struct {
 	Loads    []Load    `yaml:"loads"`
 	// Repeats is how often each point is measured, unless its load says otherwise.
 	Repeats int `yaml:"repeats"`
-	// Tune lists the profiles that hosts are tuned by, all points with each of them: none, all, document, or an item of
-	// `jeoul tune`. Empty has the laboratory's own settings.
+	// Tune lists the profiles that hosts are tuned by; all points are measured with each profile. A profile is none,
+	// all, document, or an item of `jeoul tune`. An empty list keeps the laboratory's own settings.
 	Tune []string `yaml:"tune"`
 
-	// Far: the hosts are machines.
+	// Far means that the hosts are machines.
 	Far bool `yaml:"-"`
 }
 
@@ -51,22 +50,22 @@ type Form struct {
 type Size struct {
 	Clients int `yaml:"clients"`
 	Servers int `yaml:"servers"`
-	// Containers has the servers behind a bridge on the balancer, as a container host has.
+	// Containers puts the servers behind a bridge on the balancer, as on a container host.
 	Containers bool `yaml:"containers"`
-	// Balancers, where it is not 0, is how many balancers share the VIP behind a router.
+	// Balancers is the number of balancers that share the VIP behind a router; 0 means one balancer without a router.
 	Balancers int `yaml:"balancers"`
-	// Members has these balancers hand flows over.
+	// Members means that these balancers hand over flows.
 	Members bool `yaml:"members"`
-	// Router is the program of the router before several balancers; empty: BIRD. BFD is the interval of BFD between it
-	// and them, with a multiplier of 3; 0: none.
+	// Router is the program of the router before several balancers; empty means BIRD. BFD is the interval of BFD
+	// between router and balancers, with a multiplier of 3; 0 means no BFD.
 	Router router.Kind   `yaml:"router"`
 	BFD    time.Duration `yaml:"bfd"`
 }
 
-// router is the router before several balancers.
+// router returns the program of the router before several balancers.
 func (s Size) router() router.Kind { return cmp.Or(s.Router, router.Kinds[0]) }
 
-// String says the size in words.
+// String describes the size in words.
 func (s Size) String() string {
 	counted := func(n int, noun string) string {
 		if n != 1 {
@@ -85,53 +84,49 @@ func (s Size) String() string {
 	return words
 }
 
-// Web describes the web servers' file; it is empty where no load asks them.
+// Web describes the file of the web servers; it is empty if no load requests the file.
 type Web struct {
 	FileBytes int `yaml:"file_bytes"`
 }
 
-// Subject is a subject and the values that its parameters take, every
-// combination of them.
+// Subject is a subject and the values of its parameters. Every combination of the values is measured.
 type Subject struct {
 	Name   string           `yaml:"name"`
 	Params map[string][]any `yaml:"params"`
 }
 
-// Load is a load generator and how it is used, once for every concurrency.
+// Load is a load generator and its settings. It runs once for every concurrency.
 type Load struct {
-	// Name stands in the results; by default it is that of the kind.
+	// Name is the load's name in the results; by default the name of its kind.
 	Name string `yaml:"name"`
 	Kind string `yaml:"kind"`
-	// Concurrency lists the numbers of connections at once, of all clients
-	// together.
+	// Concurrency lists the numbers of concurrent connections, each of all clients together.
 	Concurrency []int `yaml:"concurrency"`
-	// Of these, one says when a trial ends: after Duration; after Requests, of all
-	// clients together; or after RequestsEach times the concurrency of them.
+	// One of these three ends a trial: Duration; Requests, of all clients together; or RequestsEach, times the
+	// concurrency.
 	Duration     time.Duration `yaml:"duration"`
 	Requests     int           `yaml:"requests"`
 	RequestsEach int           `yaml:"requests_each"`
-	// MinRequests is the least that RequestsEach may come to: with few
-	// connections a trial would be over before it can be measured.
+	// MinRequests is the lower bound of the requests by RequestsEach: with few connections, a trial would be over
+	// before it can be measured.
 	MinRequests int `yaml:"min_requests"`
 	// Pinned gives each client of a bulk load a core, and its server the next.
 	Pinned bool `yaml:"pinned"`
-	// Offloads leaves the links their offloads (see lab.Lab.Offload) while the load is
-	// on.
+	// Offloads keeps the offloads of the links (see lab.Lab.Offload) while the load runs.
 	Offloads bool `yaml:"offloads"`
-	// From is where the generators run: clients, which is the default, or balancer, beside the balancer on its host.
+	// From is the place of the generators: clients, the default, or balancer, which is the balancer's host.
 	From string `yaml:"from"`
-	// Repeats is how often this load's points are measured; 0 is as the form says.
+	// Repeats is how often this load's points are measured; 0 means Repeats of the form.
 	Repeats int `yaml:"repeats"`
 	// Rest are the keys of the load's own kind, while the suite is read.
 	yamlfile.Rest `yaml:",inline"`
 
-	// settings are its kind's own: see SettingsOf.
+	// settings are the settings of the load's own kind: see SettingsOf.
 	settings any
 }
 
-// Only returns the form with none but the named subjects and loads, in the form's order;
-// no name chooses all. A name that the form does not have is an error that lists those
-// it has.
+// Only returns the form with only the named subjects and loads, in the form's order. An empty list of names selects
+// all. An unknown name is an error that lists the known ones.
 func (f Form) Only(subjects, loads []string) (Form, error) {
 	var err error
 	if f.Subjects, err = chosen(f.Subjects, subjects, func(s Subject) string { return s.Name }); err != nil {
@@ -143,8 +138,7 @@ func (f Form) Only(subjects, loads []string) (Form, error) {
 	return f, nil
 }
 
-// chosen returns those of all that have one of the names, in their order; all if there
-// are no names.
+// chosen returns the elements of all that have one of the names, in the order of all. Without names it returns all.
 func chosen[T any](all []T, names []string, name func(T) string) ([]T, error) {
 	if len(names) == 0 {
 		return all, nil
@@ -161,7 +155,7 @@ func chosen[T any](all []T, names []string, name func(T) string) ([]T, error) {
 	return slices.DeleteFunc(slices.Clone(all), func(one T) bool { return !slices.Contains(names, name(one)) }), nil
 }
 
-// Repeated returns the form with every point measured so often.
+// Repeated returns the form with every point measured the given number of times.
 func (f Form) Repeated(times int) Form {
 	f.Repeats, f.Loads = times, slices.Clone(f.Loads)
 	for i := range f.Loads {
@@ -178,7 +172,7 @@ func (f Form) repeats(l Load) int {
 	return f.Repeats
 }
 
-// SettingsOf returns a load's settings of its own kind; the zero T, if it has none.
+// SettingsOf returns the settings of a load's own kind, or the zero T if the load has none.
 func SettingsOf[T any](l Load) T {
 	own, _ := l.settings.(T)
 	return own

@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Generators are the hosts that so many generators of a point run on, one each.
+// Generators returns the hosts of a point's n generators, one host for each.
 func (r *Runner) Generators(p Point, n int) []*lab.Host {
 	if p.Local() {
 		return slices.Repeat([]*lab.Host{r.Lab.Balancer}, n)
@@ -22,12 +22,12 @@ func (r *Runner) Generators(p Point, n int) []*lab.Host {
 	return r.Lab.Clients[:n]
 }
 
-// triesBound is how long a generator that tries a subject may take.
+// triesBound is the time limit of a generator that tries a subject.
 const triesBound = 20 * time.Second
 
-// Tries has a program on the balancer's host ask a subject once, as its load will. Asking from
-// this process would not do: a balancer may serve the programs of a cgroup, and this one is in
-// no cgroup of the laboratory's.
+// Tries starts a program on the balancer's host that sends a subject one request, as the load will. A request from this
+// process would not do: a balancer may serve only the programs of a cgroup, and this process is in no cgroup of the
+// laboratory.
 func (r *Runner) Tries(ctx context.Context, kind load.Kind, share load.Share) error {
 	nothing := func() error { return nil }
 	result, err := load.Drive{Kind: kind, Clients: []load.Client{r.Client(0, r.Lab.Balancer, share)}, Bound: triesBound,
@@ -43,8 +43,8 @@ func (r *Runner) Tries(ctx context.Context, kind load.Kind, share load.Share) er
 	return nil
 }
 
-// Read returns the probe's reading of the time while the point's load was on. Under a load from the balancer's host
-// there are no clients, and that host's use is the generators' and the balancer's together.
+// Read returns the probe's reading for the time while the point's load ran. Under a load from the balancer's host there
+// are no clients, and the use of that host is that of generators and balancer together.
 func (p Point) Read(probing *probe.Probe) probe.Reading {
 	reading := probing.Reading()
 	if !p.Local() {
@@ -61,8 +61,7 @@ func (p Point) Read(probing *probe.Probe) probe.Reading {
 	return reading
 }
 
-// BalancerWork gives in a few words the CPU time of a request on the balancer, or on its host with the generators that
-// run there.
+// BalancerWork describes the CPU time of a request on the balancer, or on its host together with the generators there.
 func BalancerWork(metrics map[string]float64) string {
 	if both, ok := metrics[results.BalancerHostCPUUsPerRequest]; ok {
 		return fmt.Sprintf("balancer's host %.1f µs", both)

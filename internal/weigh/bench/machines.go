@@ -28,13 +28,13 @@ var machineNotes = []string{
 	"on machines, connections between the inventory's addresses are meant in all of this, those of SSH apart",
 }
 
-// notesOnMachines are the notes on everything that the form does there.
+// notesOnMachines returns the notes on everything that the form measures on machines.
 func (f Form) notesOnMachines() []string {
 	return append(slices.Clone(machineNotes), f.experimentNotes()...)
 }
 
-// onMachines takes a form as it runs on the machines of an inventory: with as many
-// clients and servers as there are. The error says why nothing of it can.
+// onMachines returns the form as it runs on the machines of an inventory, with as many clients and servers as it has.
+// The error says why no load of the form can run there.
 func (f Form) onMachines(inventory *remote.Inventory) (Form, error) {
 	contained, several := f.Lab.Containers, f.Lab.Balancers > 0
 	f.Lab = Size{Clients: len(inventory.Clients), Servers: len(inventory.Servers)}
@@ -57,7 +57,7 @@ func (f Form) onMachines(inventory *remote.Inventory) (Form, error) {
 	return f, fmt.Errorf("%w: %s", ErrMachines, strings.Join(slices.Compact(all), "; "))
 }
 
-// farAbsent says of kinds of load why they cannot run on machines.
+// farAbsent maps kinds of loads to the reasons why they cannot run on machines.
 func (f Form) farAbsent() map[string]string {
 	absent := map[string]string{}
 	for _, e := range f.experiments() {
@@ -68,7 +68,8 @@ func (f Form) farAbsent() map[string]string {
 	return absent
 }
 
-// farObstacle names the setting that keeps a point from machines; empty if there is none, or if the hosts are none.
+// farObstacle names the setting that keeps a point from running on machines; empty if there is none, or if the hosts
+// are no machines.
 func (p Point) farObstacle() string {
 	switch {
 	case p.Form.Far && p.Pinned:
@@ -79,7 +80,7 @@ func (p Point) farObstacle() string {
 	return ""
 }
 
-// addMachines describes the machines, those that are alike together.
+// addMachines adds a description of the machines, grouping equal ones.
 func addMachines(ctx context.Context, env *results.Environment, l *lab.Lab, form Form) error {
 	alike := map[string][]string{}
 	var mu sync.Mutex
@@ -106,10 +107,10 @@ func addMachines(ctx context.Context, env *results.Environment, l *lab.Lab, form
 	return err
 }
 
-// limitsOf reads the limits of a run: the balancer's cores, and the least that any host offers of all resources.
+// limitsOf reads the limits of a run: the balancer's cores, and the minimum over all hosts of every other resource.
 func limitsOf(ctx context.Context, l *lab.Lab) (probe.Limits, error) {
 	if !l.Far() {
-		// On a client, because the range of local ports is the namespace's.
+		// On a client, because the range of local ports belongs to its namespace.
 		limits, err := probe.LimitsOf(ctx, l.Clients[0])
 		limits.ReadKernel()
 		return limits, err

@@ -12,10 +12,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/remote"
 )
 
-// fewMachines are fewer than any suite's laboratory has.
+// fewMachines has fewer machines than any suite's laboratory has hosts.
 var fewMachines = &remote.Inventory{Clients: make([]remote.Host, 1), Servers: make([]remote.Host, 2)}
 
-// onFewMachines reads a suite's short form as it runs there.
+// onFewMachines returns a suite's short form as it runs on fewMachines.
 func onFewMachines(t *testing.T, suite string) (Form, error) {
 	t.Helper()
 	text, err := os.ReadFile("../../../suites/" + suite)

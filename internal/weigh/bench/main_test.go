@@ -15,7 +15,7 @@ import (
 	_ "github.com/jeoul/jeoul/internal/weigh/bench/kind"
 )
 
-// builds is where buildJeoul puts our own binary; the tests' end removes it.
+// builds is the directory for the binary of buildJeoul. The end of the tests removes it.
 var builds string
 
 func TestMain(m *testing.M) {
@@ -24,17 +24,18 @@ func TestMain(m *testing.M) {
 		fmt.Fprintf(os.Stderr, "make a directory for the tests' binary: %v\n", err)
 		os.Exit(1)
 	}
-	// They wait for most of their time: for servers to start, loads to end, and silent hosts to be missed.
+	// The tests wait for most of their time: for servers to start, for loads to end, and until silent hosts are
+	// noticed.
 	testenv.Parallel(4)
 	code := m.Run()
 	os.RemoveAll(builds)
 	os.Exit(code)
 }
 
-// benchTarget is the target that runs every subject, load and event, of which `make test` runs some of each kind.
+// benchTarget is the target that runs every subject, load and event; `make test` runs some of each kind.
 const benchTarget = "test-bench"
 
-// some returns names of subjects, loads or events; in the run of benchTarget none, which stands for all.
+// some returns names of subjects, loads or events; in the run of benchTarget it returns none, which means all.
 func some(names ...string) []string {
 	if testenv.InTarget(benchTarget) {
 		return nil
@@ -49,11 +50,12 @@ func begin(t *testing.T) {
 	testenv.Root(t)
 }
 
-// binaryVariable names our own binary, which `make test` has just built, as it does before it sets this.
+// binaryVariable names the environment variable with the path of our own binary, which `make test` builds before it
+// sets the variable.
 const binaryVariable = "JEOUL_TEST_BINARY"
 
-// built builds our own binary once for all tests of the package, unless that was done: linking it takes some six
-// seconds of a core.
+// built builds our own binary once for all tests of the package, unless binaryVariable names one: linking it takes some
+// six seconds of a core.
 var built = sync.OnceValues(func() (string, error) {
 	if executable := os.Getenv(binaryVariable); executable != "" {
 		return executable, nil

@@ -20,7 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Measurement is one trial with its subject up.
+// Measurement is one trial while its subject runs.
 type Measurement struct {
 	Runner  *Runner
 	Trial   Trial
@@ -28,16 +28,15 @@ type Measurement struct {
 	Got     *results.Trial
 	// Kind is the generator.
 	Kind load.Kind
-	// URL is the file that a generator asks for at an address; nil where it asks for none.
+	// URL returns the URL of the file that a generator requests at an address; nil if it requests none.
 	URL func(target netip.AddrPort) string
-	// Datagrams: requests are no connections, so that servers' connection counts do not show them.
+	// Datagrams means that requests are no connections, so that servers' connection counts do not show them.
 	Datagrams bool
-	// Figures writes the generators' measurements. Without: figures of requests.
+	// Figures writes the generators' measurements; nil means the figures of requests.
 	Figures func(metrics map[string]float64, result *load.Result)
 }
 
-// Measure waits until the subject serves, puts the load on it and writes down the results. An error makes the trial
-// invalid.
+// Measure waits until the subject serves, runs the load and writes down the results. An error makes the trial invalid.
 func (m *Measurement) Measure(ctx context.Context, ready func(context.Context) error) error {
 	if err := ready(ctx); err != nil {
 		return fmt.Errorf("the subject came up, but does not serve: %w", err)
@@ -48,7 +47,7 @@ func (m *Measurement) Measure(ctx context.Context, ready func(context.Context) e
 	return m.Drive(ctx, m.Clients())
 }
 
-// Drive puts the load on by its clients and writes down the results.
+// Drive runs the load from clients and writes down the results.
 func (m *Measurement) Drive(ctx context.Context, clients []load.Client) error {
 	probing := probe.New(m.Runner.Lab)
 	result, err := load.Drive{Kind: m.Kind, Clients: clients, Bound: m.Bound(), Before: probing.Begin,
@@ -60,18 +59,18 @@ func (m *Measurement) Drive(ctx context.Context, clients []load.Client) error {
 	return nil
 }
 
-// ReadyBound is how long a subject may take to serve every client after it
-// says that it is up: on a machine that others keep busy, a proxy takes seconds for a MiB.
+// ReadyBound is how long a subject may take, after it reports that it is up, to serve every client. On a busy machine,
+// a proxy takes seconds for a MiB.
 const ReadyBound = 20 * time.Second
 
-// EachClient has every client that takes part try the subject until it serves it, all at once; a host that several
-// generators share tries once.
+// EachClient lets every participating client try the subject concurrently until the subject serves it. A host that
+// several generators share tries once.
 func (m *Measurement) EachClient(ctx context.Context,
 	try func(ctx context.Context, client *lab.Host, i int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for i, client := range m.Runner.Generators(m.Trial.Point, m.Trial.Participants()) {
 		if m.Trial.Local() && i > 0 {
-			break // the host asks as one
+			break // the generators of the host share one address
 		}
 		group.Go(func() error {
 			return Poll(ctx, m.Runner.Options.Slowdown()*ReadyBound, func() error { return try(ctx, client, i) })
@@ -80,7 +79,7 @@ func (m *Measurement) EachClient(ctx context.Context,
 	return group.Wait()
 }
 
-// Clients are the load's generators.
+// Clients returns the load's generators.
 func (m *Measurement) Clients() []load.Client {
 	var clients []load.Client
 	for i, host := range m.Runner.Generators(m.Trial.Point, m.Trial.Participants()) {
@@ -95,8 +94,8 @@ func (m *Measurement) Clients() []load.Client {
 	return clients
 }
 
-// Client is generator number i (from 0) of a load, on a host, tied to cpus if there are any.
-// Its directory is that of client number i, wherever it runs.
+// Client returns generator number i (from 0) of a load, on a host, pinned to cpus if there are any. Its directory is
+// that of client number i, wherever it runs.
 func (r *Runner) Client(i int, host *lab.Host, share load.Share, cpus ...int) load.Client {
 	share.Dir, share.Executable = r.Lab.Clients[i].Dir, host.Executable(r.Options.Executable)
 	client := load.Client{Name: host.Name, Share: share, Start: load.StartOn(host, cpus...)}
@@ -106,7 +105,7 @@ func (r *Runner) Client(i int, host *lab.Host, share load.Share, cpus ...int) lo
 	return client
 }
 
-// tied are the cores of a trial's generators; none leaves them free.
+// tied returns the cores that a trial's generators are pinned to; none means no pinning.
 func (t Trial) tied() []int {
 	if t.Alone() {
 		return []int{LastCPU()}
@@ -114,7 +113,7 @@ func (t Trial) tied() []int {
 	return nil
 }
 
-// cpus are the cores of client i, from 0; nil if it is not pinned.
+// cpus returns the cores of client i, from 0; nil if it is not pinned.
 func (p Point) cpus(i int) *load.CPUs {
 	if !p.Pinned {
 		return nil
@@ -124,14 +123,14 @@ func (p Point) cpus(i int) *load.CPUs {
 
 // Bounds on a generator.
 const (
-	// grace is how long a generator may take beyond the time of its load.
+	// grace is how long a generator may run beyond the time of its load.
 	grace = 10 * time.Second
-	// slowest is the rate, in requests per second, below which a trial that ends
-	// by a number of requests is given up.
+	// slowest is the rate, in requests per second, that bounds the time of a trial that ends after a number of
+	// requests.
 	slowest = 200
 )
 
-// Bound is how long a generator may take.
+// Bound returns how long a generator may take.
 func (m *Measurement) Bound() time.Duration {
 	slowdown := m.Runner.Options.Slowdown()
 	if m.Trial.Duration > 0 {
@@ -140,7 +139,7 @@ func (m *Measurement) Bound() time.Duration {
 	return slowdown * (time.Duration(m.Trial.Requests/slowest)*time.Second + m.Runner.Grace)
 }
 
-// Write puts the measurements into the trial.
+// Write adds the measurements to the result.
 func (m *Measurement) Write(result *load.Result, reading probe.Reading) {
 	got := m.Got
 	got.Notes = append(got.Notes, result.Problems...)
@@ -158,7 +157,7 @@ func (m *Measurement) Write(result *load.Result, reading probe.Reading) {
 	}
 }
 
-// WriteSaturated writes down which part was the limit, and the subject's notes on its set-up.
+// WriteSaturated writes down which part was the bottleneck, and the subject's notes on its set-up.
 func (m *Measurement) WriteSaturated(reading probe.Reading) {
 	for i := range reading.Parts {
 		if reading.Parts[i].Part == results.SaturatedBalancer {
@@ -182,7 +181,7 @@ func (m *Measurement) WriteSaturated(reading probe.Reading) {
 	m.Got.Notes = append(m.Got.Notes, m.Running.Notes()...)
 }
 
-// Drops names the kinds of drops, which may explain failures.
+// Drops describes the kinds of drops, which may explain failures.
 func Drops(reading probe.Reading) []string {
 	var notes []string
 	for _, kind := range []struct {
@@ -220,7 +219,7 @@ func requestFigures(metrics map[string]float64, result *load.Result) {
 	metrics[results.LatencyMsMax] = l.MaxMs()
 }
 
-// cpuMetrics are the two metrics of a part's CPU.
+// cpuMetrics maps parts to the two metrics of their CPU use.
 var cpuMetrics = map[results.Part]struct{ cores, perRequest string }{
 	results.SaturatedBalancer: {results.BalancerCPUCores, results.BalancerCPUUsPerRequest},
 	results.SaturatedClient:   {results.ClientCPUCores, results.ClientCPUUsPerRequest},
@@ -252,7 +251,7 @@ func (m *Measurement) writeReading(result *load.Result, reading probe.Reading) {
 	}
 }
 
-// WriteCPU writes down the CPU use of each part, and that of a request or a gigabyte (10^9 bytes).
+// WriteCPU writes down the CPU use of each part, in total and per request or per gigabyte (10^9 bytes).
 func (m *Measurement) WriteCPU(result *load.Result, reading probe.Reading) {
 	metrics := m.Got.Metrics
 	for _, part := range reading.Parts {
@@ -268,7 +267,7 @@ func (m *Measurement) WriteCPU(result *load.Result, reading probe.Reading) {
 	}
 }
 
-// DeviceDrops is the number of packets lost on the links of a laboratory since it was built, by their sender.
+// DeviceDrops returns the number of packets lost on the links of a laboratory since it was built, by their sender.
 func DeviceDrops(l *lab.Lab) (map[string]uint64, error) {
 	all := map[string]uint64{}
 	for _, host := range l.Hosts()[1:] {
@@ -282,8 +281,8 @@ func DeviceDrops(l *lab.Lab) (map[string]uint64, error) {
 	return all, nil
 }
 
-// LastCPU is the core that has the work which a load of one core leaves to others.
+// LastCPU returns the core for the work that a load of one core leaves to other cores.
 func LastCPU() int { return runtime.NumCPU() - 1 }
 
-// FirstNice is the nice value with precedence over the machine's other programs, as on a core of their own.
+// FirstNice is the nice value with precedence over the machine's other programs, as if on a core of its own.
 const FirstNice = -20

@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// tinyPaced is a suite of two rates that every machine holds.
+// tinyPaced is a suite of two rates that every machine can carry.
 const tinyPaced = `name: tiny-paced
 title: A tiny suite of arrivals
 lab: {clients: 2, servers: 2}
@@ -36,7 +36,7 @@ loads:
     duration: 200ms
 `
 
-// TestRunPaced asks at rates that every machine holds.
+// TestRunPaced sends requests at rates that every machine can carry.
 func TestRunPaced(t *testing.T) {
 	testenv.Target(t, benchTarget)
 	t.Parallel()
@@ -66,7 +66,7 @@ func checkPaced(t *testing.T, trial results.Trial) {
 	if trial.Load == "arrivals" && trial.Params["arrivals"] != offered {
 		t.Errorf("%s: %v requests/s offered, parameters %v", trial.Subject, offered, trial.Params)
 	}
-	// Both clients ask, and neither more often than was to be.
+	// Both clients send requests, and neither sends more than requested.
 	if want := offered * trial.Params["duration_seconds"].(float64); m[results.Requests] < want-2 ||
 		m[results.Requests] > want+2 {
 		t.Errorf("%s, %s: %v requests, want about %v", trial.Subject, trial.Load, m[results.Requests], want)

@@ -16,10 +16,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// maxSuiteBytes bounds a suite: it is written by hand.
+// maxSuiteBytes is the maximum size of a suite, which is written by hand.
 const maxSuiteBytes = 1 << 20
 
-// suiteFile is a suite as it is written.
+// suiteFile is the content of a suite's file.
 type suiteFile struct {
 	Name      string `yaml:"name"`
 	Title     string `yaml:"title"`
@@ -29,8 +29,8 @@ type suiteFile struct {
 	Published *results.Published `yaml:"published"`
 }
 
-// ParseSuite reads and checks a suite; name is that of the file, for messages.
-// Its error is a list of yamlfile.Problem, each with file, line and field.
+// ParseSuite reads and checks a suite. name is that of the file, for messages. Its error is a list of yamlfile.Problem,
+// each with file, line and field.
 func ParseSuite(name string, data []byte) (*Suite, error) {
 	p := &suiteParser{yamlfile.NewFile(name)}
 	suite := p.parse(data)
@@ -43,7 +43,7 @@ func ParseSuite(name string, data []byte) (*Suite, error) {
 	return suite, nil
 }
 
-// suiteKind describes a suite, for messages about a file as a whole.
+// suiteKind describes suites, for messages about a complete file.
 var suiteKind = yamlfile.Kind{Noun: "a suite", Needs: "at least name, lab, subjects, loads and repeats",
 	MaxBytes: maxSuiteBytes}
 
@@ -58,7 +58,8 @@ func (p *suiteParser) parse(data []byte) *Suite {
 	suite := &Suite{Name: file.Name, Title: file.Title, Long: file.Form, Quick: file.Form,
 		Baseline: file.Baseline, Published: file.Published}
 	if file.Quick != nil {
-		// Read again, over a copy of the long form: the keys of quick replace it, a list as a whole.
+		// Read the file again, over a copy of the long form: the keys of quick replace it; lists are replaced, not
+		// merged.
 		if !p.DecodeAgain(data, &suiteFile{Quick: &suite.Quick}) {
 			return nil
 		}
@@ -67,13 +68,13 @@ func (p *suiteParser) parse(data []byte) *Suite {
 		}
 	}
 	if !read {
-		return nil // what could not be read would be reported as if it were not there
+		return nil // check would report unread keys as missing
 	}
 	p.check(suite, file.Quick != nil)
 	return suite
 }
 
-// check reports everything that is wrong with a suite that could be read.
+// check reports all mistakes of a suite that has been read.
 func (p *suiteParser) check(suite *Suite, hasQuick bool) {
 	if suite.Name == "" {
 		p.fail(Path{"name"}, "missing; give the suite a name")
@@ -90,7 +91,7 @@ func (p *suiteParser) check(suite *Suite, hasQuick bool) {
 	suite.Long.check(nil, p.fail)
 	suite.Quick.complete()
 	if hasQuick {
-		// Mistakes in keys that quick does not have were found in the long form already.
+		// The long form already has the mistakes in keys that quick does not have.
 		suite.Quick.check(Path{"quick"}, func(at Path, format string, args ...any) {
 			if p.Written(Path{"quick", at[1]}.String()) {
 				p.fail(at, format, args...)
@@ -110,7 +111,7 @@ func (p *suiteParser) check(suite *Suite, hasQuick bool) {
 	}
 }
 
-// checkBeside checks which of our figures stand beside a document's.
+// checkBeside checks which of our figures are shown beside those of a document.
 func (p *suiteParser) checkBeside(suite *Suite, b results.Beside, at Path) {
 	if strangers := suite.Published.Strangers(b); len(strangers) > 0 {
 		p.fail(at, "%q is no column of `published`, or no row of it has that word", strangers)
@@ -130,7 +131,7 @@ func (p *suiteParser) checkBeside(suite *Suite, b results.Beside, at Path) {
 	}
 }
 
-// complete fills in the settings that a load leaves out.
+// complete sets the settings that a load omits.
 func (f *Form) complete() {
 	f.Loads = slices.Clone(f.Loads)
 	for i := range f.Loads {
@@ -144,13 +145,12 @@ func (f *Form) complete() {
 	f.completeTuning()
 }
 
-// fail reports a problem at a field, on its line or that of the mapping that it would be in.
+// fail reports a problem at a field, on the field's line or on that of the mapping that lacks it.
 func (p *suiteParser) fail(at Path, format string, args ...any) {
 	p.Fail(at.String(), format, args...)
 }
 
-// LoadSuite reads and checks the suite at path. Its errors are problems with
-// file, line and field.
+// LoadSuite reads and checks the suite at path. Its errors are problems with file, line and field.
 func LoadSuite(path string) (*Suite, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -159,7 +159,7 @@ func LoadSuite(path string) (*Suite, error) {
 	return ParseSuite(path, data)
 }
 
-// settle has each load's kind read the keys that are its own: true if that could be done.
+// settle lets the kind of each load read its own keys. It returns false if a kind could not read them.
 func (p *suiteParser) settle(f *Form, at Path) (read bool) {
 	f.Loads, read = slices.Clone(f.Loads), true
 	for i := range f.Loads {
@@ -168,11 +168,11 @@ func (p *suiteParser) settle(f *Form, at Path) (read bool) {
 	return read
 }
 
-// settleLoad reads the keys that belong to the kind of a load, and reports those that do not.
+// settleLoad reads the keys of a load's own kind, and reports keys that do not belong to that kind.
 func (p *suiteParser) settleLoad(l *Load, at Path) (read bool) {
 	e, ok := findExperiment(l.Kind)
 	if !ok {
-		return true // which is said elsewhere
+		return true // Load.check reports it
 	}
 	keys := keysOf(e)
 	rest := maps.Clone(l.Rest)
@@ -191,7 +191,7 @@ func (p *suiteParser) settleLoad(l *Load, at Path) (read bool) {
 	return read
 }
 
-// keysOf are the keys that a kind has to itself.
+// keysOf returns the keys that only one kind has.
 func keysOf(e Experiment) (keys []string) {
 	if own, ok := e.(setting); ok {
 		own.Settings(func(into any) { keys = yamlfile.Keys(into) })
@@ -199,7 +199,7 @@ func keysOf(e Experiment) (keys []string) {
 	return keys
 }
 
-// ownersOf are the kinds that have a key.
+// ownersOf returns the kinds that have a key.
 func ownersOf(key string) (names []string) {
 	for _, e := range registered {
 		if slices.Contains(keysOf(e), key) {

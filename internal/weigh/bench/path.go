@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// Path leads to a field: names, and indices that count from 0.
+// Path is the path to a field: names, and indexes that count from 0.
 type Path []any
 
-// To returns the path of a field below.
+// To returns the path of a field below the path.
 func (p Path) To(steps ...any) Path { return append(slices.Clone(p), steps...) }
 
-// String returns the path as it stands in messages: subjects[0].params.threads.
+// String returns the path in the form of messages: subjects[0].params.threads.
 func (p Path) String() string {
 	var text strings.Builder
 	for i, step := range p {
@@ -31,5 +31,5 @@ func (p Path) String() string {
 	return text.String()
 }
 
-// FailFunc reports the fault of a field of a suite.
+// FailFunc reports a mistake in a field of a suite.
 type FailFunc = func(at Path, format string, args ...any)

@@ -13,10 +13,9 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// Plan lists the trials of a form in the order in which they run: all points
-// once, then all a second time, and so on (A B C A B C), so that whatever
-// changes slowly on the machine meets all subjects alike. A point that the
-// limits do not allow, or whose programs are absent, is there once, at the front, with its obstacle.
+// Plan lists the trials of a form in the order in which they run: all points once, then all a second time, and so on (A
+// B C A B C), so that slow changes of the machine affect all subjects equally. A point that the limits do not allow, or
+// whose programs are absent, is listed once, at the front, with its obstacle.
 func Plan(form Form, limits probe.Limits, absent Absent) []Trial {
 	var impossible, trials []Trial
 	points := form.points()
@@ -37,11 +36,10 @@ func Plan(form Form, limits probe.Limits, absent Absent) []Trial {
 	return append(impossible, trials...)
 }
 
-// points lists every subject with every set of its parameters under every load
-// at every concurrency.
+// points lists every subject with every set of its parameters, under every load at every concurrency.
 func (f Form) points() []Point {
 	var points []Point
-	// Outermost: all that is measured with the same settings follows each other.
+	// Outermost: points with the same profile follow each other.
 	for _, tuned := range f.tunings() {
 		for _, p := range f.untunedPoints() {
 			p.Tune = tuned
@@ -56,7 +54,7 @@ func (f Form) untunedPoints() []Point {
 	for _, s := range f.Subjects {
 		known, ok := subjects.Find(s.Name)
 		if !ok {
-			continue // ParseSuite lets no such name through
+			continue // ParseSuite rejects such names
 		}
 		for _, params := range combinations(s.Params) {
 			for _, l := range f.Loads {
@@ -68,7 +66,7 @@ func (f Form) untunedPoints() []Point {
 }
 
 func (f Form) pointsOf(s subject.Subject, params subject.Params, l Load) []Point {
-	// ParseSuite lets no unknown kind through.
+	// ParseSuite rejects unknown kinds.
 	experiment, _ := findExperiment(l.Kind)
 	var points []Point
 	if e, ok := experiment.(expanding); ok {
@@ -90,7 +88,7 @@ func (f Form) pointsOf(s subject.Subject, params subject.Params, l Load) []Point
 	return points
 }
 
-// requests is how many requests all clients together make; 0 if time decides.
+// requests returns the number of requests of all clients together; 0 if time ends the load.
 func (l Load) requests(concurrency int) int {
 	if l.RequestsEach > 0 {
 		return max(l.RequestsEach*concurrency, l.MinRequests)
@@ -98,8 +96,7 @@ func (l Load) requests(concurrency int) int {
 	return l.Requests
 }
 
-// combinations returns every choice of one value from each list; the last
-// parameter, by name, changes fastest.
+// combinations returns all combinations of one value from each list. The last parameter, by name, changes fastest.
 func combinations(lists map[string][]any) []subject.Params {
 	all := []subject.Params{{}}
 	for _, name := range slices.Sorted(maps.Keys(lists)) {
@@ -149,13 +146,13 @@ func (p Point) params() map[string]any {
 	return all
 }
 
-// Alone reports whether the point has a single connection, all of whose work is done on one core.
+// Alone reports whether the point has a single connection, with all work on one core.
 func (p Point) Alone() bool {
 	e, ok := p.Experiment.(tying)
 	return ok && e.Alone(p)
 }
 
-// spec is the laboratory that the form needs.
+// spec returns the laboratory that the form needs.
 func (f Form) spec() lab.Spec {
 	spec := lab.Spec{Clients: f.Lab.Clients, Servers: f.Lab.Servers, Containers: f.Lab.Containers,
 		Balancers: f.Lab.Balancers, KernelSettings: len(f.Tune) > 0}

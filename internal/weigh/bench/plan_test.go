@@ -56,14 +56,14 @@ func TestPlanNamesObstacles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The machine that the suite was first run on.
+	// The limits of the machine that the suite first ran on.
 	limits := probe.Limits{OpenFiles: 20_000, Cores: 2, LocalPorts: 64_512}
 	obstacles := map[string]string{}
 	for _, trial := range Plan(suite.Long, limits, Absent{}) {
 		if trial.Obstacle != "" {
 			obstacles[NameOf(trial)] = trial.Obstacle
 		}
-		// A direct path and a forwarder need no more than the clients and servers do.
+		// A direct path and a forwarder need no more than clients and servers do.
 		if trial.Obstacle != "" && trial.Subject.Name() != "haproxy-http" {
 			t.Errorf("%s: %s", NameOf(trial), trial.Obstacle)
 		}
@@ -111,7 +111,7 @@ func TestSharesAddUp(t *testing.T) {
 	}
 }
 
-// bulkForm is a form of bulk loads.
+// bulkForm returns a form with bulk loads.
 func bulkForm(streams ...int) Form {
 	return Form{Lab: Size{Clients: 2, Servers: 2}, Repeats: 1,
 		Subjects: []Subject{{Name: "routed"}, {Name: "iptables-nth"},

@@ -13,10 +13,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// ServerBound is how long a server may take to answer.
+// ServerBound is how long a server may take until it answers.
 const ServerBound = 30 * time.Second
 
-// GiveUp tells Poll that trying again is no use.
+// GiveUp makes Poll return err instead of trying again.
 func GiveUp(err error) error { return giveUp{err} }
 
 type giveUp struct{ error }
@@ -29,8 +29,8 @@ func GivesUp(err error) bool {
 	return errors.As(err, &e)
 }
 
-// Poll calls try every few milliseconds until it returns nil or an error of GiveUp, ctx ends, or bound is over; the
-// error is then try's last.
+// Poll calls try every few milliseconds until try returns nil or an error of GiveUp, ctx ends, or bound is over. It
+// returns the last error of try.
 func Poll(ctx context.Context, bound time.Duration, try func() error) error {
 	limit := time.NewTimer(bound)
 	defer limit.Stop()
@@ -51,7 +51,7 @@ func Poll(ctx context.Context, bound time.Duration, try func() error) error {
 	}
 }
 
-// PollAlive is Poll for a server's process, with ServerBound; it gives up when that ends.
+// PollAlive is Poll for the process of a server, with ServerBound. It gives up when the process ends.
 func PollAlive(ctx context.Context, process *lab.Process, try func() error) error {
 	return Poll(ctx, ServerBound, func() error {
 		select {
@@ -63,7 +63,7 @@ func PollAlive(ctx context.Context, process *lab.Process, try func() error) erro
 	})
 }
 
-// EndOf returns the end of a host's log behind a semicolon; nothing if there is none.
+// EndOf returns the end of a host's log, after a semicolon; empty if there is none.
 func EndOf(host *lab.Host, path string) string {
 	const most = 500
 	text, err := host.ReadEnd(path, most)

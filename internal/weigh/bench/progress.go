@@ -17,31 +17,30 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// progress tells a person how far a run is: a line for each trial that ended,
-// and on a terminal a status below it, with the trial that runs and its rate.
+// progress shows the progress of a run: a line for each trial that has ended and, on a terminal, a status below it with
+// the running trial and its rate.
 type progress struct {
 	to io.Writer
-	// screen is the terminal that to is, nil if it is none.
+	// screen is the terminal of to; nil if to is no terminal.
 	screen *view.Screen
 
 	mu sync.Mutex
-	// began is when the first trial did, last when the last one ended.
+	// began is when the first trial began, last when the last one ended.
 	began, last time.Time
-	// total, done and before are numbers of trials: all, those that are over, and of
-	// these those that an earlier run has made.
+	// total, done and before are numbers of trials: of all, of the finished ones, and of the finished ones from an
+	// earlier run.
 	total, done, before int
-	// trial is the trial that runs, since when started; rate is its present rate.
+	// trial is the running trial, which began at started; rate is its present rate.
 	trial   string
 	started time.Time
 	rate    string
-	// timeless: the clock is not one that people wait by.
+	// timeless means that the clock does not show the time that people wait.
 	timeless bool
 	// traffic reads the laboratory's traffic; nil while there is none.
 	traffic func() (clients, balancer lab.Traffic, err error)
 }
 
-// newProgress returns a progress that is written to a file, or shown on a
-// terminal of width columns.
+// newProgress returns a progress that writes to a file, or draws on a terminal of width columns.
 func newProgress(to io.Writer, live bool, width func() int) *progress {
 	p := &progress{to: to, began: time.Now()}
 	if live {
@@ -50,7 +49,7 @@ func newProgress(to io.Writer, live bool, width func() int) *progress {
 	return p
 }
 
-// begin says how many trials there are, and how many of them are done already.
+// begin sets how many trials there are, and how many of them are done already.
 func (p *progress) begin(total, done int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,7 +66,7 @@ func (p *progress) say(format string, args ...any) {
 	fmt.Fprintln(p.to, line)
 }
 
-// starting shows the trial that runs, on a terminal.
+// starting shows the running trial, on a terminal.
 func (p *progress) starting(t Trial) {
 	p.mu.Lock()
 	p.trial, p.started, p.rate = name(t), time.Now(), ""
@@ -75,7 +74,7 @@ func (p *progress) starting(t Trial) {
 	p.paint()
 }
 
-// ended prints the line of a trial that ended, with all its results.
+// ended prints the line of a finished trial, with all its results.
 func (p *progress) ended(t Trial, all ...results.Trial) {
 	p.mu.Lock()
 	p.done++
@@ -87,7 +86,7 @@ func (p *progress) ended(t Trial, all ...results.Trial) {
 	p.say("%s", line)
 }
 
-// outcome gives the result of a trial in a few words.
+// outcome describes the result of a trial in a few words.
 func outcome(t Trial, all []results.Trial) string {
 	if t.Obstacle != "" {
 		return "not valid: " + all[0].Notes[0]
@@ -100,7 +99,7 @@ func (p *progress) count(n int) string {
 	return fmt.Sprintf("%*d/%d", width, n, p.total)
 }
 
-// left is the time that the rest will take if it goes on as until the last trial.
+// left returns the estimated time of the remaining trials, from the mean time of those so far.
 func (p *progress) left() string {
 	made := p.done - p.before
 	if made == 0 || p.done >= p.total || p.timeless {
@@ -133,7 +132,7 @@ func (p *progress) paint() {
 	p.screen.Status(lines...)
 }
 
-// watch takes the laboratory as the one whose traffic is shown; nil ends that.
+// watch sets the laboratory whose traffic is shown; nil for none.
 func (p *progress) watch(l *lab.Lab) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,11 +149,11 @@ func (p *progress) watch(l *lab.Lab) {
 	}
 }
 
-// viewInterval is how often a status is painted and the traffic is read.
+// viewInterval is the interval at which the status is painted and the traffic is read.
 const viewInterval = time.Second
 
-// follow paints the status every second until ctx ends, on a terminal. The
-// function that it returns waits until it has stopped, and takes the status away.
+// follow paints the status every second until ctx ends, on a terminal. The returned function waits until painting has
+// stopped, and removes the status.
 func (p *progress) follow(ctx context.Context) (stop func()) {
 	if p.screen == nil {
 		return func() {}
@@ -182,13 +181,13 @@ func (p *progress) follow(ctx context.Context) (stop func()) {
 	}
 }
 
-// sample is the traffic at a moment; at is zero where it is not known.
+// sample is the traffic at one moment; at is zero if it is not known.
 type sample struct {
 	at                time.Time
 	clients, balancer lab.Traffic
 }
 
-// measure reads the traffic and notes the rates since the last time.
+// measure reads the traffic and updates the rates since the previous reading.
 func (p *progress) measure(before sample) sample {
 	p.mu.Lock()
 	read := p.traffic
@@ -199,7 +198,7 @@ func (p *progress) measure(before sample) sample {
 	now := sample{at: time.Now()}
 	var err error
 	if now.clients, now.balancer, err = read(); err != nil {
-		// A laboratory on its way down; the run reports the reason.
+		// The laboratory is being taken down; the run reports the reason.
 		return sample{}
 	}
 	p.mu.Lock()
@@ -208,8 +207,7 @@ func (p *progress) measure(before sample) sample {
 	return now
 }
 
-// since says in words how much passed since an earlier sample; empty if it cannot be
-// told.
+// since describes the traffic since an earlier sample; empty if there is no usable earlier sample.
 func (s sample) since(before sample) string {
 	seconds := s.at.Sub(before.at).Seconds()
 	if before.at.IsZero() || seconds <= 0 || s.clients.ReceivedBytes < before.clients.ReceivedBytes {
@@ -222,7 +220,7 @@ func (s sample) since(before sample) string {
 		view.SI(float64(s.balancer.ReceivedFrames-before.balancer.ReceivedFrames)/seconds))
 }
 
-// name says in short which trial it is.
+// name identifies a trial in a few words.
 func name(t Trial) string {
 	words := []string{t.Subject.Name()}
 	for _, param := range slices.Sorted(maps.Keys(t.Params)) {

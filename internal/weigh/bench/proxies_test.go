@@ -44,7 +44,7 @@ func TestTwoTiersSuiteErrors(t *testing.T) {
 	}
 }
 
-// TestTwoTiers: proxies behind a balancer of packets come and go, and connections through the others
+// TestTwoTiers: proxies behind a balancer of packets are added and removed, and connections through the other proxies
 // do not break.
 func TestTwoTiers(t *testing.T) {
 	testenv.Target(t, benchTarget)

@@ -13,11 +13,11 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// registered are all experiments, in the order in which a person should see them.
+// registered are all experiments, in the order of their presentation.
 var registered []Experiment
 
-// Register makes kinds of loads known, in the order in which a person should see them. It is called from a package's
-// init, and panics if a name is taken.
+// Register registers kinds of loads, in the order of their presentation. A package's init calls it. It panics if a name
+// is taken.
 func Register(kinds ...Experiment) {
 	for _, e := range kinds {
 		if _, taken := findExperiment(e.Name()); taken {
@@ -27,50 +27,50 @@ func Register(kinds ...Experiment) {
 	}
 }
 
-// Interfaces that an experiment may have besides.
+// Optional interfaces of experiments.
 type (
-	// setting experiments have keys of a load to themselves. Settings reads them, into a struct with yaml tags, and
-	// returns that by value; SettingsOf has it then.
+	// setting experiments have keys of a load that no other kind has. Settings reads them into a struct with yaml tags,
+	// and returns the struct by value. SettingsOf returns it.
 	setting interface{ Settings(read func(into any)) any }
-	// servingFiles experiments ask web servers for a file, whose size the suite must say.
+	// servingFiles experiments request a file from web servers. The suite must set its size.
 	servingFiles interface{ ServesFile() }
-	// describing experiments say in words how large their laboratory is.
+	// describing experiments describe the size of their laboratory in words.
 	describing interface{ Size(f Form) string }
 	// speakingHTTP experiments speak HTTP.
 	speakingHTTP interface{ SpeaksHTTP() }
-	// expanding experiments make several points of a load, each with its settings and its number of connections.
+	// expanding experiments make several points of a load, each with its own settings and number of connections.
 	expanding interface{ Expand(l Load) []Point }
-	// completing experiments fill in the settings that a load of their kind leaves out.
+	// completing experiments set the settings that a load of their kind omits.
 	completing interface{ Complete(l *Load) }
 	// demanding experiments need more of the laboratory than others.
 	demanding interface {
 		Demand(f Form, spec *lab.Spec)
 	}
-	// framing experiments have notes on frames in place of the usual ones.
+	// framing experiments have notes on frames that replace the usual ones.
 	framing interface{ FrameNotes() []string }
-	// besideContainers experiments can be conducted where servers are containers of the balancer's host.
+	// besideContainers experiments can run with servers that are containers of the balancer's host.
 	besideContainers interface{ BesideContainers() }
-	// besideOthers experiments can be conducted with several balancers, as far as the load goes with those.
+	// besideOthers experiments can run with several balancers, if the load permits that.
 	besideOthers interface{ BesideOthers(l Load) bool }
-	// tying experiments may have all work of a point done on one core.
+	// tying experiments may do all work of a point on one core.
 	tying interface{ Alone(p Point) bool }
-	// setupChanger experiments change how a subject is set up for them.
+	// setupChanger experiments change the setup of a subject.
 	setupChanger interface {
 		ChangeSetup(r *Runner, p Point, setup *subject.Setup)
 	}
-	// choosing experiments may have a load put on by another program than their own; nil: this one is not.
+	// choosing experiments may use another generator for a load than their own; nil if the load does not request one.
 	choosing interface{ Generator(l Load) *Generator }
 	// naming experiments have another noun for the concurrency.
 	naming interface{ Noun() string }
-	// stepping experiments have several results of a trial, of which whole ones may be kept of a trial that was ended
-	// early; DropPartial takes the results out of a run that must be measured again.
+	// stepping experiments have several results of a trial. Whole returns the complete ones of a cancelled trial, which
+	// may be kept. DropPartial removes from a run the results that must be measured again.
 	stepping interface {
 		Whole(got []results.Trial) []results.Trial
 		DropPartial(r *Runner, trials []Trial)
 	}
 )
 
-// having returns the experiments that have an ability.
+// having returns the experiments with the interface T.
 func having[T any](all []Experiment) []T {
 	var able []T
 	for _, e := range all {
@@ -81,7 +81,7 @@ func having[T any](all []Experiment) []T {
 	return able
 }
 
-// findExperiment returns the experiment with the name, and false if there is none.
+// findExperiment returns the experiment with the given name, and false if there is none.
 func findExperiment(name string) (Experiment, bool) {
 	i := slices.IndexFunc(registered, func(e Experiment) bool { return e.Name() == name })
 	if i < 0 {
@@ -101,16 +101,16 @@ func (f Form) experiments() []Experiment {
 	return all
 }
 
-// Generator is a program that a load asks for in place of its kind's own. The points that ask for it are not valid
-// where a program of it is missing, and the others do without.
+// Generator is a program that a load requests instead of its kind's own generator. If a program of it is missing, the
+// points that request it are not valid; other points do not need it.
 type Generator struct {
 	Name string
 	Programs
-	// Missing is the reason why a program of it is not there, and names the remedy.
+	// Missing returns the reason why a program of the generator is missing, with the remedy.
 	Missing func(program string) string
 }
 
-// generator returns the one that a load asks for; nil if it asks for none.
+// generator returns the generator that a load requests; nil if it requests none.
 func (l Load) generator() *Generator {
 	e, _ := findExperiment(l.Kind)
 	if c, ok := e.(choosing); ok {
@@ -119,7 +119,7 @@ func (l Load) generator() *Generator {
 	return nil
 }
 
-// generators returns the generators that the form's loads ask for.
+// generators returns the generators that the form's loads request.
 func (f Form) generators() []*Generator {
 	var all []*Generator
 	for _, l := range f.Loads {
@@ -131,7 +131,7 @@ func (f Form) generators() []*Generator {
 	return all
 }
 
-// here returns its version on this machine, or why it is not there.
+// here returns the generator's version on this machine, or why it is missing.
 func (g *Generator) here(ctx context.Context) (version, missing string, err error) {
 	for _, program := range slices.Concat(g.Servers, g.Clients) {
 		version, err = program.Version(ctx)

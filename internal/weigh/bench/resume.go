@@ -16,11 +16,11 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// ErrResume means that a run cannot be gone on with; the error lists why.
+// ErrResume means that a run cannot be resumed; the error lists the reasons.
 var ErrResume = errors.New("cannot go on with this run")
 
-// resume takes over the results that an earlier run of the same suite has in the directory. It refuses whatever would
-// put figures side by side that do not belong together: another suite, form, choice of subjects, machine or program.
+// resume takes over the results of an earlier run of the same suite from the directory. It refuses if figures would be
+// combined that do not belong together: of another suite, form, selection of subjects, machine or program.
 func (r *Runner) resume() error {
 	path := filepath.Join(r.Options.Dir, ResultsFile)
 	before, err := results.Load(path)
@@ -33,15 +33,15 @@ func (r *Runner) resume() error {
 	}
 	now := r.Results
 	r.Results = before
-	r.Results.Environment.Notes = nil // the laboratory says them again
+	r.Results.Environment.Notes = nil // the laboratory adds them again
 	r.Results.Interrupted, r.Results.Ended = false, time.Time{}
 	r.Results.Resumed = append(r.Results.Resumed, now.Started)
 	r.limitsBefore = maps.Clone(before.Environment.Limits)
 	return nil
 }
 
-// differences lists the differences that keep two runs from being one. Limits are compared once the laboratory is there
-// (see sameLimits).
+// differences lists the differences because of which two runs cannot be one. Limits are compared once the laboratory
+// exists (see sameLimits).
 func differences(before, now *results.Run) []string {
 	var all []string
 	say := func(what string, before, now any) {
@@ -96,8 +96,7 @@ func orNone(version string) string {
 	return version
 }
 
-// sameLimits returns an error if the machine's limits are not those that the run
-// began with.
+// sameLimits returns an error if the machine's limits differ from those at the beginning of the run.
 func (r *Runner) sameLimits() error {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(r.limitsBefore)) {
@@ -112,7 +111,7 @@ func (r *Runner) sameLimits() error {
 	return nil
 }
 
-// remaining drops the trials that the run has already.
+// remaining drops the trials that the run already has.
 func (r *Runner) remaining(trials []Trial) []Trial {
 	for _, e := range having[stepping](registered) {
 		e.DropPartial(r, trials)
@@ -122,14 +121,14 @@ func (r *Runner) remaining(trials []Trial) []Trial {
 	})
 }
 
-// Has reports whether a result is one of the trial's.
+// Has reports whether a result belongs to the trial.
 func (t Trial) Has(done results.Trial) bool {
 	return done.Subject == t.Subject.Name() && done.Load == t.Load && done.Repeat == t.Repeat &&
 		contains(done.Params, asRead(t.params()))
 }
 
-// contains reports whether all of params are among those of a result. A trial of an experiment has several results,
-// with further parameters each.
+// contains reports whether a result has all of params. A trial of an experiment may have several results, each with
+// further parameters.
 func contains(of, params map[string]any) bool {
 	of = asRead(of)
 	for name, value := range params {
@@ -140,7 +139,7 @@ func contains(of, params map[string]any) bool {
 	return true
 }
 
-// asRead is params as they come back from a file: numbers are float64 there.
+// asRead returns params as they are read from a file, with numbers as float64.
 func asRead(params map[string]any) map[string]any {
 	var read map[string]any
 	text, err := json.Marshal(params)
@@ -148,7 +147,7 @@ func asRead(params map[string]any) map[string]any {
 		err = json.Unmarshal(text, &read)
 	}
 	if err != nil {
-		return params // cannot be: they are numbers and words
+		return params // cannot happen: params are numbers and words
 	}
 	return read
 }

@@ -17,12 +17,11 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// ErrInterrupted means that a run was ended before its last trial; its results until then are in its results file.
+// ErrInterrupted means that a run was cancelled before its last trial. The results file has its results until then.
 var ErrInterrupted = errors.New("interrupted")
 
-// Run runs a suite and returns its results, which after every trial are saved
-// in the directory. Ended by ctx, it returns ErrInterrupted and the results so
-// far. Whatever it returns, nothing that it started or changed is left.
+// Run runs a suite and returns its results. It saves them in the directory after every trial. If ctx ends, Run returns
+// ErrInterrupted and the results so far. In every case it undoes all that it started or changed.
 func Run(ctx context.Context, options Options) (*results.Run, error) {
 	r, err := newRunner(ctx, options)
 	if err != nil {
@@ -31,7 +30,7 @@ func Run(ctx context.Context, options Options) (*results.Run, error) {
 	return r.run(ctx)
 }
 
-// newRunner checks everything that can be checked before something is built.
+// newRunner checks everything that can be checked before anything is built.
 func newRunner(ctx context.Context, options Options) (*Runner, error) {
 	form := options.Suite.Long
 	if options.Quick {
@@ -58,7 +57,7 @@ func newRunner(ctx context.Context, options Options) (*Runner, error) {
 	return r, nil
 }
 
-// prepare reaches the machines, if there are any, and describes the environment of the run.
+// prepare connects to the machines, if there are any, and describes the environment of the run.
 func (r *Runner) prepare(ctx context.Context) (err error) {
 	options, form := r.Options, r.Form
 	var env results.Environment
@@ -85,7 +84,7 @@ func (r *Runner) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-// reach makes a laboratory of the inventory's machines.
+// reach connects to the inventory's machines, and makes a laboratory of them.
 func (r *Runner) reach(ctx context.Context) (err error) {
 	r.progress.say("reaching %v and a balancer", r.Form.Lab)
 	r.Lab, err = remote.Open(ctx, r.Options.Inventory, remote.Options{
@@ -95,7 +94,7 @@ func (r *Runner) reach(ctx context.Context) (err error) {
 
 func (r *Runner) run(ctx context.Context) (*results.Run, error) {
 	err := r.inLab(ctx)
-	// Only now is everything taken down, which may have failed too.
+	// Everything has been taken down now, which may have failed, too.
 	r.Results.Ended = time.Now()
 	if ctx.Err() != nil {
 		r.Results.Interrupted = true
@@ -107,7 +106,7 @@ func (r *Runner) run(ctx context.Context) (*results.Run, error) {
 	return r.Results, err
 }
 
-// interrupted says how many trials there are of a run that was ended early.
+// interrupted returns the error of a cancelled run, with its number of trials.
 func (r *Runner) interrupted() error {
 	if len(r.Results.Trials) == 0 {
 		return fmt.Errorf("%w before the first trial had ended; nothing is kept", ErrInterrupted)
@@ -116,7 +115,7 @@ func (r *Runner) interrupted() error {
 		ErrInterrupted, r.progress.done, r.progress.total, filepath.Join(r.Options.Dir, ResultsFile))
 }
 
-// withoutCanceled drops an error that says no more than that ctx was ended.
+// withoutCanceled drops an error that only says that ctx ended.
 func withoutCanceled(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return nil
@@ -151,13 +150,13 @@ func (r *Runner) inLab(ctx context.Context) (err error) {
 	return r.trials(ctx, trials, len(all))
 }
 
-// remember adds an event of the run to the notes for its reader.
+// remember adds an event of the run to the notes for readers.
 func (r *Runner) remember(event string) {
 	r.history = append(r.history, event)
 	r.Results.Environment.Notes = append(r.Results.Environment.Notes, event)
 }
 
-// build makes the laboratory and starts its servers.
+// build builds the laboratory and starts its servers.
 func (r *Runner) build(ctx context.Context) (err error) {
 	switch {
 	case r.Options.Inventory == nil:
@@ -168,7 +167,7 @@ func (r *Runner) build(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	// The subjects that send by XDP ask for it; the others would pay for it.
+	// Subjects that send by XDP request it; it would cost the others performance.
 	if err := r.Lab.AcceptXDP(false); err != nil {
 		return err
 	}
@@ -204,15 +203,15 @@ func (r *Runner) tearDown() error {
 	return errors.Join(append(errs, r.Lab.Close())...)
 }
 
-// spec is the form's laboratory. Where instructions are counted nothing measures along, because that would be counted
-// too.
+// spec returns the form's laboratory. If instructions are counted, nothing is measured in the background, because that
+// would count, too.
 func (r *Runner) spec() lab.Spec {
 	spec := r.Form.spec()
 	spec.Unmetered = r.Options.Counts()
 	return spec
 }
 
-// startServers starts the servers that the form's loads ask.
+// startServers starts the servers for the form's loads.
 func (r *Runner) startServers(ctx context.Context) error {
 	for _, e := range r.Form.experiments() {
 		if r.Absent.Kinds[e.Name()] != "" {
@@ -225,11 +224,12 @@ func (r *Runner) startServers(ctx context.Context) error {
 	return nil
 }
 
-// mostRebuilt is how often in a row a laboratory may have to be rebuilt before the run is given up.
+// mostRebuilt is how often in a row a laboratory may be rebuilt before the run gives up.
 const mostRebuilt = 3
 
-// trials runs them; of all of the run's, so many are there when they are done. A trial after which the laboratory
-// cannot be used any more ends with that, not the run: the next one gets a laboratory that is rebuilt.
+// trials runs the given trials; all is the number of the run's trials, including those of an earlier run. If the
+// laboratory cannot be used any more after a trial, that trial ends, but not the run: the next trial gets a new
+// laboratory.
 func (r *Runner) trials(ctx context.Context, trials []Trial, all int) error {
 	r.progress.begin(all, all-len(trials))
 	var broken error
@@ -281,7 +281,7 @@ func (r *Runner) trials(ctx context.Context, trials []Trial, all int) error {
 	return nil
 }
 
-// invalidated marks the results of a trial after which the laboratory was broken.
+// invalidated marks the results of a trial that broke the laboratory as invalid.
 func invalidated(t Trial, got []results.Trial, broken error) []results.Trial {
 	if len(got) == 0 {
 		got = []results.Trial{blank(t)}
@@ -294,8 +294,8 @@ func invalidated(t Trial, got []results.Trial, broken error) []results.Trial {
 	return got
 }
 
-// rebuild takes the laboratory down and builds another. Parts that cannot be taken down are left to the next run, which
-// tries again.
+// rebuild takes the laboratory down and builds another. Parts that cannot be taken down are left for the next run,
+// which tries again.
 func (r *Runner) rebuild(ctx context.Context) error {
 	r.remember(fmt.Sprintf("the laboratory was built anew after trial %d of %d, whose notes say why", r.progress.done,
 		r.progress.total))
@@ -307,7 +307,7 @@ func (r *Runner) rebuild(ctx context.Context) error {
 	return r.build(ctx)
 }
 
-// serving returns nil if the servers of all subjects still run.
+// serving returns nil while the servers of all subjects run.
 func (r *Runner) serving() error {
 	for _, alive := range r.Alive {
 		if err := alive(); err != nil {
@@ -323,9 +323,9 @@ func (r *Runner) save() error {
 	return err
 }
 
-// trial measures a point once, with a subject of its own, so that no trial meets the state that an earlier one left in
-// it. A fault of the point makes the result invalid; an error means that the laboratory cannot be used any more. An
-// experiment may have several results.
+// trial measures a point once, with a new subject, so that no state of an earlier trial affects it. A fault of the
+// point makes the result invalid; an error means that the laboratory cannot be used any more. An experiment may have
+// several results.
 func (r *Runner) trial(ctx context.Context, t Trial) ([]results.Trial, error) {
 	got := blank(t)
 	if t.Obstacle != "" {
@@ -352,7 +352,7 @@ func (r *Runner) trial(ctx context.Context, t Trial) ([]results.Trial, error) {
 	return all, errors.Join(errs...)
 }
 
-// blank is the result of a trial of which nothing is known yet.
+// blank returns the empty result of a trial.
 func blank(t Trial) results.Trial {
 	return results.Trial{
 		Subject: t.Subject.Name(), Load: t.Load, Params: t.params(), Repeat: t.Repeat,
@@ -360,7 +360,7 @@ func blank(t Trial) results.Trial {
 	}
 }
 
-// setup is where a trial's subject is started.
+// setup returns the setup in which a trial's subject is started.
 func (r *Runner) setup(t Trial) subject.Setup {
 	setup := subject.Setup{Lab: r.Lab, Services: t.Experiment.Services(r.Lab, t.Point),
 		Executable: r.Options.Executable, Other: r.Options.Other, Local: t.Local(), Members: t.Form.Lab.Members,
@@ -371,7 +371,7 @@ func (r *Runner) setup(t Trial) subject.Setup {
 	return setup
 }
 
-// measure puts the load on a subject that is up, and adds the notes on the remains of the last trial to every result.
+// measure runs the load on a running subject, and adds the notes on the remains of the previous trial to every result.
 func (r *Runner) measure(ctx context.Context, t Trial, running subject.Running, got results.Trial) []results.Trial {
 	all, err := t.Experiment.Conduct(ctx, r, t, running, got)
 	if len(all) == 0 {

@@ -41,8 +41,8 @@ loads:
 var quickSuite = strings.Replace(tinySuite, "  - kind: wrk\n    concurrency: [4]\n    duration: 1s\n",
 	"  - name: more\n    kind: ab\n    concurrency: [8]\n    requests: 200\n", 1)
 
-// suiteRunner returns a runner of a suite, or of only these subjects of it, whose results go to a directory of
-// the test's; executable is our own binary where the suite has other processes of ours.
+// suiteRunner returns a runner of a suite, or of only some of its subjects. The results are in a directory of the test.
+// executable is our own binary, if the suite runs other processes of ours.
 func suiteRunner(t *testing.T, name, text, executable string, only ...string) *Runner {
 	t.Helper()
 	return loadsRunner(t, name, text, executable, nil, only...)
@@ -60,7 +60,7 @@ func patientRunner(t *testing.T, options Options) *Runner {
 	return r
 }
 
-// loadsRunner is suiteRunner with only these loads, unless there are none.
+// loadsRunner is suiteRunner with only these loads; none means all.
 func loadsRunner(t *testing.T, name, text, executable string, loads []string, only ...string) *Runner {
 	t.Helper()
 	suite, err := ParseSuite(name, []byte(text))
@@ -72,7 +72,7 @@ func loadsRunner(t *testing.T, name, text, executable string, loads []string, on
 	return r
 }
 
-// runAndLoad runs a suite and returns the results as its file has them.
+// runAndLoad runs a suite and returns the results from its file.
 func runAndLoad(t *testing.T, r *Runner) *results.Run {
 	t.Helper()
 	if _, err := r.Run(t.Context()); err != nil {
@@ -85,7 +85,7 @@ func runAndLoad(t *testing.T, r *Runner) *results.Run {
 	return run
 }
 
-// planned is how many trials a runner's suite has.
+// planned returns the number of trials in a runner's suite.
 func planned(r *Runner) int { return len(Plan(r.Form, r.Limits, r.Absent)) }
 
 // tiny returns a runner of the tiny suite.
@@ -178,7 +178,7 @@ func TestInterruptedRunKeepsItsTrialsAndLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Three trials before the first that is measured: two cannot run.
+	// Three trials including the first measured one: two cannot run.
 	if !run.Interrupted || len(run.Trials) != 3 {
 		t.Errorf("interrupted %v, %d trials; want 3", run.Interrupted, len(run.Trials))
 	}
@@ -199,7 +199,7 @@ func nothingLeft(t *testing.T, r *Runner) {
 		t.Fatal(err)
 	}
 	for _, process := range processes {
-		// One that ended meanwhile has no command line, and is not left.
+		// A process that has ended in the meantime has no command line, and is not left.
 		if line, err := process.CmdLine(); err == nil && strings.Contains(strings.Join(line, " "), r.Lab.Dir) {
 			t.Errorf("process %d is left: %q", process.PID, line)
 		}

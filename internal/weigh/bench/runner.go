@@ -16,35 +16,33 @@ import (
 // ResultsFile is the name of a run's results in its directory.
 const ResultsFile = "results.json"
 
-// Options say how a suite is to be run.
+// Options set how a suite runs.
 type Options struct {
 	Suite *Suite
-	// Quick takes the suite's short form.
+	// Quick selects the suite's short form.
 	Quick bool
-	// Only leaves out all subjects but these, Loads all loads but these; none means
-	// all.
+	// Only and Loads select the subjects and the loads; empty means all.
 	Only, Loads []string
-	// Repeats is how often every point is measured; 0 means as the suite says.
+	// Repeats is how often every point is measured; 0 means the suite's number.
 	Repeats int
-	// Enough, if it is not nil, is asked after every whole repeat; the run ends early, and well, for a reason that it
-	// returns.
+	// Enough, if it is not nil, is called after every complete repeat. If it returns a reason, the run ends early,
+	// without an error.
 	Enough func(*results.Run) string
-	// Dir is where the results go; it is made if it is missing.
+	// Dir is the directory for the results. It is created if it is missing.
 	Dir string
-	// Inventory, if it is not nil, are the machines that take the namespaces' place.
+	// Inventory, if it is not nil, has the machines that replace the namespaces.
 	Inventory *remote.Inventory
-	// Resume goes on with the run that Dir has the results of.
+	// Resume continues the run whose results are in Dir.
 	Resume bool
 	// Command is the command line, for the results.
 	Command string
 	// Version and Commit are those of jeoul, Executable the path of its binary.
 	Version, Commit, Executable string
-	// Other is the path of another build of jeoul, for subjects that are upgraded to it; it may be empty.
+	// Other is the path of another build of jeoul, for upgrades of subjects; it may be empty.
 	Other string
-	// Virtual is the virtual machine that this process is in; nil if it is in none.
+	// Virtual is the virtual machine of this process; nil if there is none.
 	Virtual *results.Virtual
-	// Progress is told how far the run is; Live says that it is a terminal, of so
-	// many columns.
+	// Progress gets the progress of the run. Live means that it is a terminal, with Columns columns.
 	Progress io.Writer
 	Live     bool
 	Columns  func() int
@@ -53,9 +51,8 @@ type Options struct {
 // Counts reports whether the run is in a machine whose clock counts instructions.
 func (o Options) Counts() bool { return o.Virtual != nil && o.Virtual.Instructions }
 
-// Slowdown is how many times longer than elsewhere things may take: a machine that is
-// emulated by the host's clock is some ten times slower. One that counts has a clock of
-// its own.
+// Slowdown returns the factor by which all times are longer than normal. A machine that is emulated with the host's
+// clock is some ten times slower. A machine that counts instructions has its own clock.
 func (o Options) Slowdown() time.Duration {
 	if o.Virtual != nil && o.Virtual.Accelerator == emulated {
 		return 10
@@ -63,50 +60,50 @@ func (o Options) Slowdown() time.Duration {
 	return 1
 }
 
-// emulated is the accelerator of a machine that is translated (see package vm).
+// emulated is the accelerator of an emulated machine (see package vm).
 const emulated = "tcg"
 
-// Runner is a run on its way.
+// Runner is a running run of a suite.
 type Runner struct {
 	Options Options
 	Form    Form
 	Absent  Absent
-	// Grace is how long a generator may take beyond the time of its load.
+	// Grace is how long a generator may run beyond the time of its load.
 	Grace    time.Duration
 	progress *progress
 	Results  *results.Run
 	Limits   probe.Limits
 	Lab      *lab.Lab
-	// tuned is how the hosts are tuned now.
+	// tuned is the present tuning of the hosts.
 	tuned tuning
-	// kept are the values that experiments keep for this laboratory, keptAll those for the run.
+	// kept are the values that experiments keep for this laboratory, keptAll those that they keep for the run.
 	kept, keptAll map[string]any
-	// Hooks of experiments: Alive are called after each trial to check that the servers of all subjects still run,
-	// AfterTrial tidies up behind each, Retuned is called when hosts were tuned again, and AtEnd takes things back
-	// before the laboratory goes that do not go with it.
+	// Hooks of experiments. Alive are called after each trial and check that the servers of all subjects still run.
+	// AfterTrial clean up after each trial. Retuned are called when hosts have been tuned again. AtEnd undo, before the
+	// laboratory ends, the changes that do not end with it.
 	Alive, AfterTrial, AtEnd []func() error
 	Retuned                  []func(context.Context) error
-	// unsaved: saving has failed, and so would again.
+	// unsaved means that saving has failed, and would fail again.
 	unsaved bool
-	// settled are notes on the remains of the last trial, for the next.
+	// settled are notes on the remains of the previous trial, for the next one.
 	settled []string
-	// limitsBefore are the limits of the run that is gone on with.
+	// limitsBefore are the limits of the run that is resumed.
 	limitsBefore map[string]string
-	// history are events of the run that a reader of its figures must know of.
+	// history are events of the run that readers of its figures must know.
 	history []string
 }
 
-// tuning is how the laboratory's hosts are tuned now.
+// tuning is the present tuning of the laboratory's hosts.
 type tuning struct {
 	by, mode string
 	changed  int
 	notes    []string
 }
 
-// KeptOf returns the value that is kept of the laboratory under a name, made at first.
+// KeptOf returns the value that the laboratory keeps under a name. The first call creates it.
 func KeptOf[T any](r *Runner, name string) *T { return keptIn[T](&r.kept, name) }
 
-// KeptOfRun returns the value that is kept of the whole run under a name, made at first.
+// KeptOfRun returns the value that the run keeps under a name. The first call creates it.
 func KeptOfRun[T any](r *Runner, name string) *T { return keptIn[T](&r.keptAll, name) }
 
 func keptIn[T any](kept *map[string]any, name string) *T {

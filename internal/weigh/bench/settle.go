@@ -15,8 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// settleBound is how long the sockets and tracked connections of a trial may
-// take to go.
+// settleBound is how long the sockets and tracked connections of a trial may take to disappear.
 const settleBound = 5 * time.Second
 
 // settleNote describes the time between trials in a results file.
@@ -24,16 +23,16 @@ const settleNote = "between trials the run waits, up to 5 s, until no client has
 	"has a proxy close its own, waits the same for all hosts, stops the subject, destroys what is in TIME-WAIT (SOCK_DESTROY: it would " +
 	"hold ports and be looked through in the next trial), and waits until no host tracks a connection; a trial before which that took too long says so"
 
-// settle takes the subject down and waits until nothing of the last trial is left on the hosts. It returns the notes
-// for the next trial if something stayed. The subject is down even if there is an error.
+// settle stops the subject and waits until nothing of the previous trial is left on the hosts. If something is left, it
+// returns notes for the next trial. The subject is stopped even if there is an error.
 //
-// Connections end before the subject does, or their last packets would find
-// no host and be sent again and again.
+// Connections are closed before the subject is stopped. Otherwise their last packets would reach no host and would be
+// retransmitted again and again.
 func settle(ctx context.Context, l *lab.Lab, running subject.Running) (notes []string, err error) {
 	notes, err = closeConnections(ctx, l, running)
 	err = errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
 	if err != nil {
-		// A subject that could not be taken down would hinder all trials that follow.
+		// A subject that could not be stopped would affect all later trials.
 		return notes, err
 	}
 	switch err := lab.Each(l.Hosts(), (*lab.Host).DestroySockets); {
@@ -67,8 +66,8 @@ func closeConnections(ctx context.Context, l *lab.Lab, running subject.Running) 
 	return notes, err
 }
 
-// WaitForSockets waits until the hosts have no sockets but those in TIME-WAIT. It returns the sockets left after
-// settleBound.
+// WaitForSockets waits until the hosts have no sockets but those in TIME-WAIT. It returns the sockets that are left
+// after settleBound.
 func WaitForSockets(ctx context.Context, hosts []*lab.Host) (left string, err error) {
 	err = Poll(ctx, settleBound, func() (err error) {
 		if left, err = OpenSockets(hosts); err != nil {
@@ -85,8 +84,8 @@ func WaitForSockets(ctx context.Context, hosts []*lab.Host) (left string, err er
 	return left, nil
 }
 
-// OpenSockets says which hosts have sockets that are neither listening nor in
-// TIME-WAIT, and how many; empty if none has.
+// OpenSockets describes which hosts have sockets that are neither listening nor in TIME-WAIT, and how many; empty if
+// none has.
 func OpenSockets(hosts []*lab.Host) (string, error) {
 	var mu sync.Mutex
 	var words []string

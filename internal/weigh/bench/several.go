@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// paramRouter and paramBFD are there where the router is not the usual, and where it and the balancers have BFD.
+	// paramRouter is set if the router is not the default, and paramBFD if the router and the balancers use BFD.
 	paramBalancers, paramRouter, paramBFD = "balancers", "router", "bfd_ms"
-	// leastBFD and mostBFD bound how often packets of BFD are sent: as a balancer's configuration does.
+	// leastBFD and mostBFD bound the interval of BFD packets, as a balancer's configuration does.
 	leastBFD, mostBFD = 10 * time.Millisecond, 10 * time.Second
-	// severalNote describes such a laboratory.
+	// severalNote describes a laboratory of several balancers.
 	severalNote = "before each event in which a balancer leaves all connections are closed, and others opened; a router (%s) sends what is for the VIP over several balancers by a hash of addresses and ports (net.ipv4.fib_multipath_hash_policy 1, plain next hops), over a link to each of its own; " +
 		"the events of balancers are about one of them, and a change is done when the router's kernel has one way less, or more"
 )
 
-// checkBalancers reports settings that do not go with several balancers.
+// checkBalancers reports settings that cannot be combined with several balancers.
 func (f Form) checkBalancers(at Path, fail FailFunc) {
 	if n := f.Lab.Balancers; n != 0 && (n < 2 || n > lab.MaxBalancers) {
 		fail(at.To("lab", "balancers"), "%d is not possible; use 2 to %d, or leave it out", n, lab.MaxBalancers)
@@ -53,7 +53,7 @@ func (f Form) checkBalancers(at Path, fail FailFunc) {
 	}
 }
 
-// checkOneBalancer reports parameters that only several balancers have.
+// checkOneBalancer reports parameters that need several balancers.
 func (f Form) checkOneBalancer(at Path, fail FailFunc) {
 	for i, s := range f.Subjects {
 		known, ok := subjects.Find(s.Name)
@@ -68,7 +68,7 @@ func (f Form) checkOneBalancer(at Path, fail FailFunc) {
 	}
 }
 
-// checkRouter reports settings for which there is no router.
+// checkRouter reports settings of a router if there is none.
 func (f Form) checkRouter(at Path, fail FailFunc) {
 	if f.Lab.Balancers == 0 && (f.Lab.Router != "" || f.Lab.BFD != 0) {
 		fail(at.To("lab"), "router and bfd are of the router before several balancers; set lab.balancers")
@@ -82,7 +82,7 @@ func (f Form) checkRouter(at Path, fail FailFunc) {
 	}
 }
 
-// RouterObstacle returns the reason why the form's router cannot be; empty if it can, or there is none.
+// RouterObstacle returns the reason why the form's router cannot run; empty if it can, or if there is none.
 func (f Form) RouterObstacle() string {
 	if f.Lab.Balancers == 0 {
 		return ""
@@ -90,7 +90,7 @@ func (f Form) RouterObstacle() string {
 	return f.Lab.router().Obstacle()
 }
 
-// severalParams are the parameters that tell results of several balancers apart.
+// severalParams returns the parameters that distinguish results of several balancers.
 func (s Size) severalParams() map[string]any {
 	params := map[string]any{paramBalancers: s.Balancers}
 	if s.Router != "" {

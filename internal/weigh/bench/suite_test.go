@@ -72,7 +72,7 @@ func TestParseSuite(t *testing.T) {
 		Published: &results.Published{Source: "a document", Machine: "a machine",
 			Columns: []string{"a", "b"}, Rows: [][]string{{"1", "2.50"}}},
 	}
-	// The digest is of the text, and is compared elsewhere.
+	// The digest is that of the text, and other tests compare it.
 	if want.Digest = got.Digest; got.Digest == "" {
 		t.Error("the suite has no digest")
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// programVersion is a program's version on a machine, or why it is missing.
+// programVersion is the version of a program on a machine, or the reason why it is missing.
 type programVersion struct{ Version, Missing string }
 
 var programTask = lab.NewTask("program",
@@ -32,8 +32,8 @@ var programTask = lab.NewTask("program",
 		return programVersion{Version: version}, err
 	})
 
-// farEnvironment describes the machines and their programs, as environment does for this one. A machine that lacks a
-// program that all trials need is an error, with the inventory's line.
+// farEnvironment describes the machines and their programs, as environment does for this machine. If a machine lacks a
+// program that all trials need, the error names the line of the inventory.
 func farEnvironment(ctx context.Context, l *lab.Lab, form Form, options Options) (env results.Environment,
 	absent Absent, err error) {
 	s := &survey{inventory: options.Inventory, absent: Absent{
@@ -56,7 +56,7 @@ func farEnvironment(ctx context.Context, l *lab.Lab, form Form, options Options)
 	return s.env, s.absent, errors.Join(s.errs...)
 }
 
-// programs asks for the programs that servers and loads need.
+// programs determines the programs that servers and loads need.
 func (s *survey) programs(ctx context.Context, l *lab.Lab, form Form) {
 	for _, e := range form.experiments() {
 		if s.absent.Kinds[e.Name()] != "" {
@@ -75,8 +75,8 @@ func (s *survey) programs(ctx context.Context, l *lab.Lab, form Form) {
 	}
 }
 
-// generator asks for one where it would run; the points that want it can do without
-// the others.
+// generator determines the programs of a generator on the hosts that would run it. If they are missing, only the points
+// with that generator cannot run.
 func (s *survey) generator(ctx context.Context, l *lab.Lab, g *Generator) {
 	ask := func(h *lab.Host, programs []Program) {
 		for _, program := range programs {
@@ -95,7 +95,7 @@ func (s *survey) generator(ctx context.Context, l *lab.Lab, g *Generator) {
 	ask(l.Clients[0], g.Clients)
 }
 
-// survey asks machines for their facts and programs.
+// survey collects facts and programs of machines.
 type survey struct {
 	inventory *remote.Inventory
 	env       results.Environment
@@ -128,7 +128,7 @@ func (s *survey) need(ctx context.Context, hosts []*lab.Host, program Program) {
 		}
 		return
 	}
-	// Differences are told, because they are in the figures.
+	// Differences of versions are noted, because they affect the figures.
 	var words []string
 	for _, version := range slices.Sorted(maps.Keys(found)) {
 		slices.Sort(found[version])
@@ -137,7 +137,7 @@ func (s *survey) need(ctx context.Context, hosts []*lab.Host, program Program) {
 	s.env.Versions[program.Name] = strings.Join(words, ", ")
 }
 
-// missing notes a program that a host lacks, once.
+// missing records, once, a program that a host lacks.
 func (s *survey) missing(host, what string) {
 	problem := yamlfile.Problem{File: s.inventory.File, Field: host, Message: what}
 	for _, h := range slices.Concat(s.inventory.Clients, s.inventory.Balancers, s.inventory.Servers) {
@@ -151,7 +151,7 @@ func (s *survey) missing(host, what string) {
 	}
 }
 
-// subject asks the balancer for a subject's programs.
+// subject asks the balancer for the programs of a subject.
 func (s *survey) subject(ctx context.Context, l *lab.Lab, known subject.Subject) {
 	if reason := subject.OnMachines(known, l); reason != "" {
 		s.absent.Subjects[known.Name()] = reason

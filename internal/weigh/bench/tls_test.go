@@ -49,7 +49,8 @@ loads:
     requests: 40
 `
 
-// TestRunTLS asks a subject that ends TLS, one that passes it on, and, for the same subjects, without TLS.
+// TestRunTLS sends requests to a subject that terminates TLS, to one that forwards it, and, for the same subjects,
+// without TLS.
 func TestRunTLS(t *testing.T) {
 	testenv.Target(t, benchTarget)
 	t.Parallel()
@@ -81,14 +82,14 @@ func TestRunTLS(t *testing.T) {
 	nothingLeft(t, r)
 }
 
-// deaf is a proxy of HTTP that knows nothing of TLS.
+// deaf is an HTTP proxy without support for TLS.
 type deaf struct{ subject.Subject }
 
 func (deaf) Name() string                                      { return "deaf" }
 func (deaf) Can() subject.Abilities                            { return subject.Abilities{HTTPOnly: true} }
 func (deaf) Obstacle(subject.Params, int, probe.Limits) string { return "" }
 
-// TestTLSObstacle names a proxy that cannot end TLS.
+// TestTLSObstacle checks the obstacle of a proxy that cannot terminate TLS.
 func TestTLSObstacle(t *testing.T) {
 	form := Form{Lab: Size{Clients: 1, Servers: 1}, Web: Web{FileBytes: 1}}
 	limits := probe.Limits{OpenFiles: 20_000, Cores: 2, LocalPorts: 60_000}

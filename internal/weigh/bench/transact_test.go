@@ -37,8 +37,8 @@ loads:
     duration: 200ms
 `
 
-// TestRunTransactions makes transactions of one kind through our own, and in test-bench through everything that
-// can pass a byte.
+// TestRunTransactions makes transactions of one kind through our own balancer, and in test-bench through every subject
+// that can carry a byte.
 func TestRunTransactions(t *testing.T) {
 	testenv.Target(t, benchTarget)
 	t.Parallel()
@@ -74,9 +74,8 @@ func checkTransactions(t *testing.T, trial results.Trial) {
 	if (trial.Params["pinned"] == "yes") != alone || (trial.Params["clients"] == 1.0) != alone {
 		t.Errorf("%s, %s: parameters %v", trial.Subject, trial.Load, trial.Params)
 	}
-	// Each transaction of TCP_CRR is a connection to some server; of TCP_RR there
-	// are only as many as were asked for. (One may be counted twice where two cores
-	// work on the end of a handshake at once.)
+	// Each transaction of TCP_CRR is a connection to some server. TCP_RR has only as many connections as requested. (A
+	// connection may count twice if two cores work on the end of a handshake at once.)
 	var connections uint64
 	for _, backend := range trial.Backends {
 		connections += backend.Connections
@@ -87,8 +86,8 @@ func checkTransactions(t *testing.T, trial results.Trial) {
 	}
 }
 
-// TestNetperf makes netperf's transactions through a balancer where it is installed, and
-// says so where it is not.
+// TestNetperf makes netperf's transactions through a balancer if netperf is installed, and otherwise checks that the
+// results say that it is missing.
 func TestNetperf(t *testing.T) {
 	t.Parallel()
 	begin(t)

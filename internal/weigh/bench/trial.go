@@ -12,27 +12,26 @@ import (
 // Point is one subject under one load with one set of parameters.
 type Point struct {
 	Subject subject.Subject
-	// Params are the subject's.
+	// Params are the parameters of the subject.
 	Params subject.Params
-	// Load is the load's name, Experiment the one that conducts it, as By is set up.
+	// Load is the load's name. Experiment conducts it with the settings of By.
 	Load       string
 	Experiment Experiment
 	By         Load
-	// Concurrency and Requests are of all clients together; Requests is 0 where
-	// Duration ends the trial.
+	// Concurrency and Requests are those of all clients together; Requests is 0 if Duration ends the trial.
 	Concurrency, Requests int
 	Duration              time.Duration
-	// Pinned and Offloads are the load's.
+	// Pinned and Offloads are those of the load.
 	Pinned, Offloads bool
-	// Tune is the profile that the hosts are tuned by; empty where the suite does not say.
+	// Tune is the profile that the hosts are tuned by; empty if the suite names none.
 	Tune string
-	// Form has the settings that the point shares with the others of its run.
+	// Form has the settings that all points of a run share.
 	Form Form
-	// Repeats is how often the point is to be measured.
+	// Repeats is how often the point is measured.
 	Repeats int
 }
 
-// Trial is a point to be measured once.
+// Trial is one measurement of a point.
 type Trial struct {
 	Point
 	// Repeat counts from 1.
@@ -41,16 +40,14 @@ type Trial struct {
 	Obstacle string
 }
 
-// Absent is the reason why a requirement of a point is not on this machine: by the name of a subject, of a kind of
-// load, and of a generator that a load asks for.
+// Absent has the reasons why requirements of points are missing on this machine: by the names of subjects, of kinds of
+// loads, and of generators that loads request.
 type Absent struct{ Subjects, Kinds, Generators map[string]string }
 
-// Participants is how many clients, the first ones, take part in the load: each
-// has a connection.
+// Participants returns the number of clients, from the first, that take part in the load. Each has a connection.
 func (p Point) Participants() int { return min(p.Form.Lab.Clients, p.Concurrency) }
 
-// Share returns client i's part of the load, from 0, without its directory and
-// target.
+// Share returns the part of the load of client i, from 0, without its directory and target.
 func (p Point) Share(i int) load.Share {
 	clients := p.Participants()
 	share := load.Share{
@@ -64,7 +61,7 @@ func (p Point) Share(i int) load.Share {
 	return share
 }
 
-// Part returns the i-th of n parts of total that differ by one at most.
+// Part returns the i-th of n parts of total. The parts differ by one at most.
 func Part(total, n, i int) int {
 	size := total / n
 	if i < total%n {
@@ -73,7 +70,7 @@ func Part(total, n, i int) int {
 	return size
 }
 
-// EndParams are the parameters that end a trial of a load whose generator is a program of the trade.
+// EndParams returns the parameters that end a trial of a load whose generator is a standard program.
 func (p Point) EndParams() map[string]any {
 	if p.Requests > 0 {
 		return map[string]any{"requests": p.Requests}
@@ -81,7 +78,7 @@ func (p Point) EndParams() map[string]any {
 	return map[string]any{"duration_seconds": int(p.Duration.Seconds())}
 }
 
-// YesNo is a parameter's word.
+// YesNo returns the word for a parameter.
 func YesNo(yes bool) string {
 	if yes {
 		return "yes"
@@ -92,7 +89,7 @@ func YesNo(yes bool) string {
 // paramTuned is the parameter that names the profile.
 const paramTuned = "tuned"
 
-// Where a load's generators run.
+// Places of a load's generators.
 const (
 	fromClients  = "clients"
 	fromBalancer = "balancer"

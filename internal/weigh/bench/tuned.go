@@ -15,24 +15,24 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// The words that a suite's list `tune` can have besides the items of `jeoul tune`.
+// Words in a suite's list `tune`, besides the items of `jeoul tune`.
 const (
 	tunedNone     = "none"     // the kernel's own values
 	tunedAll      = "all"      // the whole profile
 	tunedDocument = "document" // the values of the first document
-	tunedEach     = "each"     // stands for every item that a laboratory's hosts can have
+	tunedEach     = "each"     // every item that a laboratory's hosts can have
 )
 
-// tunedNote says in a results file how tuned hosts are made.
+// tunedNote describes, in a results file, how hosts are tuned.
 const tunedNote = "hosts have the kernel's own settings, but for what `jeoul tune` changes on all of them before a trial and takes back after it; " +
 	"web servers are started anew after each change, for a listening socket keeps the backlog that it began with"
 
-// completeTuning puts the items in place of `each`.
+// completeTuning replaces `each` by the items.
 func (f *Form) completeTuning() {
 	i := slices.Index(f.Tune, tunedEach)
 	profile, err := tune.Load("")
 	if i < 0 || err != nil {
-		return // checkTuning says what is wrong
+		return // checkTuning reports the mistake
 	}
 	var items []string
 	for _, id := range profile.Namespaced() {
@@ -43,7 +43,7 @@ func (f *Form) completeTuning() {
 	f.Tune = slices.Replace(slices.Clone(f.Tune), i, i+1, items...)
 }
 
-// checkTuning reports the mistakes of the list.
+// checkTuning reports mistakes in the list.
 func (f Form) checkTuning(at Path, fail FailFunc) {
 	if len(f.Tune) == 0 {
 		return
@@ -68,7 +68,7 @@ func (f Form) checkTuning(at Path, fail FailFunc) {
 	}
 }
 
-// tunings are the profiles that the form's points are tuned by: none in most suites.
+// tunings returns the profiles for the form's points. Most suites have none.
 func (f Form) tunings() []string {
 	if len(f.Tune) == 0 {
 		return []string{""}
@@ -76,7 +76,7 @@ func (f Form) tunings() []string {
 	return f.Tune
 }
 
-// tuneMode is the mode of `jeoul tune` that a subject's balancer is in.
+// tuneMode returns the mode of `jeoul tune` for a subject's balancer.
 func tuneMode(subject string) string {
 	if rest, ok := strings.CutPrefix(subject, "jeoul-"); ok {
 		mode, _, _ := strings.Cut(rest, "-")
@@ -90,14 +90,14 @@ func tuneMode(subject string) string {
 	return tune.ModeProxy
 }
 
-// hostTuning is the role that a host is to be tuned for, and the profile.
+// hostTuning is the role and the profile that a host is tuned for.
 type hostTuning struct {
 	Role tune.Role
 	Mode string
 	By   string
 }
 
-// profile returns the items that a host is to be tuned by.
+// profile returns the items that a host is tuned by.
 func (t hostTuning) profile() (*tune.Profile, error) {
 	all, err := tune.Load("")
 	switch {
@@ -111,10 +111,10 @@ func (t hostTuning) profile() (*tune.Profile, error) {
 	return all.Only([]string{t.By})
 }
 
-// hostTuned has the settings that were changed, and those that failed, in words.
+// hostTuned describes the settings that were changed, and those that could not be changed.
 type hostTuned struct{ Changed, Failed []string }
 
-// tuneTask undoes the profile that a host was tuned by before, and tunes it again.
+// tuneTask undoes the previous profile of a host, and applies the next one.
 var tuneTask = lab.NewTask("tune", func(_ context.Context, h *lab.Host, to hostTuning) (hostTuned, error) {
 	var done hostTuned
 	err := h.Do(func() error {
@@ -150,7 +150,7 @@ var tuneTask = lab.NewTask("tune", func(_ context.Context, h *lab.Host, to hostT
 	return done, err
 })
 
-// tune tunes all hosts for a trial, and tells the servers on them.
+// tune tunes all hosts for a trial, and runs the hooks for their servers.
 func (r *Runner) tune(ctx context.Context, t Trial) error {
 	mode := tuneMode(t.Subject.Name())
 	if t.Tune == "" || t.Tune == r.tuned.by && mode == r.tuned.mode {
@@ -182,7 +182,7 @@ func (r *Runner) tune(ctx context.Context, t Trial) error {
 	return nil
 }
 
-// add notes once the changes to the hosts of a role.
+// add adds a note on the changes to the hosts of a role, once.
 func (t *tuning) add(role tune.Role, what string, list []string) {
 	if len(list) == 0 {
 		return
@@ -193,7 +193,7 @@ func (t *tuning) add(role tune.Role, what string, list []string) {
 	}
 }
 
-// mark writes down the profile of the hosts.
+// mark adds the profile of the hosts to results.
 func (t tuning) mark(all []results.Trial) {
 	if t.by == "" {
 		return
@@ -212,7 +212,7 @@ type roleHost struct {
 	role tune.Role
 }
 
-// tunedHosts are the laboratory's, but for the switch and an attacker.
+// tunedHosts returns the laboratory's hosts, without the switch and an attacker.
 func (r *Runner) tunedHosts() []roleHost {
 	all := []roleHost{{r.Lab.Balancer, tune.RoleBalancer}}
 	for _, h := range r.Lab.Clients {
@@ -224,7 +224,7 @@ func (r *Runner) tunedHosts() []roleHost {
 	return slices.DeleteFunc(all, func(h roleHost) bool { return h.host == nil })
 }
 
-// tuneCheckTask lists the settings of a host that matter and are not as `jeoul tune` wants them.
+// tuneCheckTask lists the important settings of a host that differ from those that `jeoul tune` recommends.
 var tuneCheckTask = lab.NewTask("tune-check", func(_ context.Context, h *lab.Host, as hostTuning) ([]string, error) {
 	var found []string
 	err := h.Do(func() error {
@@ -241,11 +241,10 @@ var tuneCheckTask = lab.NewTask("tune-check", func(_ context.Context, h *lab.Hos
 	return found, err
 })
 
-// checkHosts holds every host against the profile of its role, and returns notes for a reader of the figures: a line
-// for each role whose hosts differ alike.
+// checkHosts compares every host with the profile of its role. It returns notes for readers of the figures: a line for
+// all hosts with the same differences.
 //
-// Direct server return's own settings are left out: subjects that need them make
-// them, and take them back.
+// Settings for direct server return are left out: subjects that need them set and restore them.
 func (r *Runner) checkHosts(ctx context.Context) []string {
 	mode := "nat"
 	if slices.ContainsFunc(r.Form.Subjects, func(s Subject) bool { return tuneMode(s.Name) == tune.ModeProxy }) {
@@ -277,7 +276,7 @@ func (r *Runner) checkHosts(ctx context.Context) []string {
 	return notes
 }
 
-// fromTo names hosts that follow each other by the first and the last.
+// fromTo describes consecutive hosts by the first and the last one.
 func fromTo(names []string) string {
 	if len(names) < 3 {
 		return strings.Join(names, " and ")

@@ -86,7 +86,7 @@ func TestTuneModes(t *testing.T) {
 	}
 }
 
-// TestTunedRun runs it, and looks at the hosts' settings at every trial's end.
+// TestTunedRun runs the suite, and reads the hosts' settings at the end of every trial.
 func TestTunedRun(t *testing.T) {
 	t.Parallel()
 	begin(t)

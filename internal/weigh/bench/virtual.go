@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// addVirtual writes down the facts about the machine that a reader must know.
+// addVirtual adds the facts about the virtual machine that a reader needs to the environment.
 func addVirtual(env *results.Environment, options Options) {
 	env.Virtual = options.Virtual
 	if options.Counts() {
@@ -33,10 +33,10 @@ var countingNotes = []string{
 	"the kernel's packet work is not measured device by device, which would itself cost instructions, and so CPU is not given by host",
 }
 
-// mostIdle is the share of a trial that a machine that counts may idle.
+// mostIdle is the maximum idle share of a trial in a machine that counts instructions.
 const mostIdle = 0.01
 
-// WriteInstructions turns the time of a load into instructions for each request.
+// WriteInstructions converts the duration of a load to instructions per request.
 func (m *Measurement) WriteInstructions(result *load.Result, reading probe.Reading) {
 	if result.Requests > 0 {
 		instructions := float64(result.Duration.Nanoseconds())
@@ -50,11 +50,11 @@ func (m *Measurement) WriteInstructions(result *load.Result, reading probe.Readi
 	}
 }
 
-// Bounds on the wait for a quiet balancer. In a machine that counts, idle time leaps by.
+// Bounds of the wait for an idle balancer. In a machine that counts instructions, idle time passes at once.
 const (
 	quietBound = 60 * time.Second
 	quietFor   = time.Second
-	// quietEnough is how much of a core a balancer may use while no client asks it.
+	// quietEnough is the share of a core that a balancer may use while it gets no requests.
 	quietEnough = 0.005
 )
 

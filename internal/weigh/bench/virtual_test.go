@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// counting is a measurement in a machine whose clock counts instructions.
+// counting returns a measurement in a machine whose clock counts instructions.
 func counting() *Measurement {
 	options := Options{Virtual: &results.Virtual{Instructions: true}}
 	return &Measurement{Runner: &Runner{Options: options},

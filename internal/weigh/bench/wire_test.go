@@ -99,7 +99,7 @@ func TestWireSuite(t *testing.T) {
 	}
 }
 
-// TestBadWires gives the tester loads that are impossible.
+// TestBadWires parses suites with impossible loads.
 func TestBadWires(t *testing.T) {
 	for name, c := range map[string]struct{ from, to, says string }{
 		"no wire":          {"    wire: {load: setup, warm_up: 100ms, ladder: {from: 1000, to: 3000, step: 500, connections: 700}}\n", "", "w:11: loads[0].wire: missing"},
@@ -175,8 +175,7 @@ loads:
     wire: {load: setup, connections: 400, outstanding: 16, bursts: 3, pause: 10ms, timeout: 500ms, settle: 2s}
 `
 
-// TestWireRun runs a suite of some hundred connections, and looks whether both sides of
-// the tester agree on them.
+// TestWireRun runs a suite of some hundred connections, and checks that both sides of the tester agree on them.
 func TestWireRun(t *testing.T) {
 	t.Parallel()
 	begin(t)
@@ -190,14 +189,14 @@ func TestWireRun(t *testing.T) {
 	for _, trial := range run.Trials {
 		steps[trial.Subject+" "+trial.Load]++
 		if trial.Subject == "ipvs-dr" && !trial.Valid {
-			continue // of another kernel
+			continue // it needs a kernel with IPVS
 		}
 		checkWireTrial(t, trial)
 	}
 	for _, chosen := range r.Form.Subjects {
 		subject := chosen.Name
 		if subject == "ipvs-dr" {
-			continue // of another kernel
+			continue // it needs a kernel with IPVS
 		}
 		if steps[subject+" setup"] != 2 || steps[subject+" held"] != 1 || steps[subject+" beside"] != 1 ||
 			steps[subject+" most"] != 1 {
@@ -227,8 +226,8 @@ func checkWireTrial(t *testing.T, trial results.Trial) {
 	if sets := trial.Load == "setup" || trial.Load == "most"; !sets && m[results.WireCompleted] != want {
 		t.Errorf("%s: %g came to their end, want %g", at, m[results.WireCompleted], want)
 	}
-	// All of them take the servers in turn, the tester itself with direct; a flood takes its
-	// turns too.
+	// All of them select the servers in turn, including the tester itself with direct; a flood also selects them in
+	// turn.
 	if trial.Load != "beside" && m[results.UnevennessPercent] > 5 {
 		t.Errorf("%s: the servers had %v", at, trial.Backends)
 	}
@@ -241,8 +240,8 @@ func checkWireTrial(t *testing.T, trial results.Trial) {
 	if trial.Load == "beside" && m[results.FloodSentPerSecond] <= 0 {
 		t.Errorf("%s: no SYN of the flood was sent", at)
 	}
-	// The work of a balancer that has a millisecond's work in all may be lost in the other work that the kernel
-	// accounts for meanwhile.
+	// If a balancer has only a millisecond of work in all, it may be lost among the other work that the kernel accounts
+	// for at the same time.
 	if cpu, ok := m[results.BalancerCPUUsPerConnection]; ok == (trial.Subject == "direct") {
 		t.Errorf("%s: the balancer used %g µs for each (known: %v)", at, cpu, ok)
 	}
@@ -251,14 +250,14 @@ func checkWireTrial(t *testing.T, trial results.Trial) {
 	}
 }
 
-// wholeSteps are the results that are kept of a trial that was ended early.
+// wholeSteps returns the results that are kept of a cancelled trial.
 func wholeSteps(got []results.Trial) []results.Trial {
 	return kindwire.Kind.(interface {
 		Whole([]results.Trial) []results.Trial
 	}).Whole(got)
 }
 
-// TestWireResume: of a ladder that was ended early its whole steps are kept, and a run that goes on climbs it again.
+// TestWireResume: the complete steps of a cancelled ladder are kept, and a resumed run runs the ladder again.
 func TestWireResume(t *testing.T) {
 	suite, err := ParseSuite("w", []byte(wireSuite))
 	if err != nil {

@@ -3,12 +3,12 @@
 // Package certainty computes confidence intervals of ratios that were measured by interleaved repeats.
 //
 // A repeat measures both sides one after the other, so the machine's speed at that hour is in both, and the repeat's
-// ratio is free of it. From the logarithms of these paired ratios come the Hodges–Lehmann estimate and the interval
-// that inverts Wilcoxon's signed-rank test (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed.,
-// sections 3.2 and 3.3). It asks only that noise is as likely to favour one side as the other, and holds its level
-// with six repeats and with noise of two modes, where the intervals of a percentile bootstrap miss the true ratio three
-// to five times as often as they promise. Fewer than six pairs have too few signs for that test; theirs is Student's
-// interval, whose quantiles are so wide with so few that noise of two modes does not deceive it either.
+// ratio is free of it. The logarithms of these paired ratios give the Hodges–Lehmann estimate and the interval that
+// inverts Wilcoxon's signed-rank test (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed.,
+// sections 3.2 and 3.3). The test only requires that noise is as likely to favour one side as the other. It holds its
+// level with six repeats and with noise of two modes, where the intervals of a percentile bootstrap miss the true ratio
+// three to five times as often as they promise. Fewer than six pairs have too few signs for that test. They get
+// Student's interval, whose quantiles are so wide with so few pairs that noise of two modes does not deceive it either.
 package certainty
 
 import (
@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// tail is how often the true ratio is beyond one end of an interval: the least that the six signs of six pairs
-	// allow. That is less than the usual 2.5 %, since a page compares several subjects.
+	// tail is how often the true ratio is beyond one end of an interval: the smallest value that the six signs of six
+	// pairs allow. That is less than the usual 2.5 %, because a page compares several subjects.
 	tail = 1. / 64
-	// Level is how often an interval has the true ratio in it: 97 %.
+	// Level is how often an interval contains the true ratio: 97 %.
 	Level = 1 - 2*tail
 	// Fewest is the number of pairs below which there is no interval.
 	Fewest = 3
@@ -35,7 +35,7 @@ const (
 	efficiency = 3 / math.Pi
 )
 
-// Pair has the measurements of both sides in one repeat of one point.
+// Pair holds the measurements of both sides in one repeat of one point.
 type Pair struct{ Of, To float64 }
 
 // Estimate is a ratio with its interval.
@@ -50,7 +50,7 @@ type Estimate struct {
 	scatter float64
 }
 
-// Ratio estimates how many times To's figure Of's is. Pairs with a side that is not a positive number are left out.
+// Ratio estimates the ratio of Of to To. Pairs with a side that is not a positive number are left out.
 func Ratio(pairs []Pair) Estimate {
 	var logs []float64
 	for _, p := range pairs {
@@ -117,11 +117,11 @@ func student(n int) float64 {
 // Bounded reports whether there were enough pairs for an interval.
 func (e Estimate) Bounded() bool { return e.Low > 0 }
 
-// Differs reports whether the two sides are told apart: whether the interval is all on one side of 1.
+// Differs reports whether the two sides can be told apart: whether the interval is entirely on one side of 1.
 func (e Estimate) Differs() bool { return e.Bounded() && (e.Low > 1 || e.High < 1) }
 
-// Margin is how far the farther end of the interval is from the ratio, relative to it: 0.05 is 5 %. It is +Inf without
-// an interval.
+// Margin returns the distance from the ratio to the farther end of the interval, relative to the ratio: 0.05 is 5 %. It
+// is +Inf without an interval.
 func (e Estimate) Margin() float64 {
 	if !e.Bounded() {
 		return math.Inf(1)
@@ -129,7 +129,7 @@ func (e Estimate) Margin() float64 {
 	return max(e.High/e.Ratio, e.Ratio/e.Low) - 1
 }
 
-// PairsFor estimates how many pairs would bring the margin down to a given one, from the scatter of those there are.
+// PairsFor estimates how many pairs would reduce the margin to a given one, from the scatter of the present pairs.
 func (e Estimate) PairsFor(margin float64) int {
 	const most = 1_000_000
 	if e.Pairs < 2 || !(margin > 0) {
@@ -147,7 +147,7 @@ func (e Estimate) PairsFor(margin float64) int {
 // PairsNeeded estimates the number of pairs for a significant difference if the ratio is as estimated.
 func (e Estimate) PairsNeeded() int { return e.PairsFor(math.Exp(math.Abs(math.Log(e.Ratio))) - 1) }
 
-// critical returns which Walsh average, from the lowest, is the interval's lower end.
+// critical returns the rank, from the lowest, of the Walsh average that is the interval's lower end.
 func critical(n int) int {
 	if n > exactUpTo {
 		f := float64(n)
@@ -172,7 +172,7 @@ func critical(n int) int {
 }
 
 // walsh returns the kth lowest, from 1, of the means of two of the sorted values, each with itself and those after it.
-// It bisects the values that there can be: the means of 10,000 values are 50 million.
+// It bisects the range of the possible values: the means of 10,000 values are 50 million.
 func walsh(sorted []float64, k int) float64 {
 	low, high := sorted[0], sorted[len(sorted)-1]
 	if walshUpTo(sorted, low) >= k {
@@ -191,7 +191,7 @@ func walsh(sorted []float64, k int) float64 {
 	}
 }
 
-// walshUpTo counts the means of two that are at most v.
+// walshUpTo counts the means of two values that are at most v.
 func walshUpTo(sorted []float64, v float64) int {
 	count, j := 0, len(sorted)-1
 	for i := range sorted {

@@ -11,7 +11,7 @@ import (
 
 const runs = 1000
 
-// noise is how a machine disturbs the two sides of a pair.
+// noise is the disturbance of the two sides of a pair by a machine.
 type noise func(*rand.Rand) (of, to float64)
 
 func gaussian(r *rand.Rand) (of, to float64) {
@@ -19,13 +19,13 @@ func gaussian(r *rand.Rand) (of, to float64) {
 	return drift + 0.03*r.NormFloat64(), drift + 0.03*r.NormFloat64()
 }
 
-// bimodal is a shared machine's: its speed doubles within seconds, between the sides of a pair as well.
+// bimodal is the noise of a shared machine: its speed doubles within seconds, also between the sides of a pair.
 func bimodal(r *rand.Rand) (of, to float64) {
 	mode := func() float64 { return math.Ln2*float64(r.IntN(2)) + 0.02*r.NormFloat64() }
 	return mode(), mode()
 }
 
-// rarelySlow is a machine that is half as fast for one trial of eight.
+// rarelySlow is the noise of a machine that is half as fast for one trial of eight.
 func rarelySlow(r *rand.Rand) (of, to float64) {
 	mode := func() float64 { return -math.Ln2*float64(r.IntN(8)/7) + 0.02*r.NormFloat64() }
 	return mode(), mode()
@@ -40,8 +40,8 @@ func simulate(r *rand.Rand, truth float64, pairs int, of noise) Estimate {
 	return Ratio(all)
 }
 
-// TestKnownTruth: of 1,000 runs, at most one in twenty calls a winner that is none or misses the true ratio, and a
-// difference is found wherever the noise permits it.
+// TestKnownTruth: of 1,000 runs, at most one in twenty names a winner where there is none or misses the true ratio, and
+// a difference is found wherever the noise permits it.
 func TestKnownTruth(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -96,7 +96,7 @@ func TestKnownTruth(t *testing.T) {
 	}
 }
 
-// TestTooFew: nothing is told apart by fewer than three repeats, and how many would do is said.
+// TestTooFew: fewer than three repeats distinguish nothing, and the report says how many would suffice.
 func TestTooFew(t *testing.T) {
 	t.Parallel()
 	for n := range Fewest {
@@ -110,7 +110,7 @@ func TestTooFew(t *testing.T) {
 	}
 }
 
-// TestPairsFor: the margin that is asked for comes with about as many pairs as were said.
+// TestPairsFor: about as many pairs as estimated reach the requested margin.
 func TestPairsFor(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(10, 47))
@@ -120,8 +120,8 @@ func TestPairsFor(t *testing.T) {
 	}
 }
 
-// TestWalsh holds the bisection against the sorted means, and the critical ranks against the tables of Hollander,
-// Wolfe and Chicken.
+// TestWalsh compares the bisection with the sorted means, and the critical ranks with the tables of Hollander, Wolfe
+// and Chicken.
 func TestWalsh(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(11, 47))
@@ -150,7 +150,7 @@ func TestWalsh(t *testing.T) {
 	}
 }
 
-// TestUnusable: a pair that has no ratio is left out, and 10,000 pairs are no burden.
+// TestUnusable: a pair without a ratio is left out, and 10,000 pairs are fast enough.
 func TestUnusable(t *testing.T) {
 	t.Parallel()
 	bad := []Pair{{0, 1}, {1, 0}, {-1, -1}, {math.NaN(), 1}, {1, math.Inf(1)}}

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package flood floods a service of a laboratory with packets that open connections, from random sources that no host
-// has, as fast as one core sends; and counts them on their way.
+// has, as fast as one core can send, and counts the packets on their path.
 //
-// Frames are made and sent inside the kernel, by a program that BPF_PROG_TEST_RUN
-// runs with live frames and that redirects each out of one device. Where that
-// leads to is the caller's to say: a link of a laboratory, which has no way out.
-// A flood is bounded in frames by the program itself, and in time by a context.
+// A program that BPF_PROG_TEST_RUN runs with live frames makes frames inside the kernel and redirects each of them out
+// of one device. The caller chooses where the device leads: to a link of a laboratory, which has no route out. The
+// program itself bounds the frames of a flood, and a context bounds its time.
 package flood
 
 import (
@@ -27,12 +26,12 @@ type Packets string
 
 // The kinds of packets.
 const (
-	// SYN: each packet opens a connection of its own.
+	// SYN: each packet opens a new connection.
 	SYN Packets = "syn"
-	// SYNACK: for every SYN the ACK that would follow it is sent as well, by an
-	// attacker who does not see the answers and guesses their numbers.
+	// SYNACK: for every SYN, the ACK that would follow it is sent as well, by an attacker who does not see the answers
+	// and guesses their numbers.
 	SYNACK Packets = "syn-ack"
-	// UDP: each datagram is a flow of its own.
+	// UDP: each datagram is a new flow.
 	UDP Packets = "udp"
 )
 
@@ -41,9 +40,9 @@ func Kinds() []Packets { return []Packets{SYN, SYNACK, UDP} }
 
 // Errors that callers may test for.
 var (
-	// ErrOptions: there is no such flood.
+	// ErrOptions means that there is no such flood.
 	ErrOptions = errors.New("impossible flood")
-	// ErrKernel: this kernel cannot send frames from a program.
+	// ErrKernel means that this kernel cannot send frames from a program.
 	ErrKernel = errors.New(
 		"this kernel does not send live frames (BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES, Linux 5.18)")
 )
@@ -51,25 +50,24 @@ var (
 // Options describe a flood.
 type Options struct {
 	Packets Packets
-	// Sources is the prefix that the packets' source addresses are taken from, by chance, with any port from 1024. An
+	// Sources is the prefix from which the packets' source addresses are chosen at random, with any port from 1024. An
 	// IPv6 prefix has at least 64 bits.
 	Sources netip.Prefix
 	// Target is the service.
 	Target netip.AddrPort
-	// From is the sender's MAC address; To are those that frames are sent to,
-	// each flow to one of them, at most 128.
+	// From is the sender's MAC address; To are the addresses that frames are sent to, at most 128, with one address for
+	// each flow.
 	From net.HardwareAddr
 	To   []net.HardwareAddr
-	// Interface is the index of the device that frames leave by, in the network
-	// namespace in which Run is called.
+	// Interface is the index of the device that sends the frames, in the network namespace in which Run is called.
 	Interface int
-	// Rate is how many frames are sent a second; 0: as many as one core can.
+	// Rate is the number of frames a second; 0: as many as one core can send.
 	Rate int
-	// Limit is how many frames are sent at most.
+	// Limit is the greatest number of frames that are sent.
 	Limit uint64
-	// Seed makes a flood the same as another with the same seed.
+	// Seed makes a flood equal to another one with the same seed.
 	Seed uint64
-	// DropAtPort and DropAtExit have the taps of those names drop the flood.
+	// DropAtPort and DropAtExit make the taps of these names drop the flood.
 	DropAtPort, DropAtExit bool
 }
 
@@ -121,7 +119,7 @@ type Flood struct {
 	frame   []byte
 }
 
-// New loads a flood. It is to be closed.
+// New loads a flood. The caller must close it.
 func New(o Options) (*Flood, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -142,24 +140,22 @@ func New(o Options) (*Flood, error) {
 	return f, nil
 }
 
-// Close frees the programs that New has loaded. An attached one stays with its device.
+// Close frees the programs that New has loaded. An attached program stays on its device.
 func (f *Flood) Close() error { return f.objects.Close() }
 
-// How a flood is sent.
+// Sizes of sending.
 const (
-	// batch is how many frames the kernel makes before it sends them: as many as a device's receive loop takes at a
-	// time, and far less than a veth's ring of 256.
+	// batch is the number of frames that the kernel makes before it sends them: as many as a device's receive loop
+	// takes at a time, and far fewer than a veth's ring of 256.
 	batch = 64
-	// burst is how many frames a call to the kernel is to make. A call takes some
-	// tens of milliseconds by itself, in which nothing is sent. Those beyond
-	// the end of a flood, or before their time, are made and dropped at once, in some
-	// 60 ns each.
+	// burst is the number of frames that a call to the kernel makes. Each call takes some tens of milliseconds in which
+	// nothing is sent. Frames beyond the end of a flood, or before their time, are made and immediately dropped, in
+	// some 60 ns each.
 	burst = 1 << 22
 )
 
-// Run sends the flood from the calling thread, which it ties to the CPU, until
-// the limit is reached, or ctx ends, which is no error. With a rate, too, the core is
-// busy all the time. It is to be called inside the network namespace of the
+// Run sends the flood from the calling thread, which it pins to the CPU, until the limit is reached, or ctx ends, which
+// is no error. The core is busy all the time, even with a rate. Run must be called inside the network namespace of the
 // flood's device, on a thread that ends with it.
 func (f *Flood) Run(ctx context.Context, cpu int) error {
 	runtime.LockOSThread()
@@ -168,7 +164,7 @@ func (f *Flood) Run(ctx context.Context, cpu int) error {
 	if err := unix.SchedSetaffinity(0, &set); err != nil {
 		return fmt.Errorf("tying the flood to CPU %d: %w", cpu, err)
 	}
-	// The call to the kernel is not ended by ctx: the program is told.
+	// ctx does not end the call to the kernel: the program reads a variable.
 	defer context.AfterFunc(ctx, func() { f.objects.Stopped.Set(uint32(1)) })()
 	for ctx.Err() == nil {
 		_, err := f.objects.FloodSend.Run(&ebpf.RunOptions{
@@ -176,7 +172,7 @@ func (f *Flood) Run(ctx context.Context, cpu int) error {
 		})
 		switch {
 		case errors.Is(err, unix.EINTR):
-			// The packets sent until then are counted by the program.
+			// The program counts the packets that were sent until then.
 		case errors.Is(err, unix.EINVAL), errors.Is(err, ebpf.ErrNotSupported):
 			return fmt.Errorf("%w: %v", ErrKernel, err)
 		case err != nil:
@@ -189,7 +185,7 @@ func (f *Flood) Run(ctx context.Context, cpu int) error {
 	return nil
 }
 
-// Sent returns how many frames were sent.
+// Sent returns the number of frames that were sent.
 func (f *Flood) Sent() (uint64, error) {
 	var n uint64
 	if err := f.objects.Next.Get(&n); err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// frames is how many frames the tests send: so few that no queue overflows.
+// frames is the number of frames that the tests send: so few that no queue overflows.
 const frames = 2000
 
 var (
@@ -31,7 +31,7 @@ var (
 	target6  = netip.MustParseAddrPort("[2001:2::100]:80")
 )
 
-// options4 is a flood that can be made on any machine.
+// options4 returns a flood that any machine can make.
 func options4() Options {
 	return Options{
 		Packets: SYN, Sources: sources4, Target: target4, From: net.HardwareAddr{2, 0, 0, 0, 0, 1},
@@ -67,7 +67,7 @@ func TestImpossibleFloods(t *testing.T) {
 	}
 }
 
-// rig is a flood's device, and the one behind it where frames arrive.
+// rig is a flood's device, and the device at the other end where frames arrive.
 type rig struct {
 	sender, receiver *namespace.Namespace
 	index            int
@@ -121,7 +121,8 @@ func run(t *testing.T, r *rig, f *Flood) {
 	}
 }
 
-// twin has the fields that frame n of a flood must have: the rule of bpf/lab/flood.bpf.c again.
+// twin holds the fields that frame n of a flood must have, by a second implementation of the rule of
+// bpf/lab/flood.bpf.c.
 type twin struct {
 	source         netip.Addr
 	port           uint16
@@ -284,8 +285,8 @@ func checkFrame(t *testing.T, packet gopacket.Packet, r *rig, o Options, n uint6
 	}
 }
 
-// TestSinkCountsAndDrops sends a flood at its own sources: the sink must take all
-// of it for answers, and let nothing pass.
+// TestSinkCountsAndDrops sends a flood to its own sources: the sink must count all of it as answers, and let nothing
+// pass.
 func TestSinkCountsAndDrops(t *testing.T) {
 	r := newRig(t)
 	o := options4()

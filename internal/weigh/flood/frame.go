@@ -26,7 +26,7 @@ const (
 	protocolUDP = 17
 )
 
-// frame is a frame of a flood but for the fields that differ from one to the next, which are zero.
+// frame is a frame of a flood. The fields that differ from one frame to the next are zero.
 type frame struct {
 	options Options
 	bytes   []byte
@@ -91,7 +91,7 @@ func (f *frame) transport(l4 []byte) {
 	binary.BigEndian.PutUint16(l4[14:], mark)
 }
 
-// settings are the constants of the programs.
+// settings returns the constants of the programs.
 func (f *frame) settings() floodSettings {
 	o := f.options
 	s := floodSettings{
@@ -112,7 +112,7 @@ func (f *frame) settings() floodSettings {
 	return s
 }
 
-// sources returns the prefix as the programs read it, and which bits may differ.
+// sources returns the prefix as the programs read it, and the bits that may differ.
 func (f *frame) sources() (prefix [2]uint64, wild uint64) {
 	address := f.options.Sources.Masked().Addr()
 	differ := make([]byte, len(address.AsSlice()))
@@ -129,15 +129,15 @@ func (f *frame) sources() (prefix [2]uint64, wild uint64) {
 	return prefix, binary.NativeEndian.Uint64(differ[8:])
 }
 
-// macKey is a MAC address as the programs read it: the first bytes of a word.
+// macKey returns a MAC address as the programs read it: the first bytes of a word.
 func macKey(mac net.HardwareAddr) uint64 {
 	var b [8]byte
 	copy(b[:], mac)
 	return binary.NativeEndian.Uint64(b[:])
 }
 
-// sum adds up 16-bit words as they lie in memory, without folding (RFC 1071,
-// section 2 (B): the order of bytes does not matter). A frame's worth fits.
+// sum adds up 16-bit words in the byte order of memory, without folding (RFC 1071, section 2 (B): the order of bytes
+// does not matter). The sum of a frame fits.
 func sum(words []byte) uint32 {
 	var total uint32
 	for i := 0; i+1 < len(words); i += 2 {

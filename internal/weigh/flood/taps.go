@@ -9,11 +9,11 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Taps are the programs that count a flood on its way, native XDP each. The caller
-// that attaches one takes it off again.
+// Taps are the programs that count a flood on its path, each in native XDP. The caller that attaches one detaches it
+// again.
 type Taps struct {
-	// Port is for the switch's port to the attacker. It sends frames on to the
-	// port that Connect has given their MAC address, or drops them.
+	// Port is for the switch's port to the attacker. It sends frames to the port that Connect has set for their MAC
+	// address, or drops them.
 	Port *ebpf.Program
 	// Exit is for the switch's port to the balancer. It counts the packets that the balancer sends on and its answers,
 	// and lets them pass or drops them.
@@ -22,13 +22,12 @@ type Taps struct {
 	Sink *ebpf.Program
 }
 
-// Taps returns the programs, which live as long as the flood.
+// Taps returns the programs, which exist as long as the flood.
 func (f *Flood) Taps() Taps {
 	return Taps{Port: f.objects.FloodPort, Exit: f.objects.FloodExit, Sink: f.objects.FloodSink}
 }
 
-// Connect tells the tap at the attacker's port which device, by its index, leads
-// to a MAC address.
+// Connect configures the tap at the attacker's port with the device, by its index, for a MAC address.
 func (f *Flood) Connect(mac net.HardwareAddr, index int) error {
 	if err := f.objects.Ports.Put(macKey(mac), uint32(index)); err != nil {
 		return fmt.Errorf("connecting a flood with %v: %w", mac, err)
@@ -38,12 +37,12 @@ func (f *Flood) Connect(mac net.HardwareAddr, index int) error {
 
 // Counts are the counters of the taps, in packets.
 type Counts struct {
-	// Offered are the packets that came from the attacker into the switch.
+	// Offered is the number of packets from the attacker into the switch.
 	Offered uint64
-	// Forwarded are SYNs and datagrams that the balancer has sent on, ForwardedACKs
-	// the ACKs behind them.
+	// Forwarded is the number of SYNs and datagrams that the balancer has sent on, ForwardedACKs that of the ACKs after
+	// them.
 	Forwarded, ForwardedACKs uint64
-	// Answered are the packets that left the balancer for the flood's sources, Returned those of them, or of others'
+	// Answered counts the packets that left the balancer for the flood's sources, Returned those of them, or of others'
 	// answers, that came back to the attacker.
 	Answered, Returned Answers
 }
@@ -51,7 +50,7 @@ type Counts struct {
 // Answers are replies to a flood.
 type Answers struct{ SYNACKs, Resets, Others uint64 }
 
-// Counts returns the counters until now.
+// Counts returns the present values of the counters.
 func (f *Flood) Counts() (Counts, error) {
 	var all [floodCountedCOUNTED_KINDS]uint64
 	for kind := range all {

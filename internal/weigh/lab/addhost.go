@@ -34,7 +34,7 @@ func (l *Lab) makeDir() error {
 	r := claim.Record{PID: os.Getpid()}
 	if l.ownDir {
 		r.Dir = l.Dir
-		// A directory of that name is no lab's any more: its ID is ours now.
+		// No lab has a directory of that name any more: this lab has the ID now.
 		if err := os.RemoveAll(l.Dir); err != nil {
 			return fmt.Errorf("make room for the work directory: %w", err)
 		}
@@ -53,8 +53,8 @@ func (l *Lab) makeDir() error {
 	return nil
 }
 
-// makeOpenDir makes a directory that others may enter, whatever the umask: web
-// servers read their files as users of their own.
+// makeOpenDir makes a directory that other users may enter, whatever the umask: web servers read their files as users
+// of their own.
 func makeOpenDir(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
@@ -62,7 +62,7 @@ func makeOpenDir(dir string) error {
 	return os.Chmod(dir, 0o755)
 }
 
-// newHost makes the namespaces of a host and the thread that keeps them.
+// newHost makes the namespaces of a host and the thread that keeps them alive.
 func newHost(l *Lab, r topology.Role, n int) (*Host, error) {
 	h := &Host{Name: topology.HostName(r, n), lab: l, role: r, number: n}
 	h.Dir = filepath.Join(l.Dir, h.Name)
@@ -124,8 +124,8 @@ func (l *Lab) addSwitch() (*Host, error) {
 	return h, nil
 }
 
-// addHost makes host n of a role and connects it. The host is returned with an
-// error too, once there is something of it to remove.
+// addHost makes host n of a role and connects it. It returns the host with an error, too, if there is already something
+// to remove.
 func (l *Lab) addHost(r topology.Role, n int) (*Host, error) {
 	h, err := newHost(l, r, n)
 	if err != nil {
@@ -154,7 +154,7 @@ func (l *Lab) addHost(r topology.Role, n int) (*Host, error) {
 	return h, nil
 }
 
-// prepare sets the host up before it has its device.
+// prepare sets the host up before its device exists.
 func (h *Host) prepare(l *Lab) error {
 	if err := l.setSysctls(h.role); err != nil {
 		return err
@@ -162,7 +162,7 @@ func (h *Host) prepare(l *Lab) error {
 	return netdev.Up("lo")
 }
 
-// setSysctls sets those of a role in the calling thread's namespace.
+// setSysctls sets the sysctls of a role in the calling thread's namespace.
 func (l *Lab) setSysctls(r topology.Role) error {
 	refused, err := topology.SetSysctls(topology.SysctlsOf(r, l.spec.KernelSettings))
 	for _, name := range refused {
@@ -191,7 +191,7 @@ func (h *Host) configure(l *Lab) error {
 	return err
 }
 
-// configurePort sets the far end of the host's link. It runs where that is.
+// configurePort sets up the far end of the host's link. It runs in the namespace of that end.
 func (h *Host) configurePort(l *Lab) error {
 	if err := l.setDevice(h.Port, l.portOffloads(h)); err != nil {
 		return err
@@ -202,8 +202,8 @@ func (h *Host) configurePort(l *Lab) error {
 	return netdev.AcceptXDP(h.Port)
 }
 
-// connect makes the link of host h: one end in h, the other a port of the
-// switch, or of the bridge that h is behind. It runs where the port is.
+// connect makes the link of host h: one end in h, the other a port of the switch, or of the bridge that h is behind. It
+// runs in the namespace of the port.
 func connect(h *Host) error {
 	bridge, err := netlink.LinkByName(netdev.Bridge)
 	if err != nil {
@@ -226,8 +226,7 @@ func connect(h *Host) error {
 	return nil
 }
 
-// setDevice sets a device's offloads and its queueing, and puts it up. It runs
-// inside the device's namespace.
+// setDevice sets a device's offloads and its queueing, and sets it up. It runs inside the device's namespace.
 func (l *Lab) setDevice(name string, offloads netdev.Offloads) error {
 	if err := netdev.Up(name); err != nil {
 		return err
@@ -238,9 +237,8 @@ func (l *Lab) setDevice(name string, offloads netdev.Offloads) error {
 	return l.apply(name, offloads)
 }
 
-// address gives the host's device its addresses and sets the congestion control
-// of the routes that come with them. It runs inside the host. The text returned
-// says why congestion control could not be set.
+// address gives the host's device its addresses and sets the congestion control of the routes that come with them. It
+// runs inside the host. The note returned gives the reason why congestion control could not be set.
 func (h *Host) address() (note string, err error) {
 	return netdev.AddAddresses(h.Interface, h.IPv4, h.IPv6)
 }

@@ -19,10 +19,10 @@ import (
 // MaxBalancers bounds the balancers of one laboratory.
 const MaxBalancers = 9
 
-// uplinkBits are those of the prefix of a balancer's link to the router, 198.19.N.0/24.
+// uplinkBits is the length of the prefix of a balancer's link to the router, 198.19.N.0/24.
 const uplinkBits = 24
 
-// addBalancers adds the balancers beside the first, the router before them, and their links.
+// addBalancers adds the balancers besides the first, the router before them, and their links.
 func (l *Lab) addBalancers(ctx context.Context) (err error) {
 	l.Balancers = []*Host{l.Balancer}
 	if l.Router, err = l.addHost(topology.Router, 1); err != nil {
@@ -58,7 +58,7 @@ func (l *Lab) addBalancers(ctx context.Context) (err error) {
 	return nil
 }
 
-// linkToRouter makes balancer n's own link, whose loss both ends see at once.
+// linkToRouter makes balancer n's own link: both ends notice at once when it goes down.
 func (l *Lab) linkToRouter(h *Host, n int) error {
 	h.Uplink = topology.DeviceName(fmt.Sprintf("up%d", n), l.ID)
 	h.GatewayPort = topology.DeviceName(fmt.Sprintf("to-lb%d", n), l.ID)

@@ -22,8 +22,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 )
 
-// chrootVariable makes this test's program build a lab in a chroot: it names the
-// directory, and what is before a colon is how.
+// chrootVariable makes this test's program build a lab in a chroot. Its value is the kind of the chroot, a colon, and
+// the directory.
 const chrootVariable = "JEOUL_TEST_LAB_CHROOT"
 
 // borrowed are the directories of the machine that a chroot has.
@@ -39,7 +39,7 @@ func TestChroot(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Not os.RemoveAll of all of it: the machine's own directories were in it.
+			// Not os.RemoveAll of the whole directory: the machine's own directories were mounted in it.
 			defer func() {
 				err := errors.Join(os.RemoveAll(filepath.Join(dir, "run")), os.RemoveAll(filepath.Join(dir, "tmp")))
 				for _, name := range borrowed {
@@ -61,11 +61,11 @@ func TestChroot(t *testing.T) {
 	}
 }
 
-// labInChroot builds a lab in a chroot, looks at it from within, and closes it.
+// labInChroot builds a lab in a chroot, inspects it from within, and closes it.
 func labInChroot(arg string) error {
 	how, dir, _ := strings.Cut(arg, ":")
-	// Shared, as on most machines: what a lab lets out would be seen. But not with the machine's
-	// own: what others mount there would be taken for the lab's.
+	// Shared, as on most machines, so that mounts that a lab leaks are visible. But not with the machine's own: mounts
+	// of others there would count as the lab's.
 	for _, propagation := range []uintptr{unix.MS_PRIVATE, unix.MS_SHARED} {
 		if err := unix.Mount("", "/", "", propagation|unix.MS_REC, ""); err != nil {
 			return err
@@ -84,7 +84,7 @@ func labInChroot(arg string) error {
 		return err
 	}
 	defer mounts.Close()
-	// The mount on /run/netns stays, as that of iproute2 does: make it first.
+	// The mount on /run/netns stays, as iproute2's does: make it first.
 	if err := errors.Join(unix.Chroot(dir), unix.Chdir("/"), netns.PrepareNames()); err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func labInChroot(arg string) error {
 	return err
 }
 
-// populateRoot gives a chroot what a lab needs, and a file by which to tell it.
+// populateRoot puts into a chroot the directories that a lab needs, and a file that identifies it.
 func populateRoot(dir string) error {
 	for _, name := range borrowed {
 		to := filepath.Join(dir, name)
@@ -132,8 +132,8 @@ func populateRoot(dir string) error {
 		os.WriteFile(filepath.Join(dir, "marker"), nil, 0o644))
 }
 
-// mountsOf reads the mounts again, but for those of other programs: a mount goes in every namespace
-// when its program removes the directory that it is on.
+// mountsOf reads the mounts again, without those of other programs: a mount disappears from every namespace when its
+// program removes the directory that it is on.
 func mountsOf(file *os.File, dir string) (string, error) {
 	text := make([]byte, 1<<20)
 	n, err := file.ReadAt(text, 0)
@@ -151,8 +151,7 @@ func mountsOf(file *os.File, dir string) (string, error) {
 	return ours.String(), nil
 }
 
-// checkRoot checks that what runs on a host has the chroot for its root, and the host's
-// own /sys.
+// checkRoot checks that programs on a host have the chroot as their root, and the host's own /sys.
 func checkRoot(ctx context.Context, host *Host) error {
 	check := func() error {
 		if _, err := os.Stat("/marker"); err != nil {

@@ -12,12 +12,11 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
 )
 
-// closeTimeout bounds the waits of a lab's end.
+// closeTimeout bounds the waits while a lab is closed.
 const closeTimeout = claim.Bound
 
-// Close kills every process of the lab, removes its namespaces, its mounts and
-// its directory, and says what it could not remove. Later calls return what the
-// first one did.
+// Close kills every process of the lab, and removes its namespaces, its mounts and its directory. The error names what
+// it could not remove. Later calls return the result of the first.
 func (l *Lab) Close() error {
 	l.closeOnce.Do(func() { l.closeErr = l.close() })
 	return l.closeErr
@@ -61,11 +60,11 @@ func (l *Lab) close() error {
 	return l.lock.Remove()
 }
 
-// CleanStale removes the remains of labs whose owner is dead: processes, namespaces, mounts, directories, and at last
-// the lock. It returns the IDs of those labs. Labs that live, and everything else, are left alone.
+// CleanStale removes the remains of labs whose owner is dead: processes, namespaces, mounts, directories, and finally
+// the lock. It returns the IDs of those labs. Running labs, and everything else, are left alone.
 func CleanStale(ctx context.Context) (removed []string, err error) { return claim.Clean(ctx) }
 
-// Close ends every process that was started, gently first, and undoes what was changed.
+// Close ends every process that was started, with SIGTERM first, and undoes the changes to the machine.
 func (h *Here) Close() error { return h.lab.Close() }
 
 // closeFar releases the machines.

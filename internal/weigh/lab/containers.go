@@ -13,16 +13,14 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
-// A lab with [Spec.Containers] has its servers where Docker has containers: each is the
-// far end of a veth whose other end is in a bridge on the balancer, with the bridge's
-// address as its default gateway. The range is on no segment, so that clients beyond the
-// balancer reach a server through it only.
+// In a lab with [Spec.Containers], the servers are where Docker has containers: each is the far end of a veth whose
+// other end is in a bridge on the balancer, with the bridge's address as its default gateway. The range is on no
+// segment, so that clients beyond the balancer reach a server only through it.
 
 // Containers reports whether the servers are behind a bridge on the balancer.
 func (l *Lab) Containers() bool { return l.Balancer.Bridge != "" }
 
-// ContainerRange is the range that holds the servers' IPv4 addresses and the bridge's,
-// where they are behind one.
+// ContainerRange is the range of the IPv4 addresses of the servers and of the bridge, where the servers are behind one.
 func (l *Lab) ContainerRange() netip.Prefix {
 	return netip.PrefixFrom(topology.ContainerBridge, topology.Prefix4).Masked()
 }
@@ -30,8 +28,8 @@ func (l *Lab) ContainerRange() netip.Prefix {
 // contained reports whether a host of a role is behind the bridge on the balancer.
 func (l *Lab) contained(r topology.Role) bool { return l.spec.Containers && r == topology.Server }
 
-// bridgeContainers makes the bridge on the balancer. Its MAC address is fixed, for a bridge without one of its own
-// takes the lowest of its ports', again with each port.
+// bridgeContainers makes the bridge on the balancer. Its MAC address is fixed, because a bridge without its own MAC
+// address takes the lowest of its ports' addresses, again with each port.
 func (l *Lab) bridgeContainers() error {
 	h := l.Balancer
 	err := h.onKeeper(func() error {
@@ -63,7 +61,7 @@ func (h *Host) routeByBridge() error {
 		if netlink.RouteReplace(route) == nil {
 			continue
 		}
-		// As with the connected routes, of which a note says it.
+		// The connected routes lack it, too, and a note says so.
 		route.Congctl = ""
 		if err := netlink.RouteReplace(route); err != nil {
 			return fmt.Errorf("route %s by %s: %w", h.Name, gateway, err)

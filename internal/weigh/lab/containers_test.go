@@ -65,8 +65,8 @@ func reach(h *Host, server net.Listener) (from netip.Addr, err error) {
 	return netip.MustParseAddrPort(c.RemoteAddr().String()).Addr(), nil
 }
 
-// TestContainersAreBehindTheBalancer reaches servers from the balancer straight, from one
-// another by the bridge, and from a client only where the balancer forwards.
+// TestContainersAreBehindTheBalancer reaches servers from the balancer directly, from one another through the bridge,
+// and from a client only if the balancer forwards.
 func TestContainersAreBehindTheBalancer(t *testing.T) {
 	l := newContainerLab(t)
 	for _, address := range []netip.Addr{l.Servers[0].IPv4, l.Servers[0].IPv6} {
@@ -106,7 +106,7 @@ func TestContainersAreBehindTheBalancer(t *testing.T) {
 	}
 }
 
-// TestSpreadOverContainers has the balancer's own connections go to all servers by a route.
+// TestSpreadOverContainers spreads the balancer's own connections over all servers by a route.
 func TestSpreadOverContainers(t *testing.T) {
 	l := newContainerLab(t)
 	if err := l.Spread([]*Host{l.Balancer}, l.VIP4, l.Servers, true); err != nil {
@@ -121,8 +121,7 @@ func TestSpreadOverContainers(t *testing.T) {
 	}
 }
 
-// TestBalancerHasACgroupOfItsOwn starts programs on the balancer and elsewhere, and looks
-// where they run.
+// TestBalancerHasACgroupOfItsOwn starts programs on the balancer and elsewhere, and checks in which cgroup they run.
 func TestBalancerHasACgroupOfItsOwn(t *testing.T) {
 	l := newContainerLab(t)
 	if l.Balancer.Cgroup == "" {

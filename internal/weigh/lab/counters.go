@@ -13,9 +13,9 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 )
 
-// NetStat returns counters of the host's network stack since the lab was built,
-// by the names that nstat(8) uses: "TcpExtListenDrops", "TcpPassiveOpens". With
-// no name it returns all. A name that the kernel does not have is an error.
+// NetStat returns counters of the host's network stack since the lab was built, by the names that nstat(8) uses:
+// "TcpExtListenDrops", "TcpPassiveOpens". Without a name it returns all. A name that the kernel does not have is an
+// error.
 func (h *Host) NetStat(names ...string) (map[string]uint64, error) {
 	if h.machine != nil {
 		return briefly(netStatTask, h, names)
@@ -54,9 +54,8 @@ func (h *Host) netStat(names ...string) (map[string]uint64, error) {
 	return chosen, nil
 }
 
-// DeviceDrops reads the drops of the host's link. A veth counts a frame that
-// finds its peer's ring full as dropped in transmission; what a full queueing
-// discipline drops is counted with it.
+// DeviceDrops reads the drops of the host's link. A veth counts a frame as dropped in transmission if the ring of its
+// peer is full; the drops of a full queueing discipline are counted with it.
 func (h *Host) DeviceDrops() (Drops, error) {
 	var d Drops
 	if h.machine != nil {
@@ -82,9 +81,9 @@ func (h *Host) DeviceDrops() (Drops, error) {
 	return d, nil
 }
 
-// Traffic reads the devices of all hosts, by their names, at the switch's ports:
-// in one call to the kernel, so that a person can watch without disturbing. Of
-// machines it reads the balancer's and the clients' own.
+// Traffic reads the devices of all hosts, by the hosts' names, at the switch's ports: in one call to the kernel, so
+// that a person can watch without disturbing the load. Of machines it reads the devices of the balancer and the
+// clients.
 func (l *Lab) Traffic() (map[string]Traffic, error) {
 	if l.far != nil {
 		read, err := collect(append([]*Host{l.Balancer}, l.Clients...), deviceTask, func(*Host) nothing {
@@ -109,7 +108,7 @@ func (l *Lab) Traffic() (map[string]Traffic, error) {
 		for _, link := range links {
 			at := link.Attrs()
 			if name := byPort[at.Name]; name != "" && at.Statistics != nil {
-				// What a port sends, its host receives.
+				// A host receives what its port sends.
 				s := at.Statistics
 				all[name] = Traffic{ReceivedFrames: s.TxPackets, ReceivedBytes: s.TxBytes, SentFrames: s.RxPackets,
 					SentBytes: s.RxBytes}
@@ -123,7 +122,7 @@ func (l *Lab) Traffic() (map[string]Traffic, error) {
 	return all, nil
 }
 
-// device has the counters of a host's device.
+// device holds the counters of a host's device.
 type device struct {
 	Drops   Drops
 	Traffic Traffic

@@ -111,7 +111,8 @@ func TestNetStat(t *testing.T) {
 	if _, err := l.Clients[0].NetStat("TcpNoSuch"); err == nil || !strings.Contains(err.Error(), "TcpNoSuch") {
 		t.Errorf("an unknown counter gives %v; want an error that names it", err)
 	}
-	// The kernels' own multicasts may find another end not up, or a full queue; each connection takes several frames.
+	// The kernels' own multicasts may meet an end that is not up, or a full queue; each connection takes several
+	// frames.
 	for _, h := range l.Hosts() {
 		d, err := h.DeviceDrops()
 		if err != nil || d.Total() >= before[h.Name]+connections {
@@ -120,8 +121,8 @@ func TestNetStat(t *testing.T) {
 	}
 }
 
-// TestDropsOfAQueueingDiscipline: what does not get through a device's queueing discipline is
-// counted, though the device counts nothing.
+// TestDropsOfAQueueingDiscipline: frames that a device's queueing discipline drops are counted, although the device
+// does not count them.
 func TestDropsOfAQueueingDiscipline(t *testing.T) {
 	l := newLab(t)
 	client := l.Clients[0]
@@ -141,7 +142,7 @@ func TestDropsOfAQueueingDiscipline(t *testing.T) {
 				Handle: netlink.MakeHandle(2, 0)}}); err != nil {
 			return err
 		}
-		// Else they would wait for the address that is asked for.
+		// Otherwise they would wait for the address resolution.
 		if err := netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT,
 			IP: l.Servers[0].IPv4.AsSlice(), HardwareAddr: l.Servers[0].MAC}); err != nil {
 			return err
@@ -152,7 +153,7 @@ func TestDropsOfAQueueingDiscipline(t *testing.T) {
 		}
 		defer conn.Close()
 		for range datagrams {
-			// That it was dropped may be said to the sender.
+			// The sender may get an error for the dropped frame.
 			if _, err := conn.Write([]byte("?")); err != nil && !errors.Is(err, unix.ENOBUFS) {
 				return err
 			}

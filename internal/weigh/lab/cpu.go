@@ -31,7 +31,7 @@ func (l *Lab) CPU() (map[string]CPU, error) {
 	return l.usage.Read(measured(l.Hosts()))
 }
 
-// Machines reads the machines that the lab's hosts are on: this one, for namespaces.
+// Machines reads the machines that the lab's hosts run on: this machine, for namespaces.
 func (l *Lab) Machines() ([]MachineStat, error) {
 	if l.far == nil {
 		var names []string
@@ -58,8 +58,8 @@ func (l *Lab) Machines() ([]MachineStat, error) {
 	return all, nil
 }
 
-// cpuFar is CPU on machines. The packet work of hosts that share one is read by the
-// first of them only: each more that traced the kernel would add to what it costs.
+// cpuFar is CPU on machines. Of several hosts on a machine, only the first reads the packet work: each further host
+// that traced the kernel would add to the cost of that work.
 func (l *Lab) cpuFar() (map[string]CPU, error) {
 	if l.far.meters == nil {
 		machines, err := l.Machines()
@@ -85,7 +85,7 @@ func (l *Lab) cpuFar() (map[string]CPU, error) {
 	return all, nil
 }
 
-// farUsage reads the host's processes, and with meter the machine's packet work.
+// farUsage reads the host's processes, and with meter also the machine's packet work.
 func (h *Host) farUsage(meter bool) (farUsage, error) {
 	u := &h.lab.usage
 	if meter {
@@ -97,7 +97,7 @@ func (h *Host) farUsage(meter bool) (farUsage, error) {
 	}
 	usage := farUsage{CPU: all[h.Name], Namespace: h.inode}
 	if u.Meter == nil {
-		return usage, nil // without, all is billed to processes
+		return usage, nil // without the meter, all is billed to processes
 	}
 	reading, err := u.Meter.Read()
 	if err != nil {
@@ -113,7 +113,7 @@ func (h *Host) farUsage(meter bool) (farUsage, error) {
 	return usage, nil
 }
 
-// reading is the machine's packet work, as the meter reads it.
+// reading returns the machine's packet work in the form of the meter.
 func (f farUsage) reading() softirq.Reading {
 	reading := softirq.Reading{Devices: map[softirq.Device]time.Duration{}, PerNamespace: map[uint64]time.Duration{}}
 	for _, s := range f.Softirqs {
@@ -128,7 +128,7 @@ func (f farUsage) reading() softirq.Reading {
 // farUsage is the CPU time of a machine's processes, and of its packet work.
 type farUsage struct {
 	CPU CPU
-	// Namespace is that of the host.
+	// Namespace is the inode number of the host's network namespace.
 	Namespace uint64
 	// Softirqs is the packet work of the whole machine, by device and namespace.
 	Softirqs []farSoftirq
@@ -149,7 +149,7 @@ var (
 	})
 )
 
-// measured are hosts as their processes are found.
+// measured returns the hosts in the form in which their processes are found.
 func measured(hosts []*Host) (all []measure.Host) {
 	for _, h := range hosts {
 		all = append(all, measure.Host{Name: h.Name, Inode: h.inode})

@@ -22,7 +22,7 @@ func cpuTime(t *testing.T, h *Host) time.Duration {
 	return d
 }
 
-// Whatever way a process ends, its time stays with its host.
+// TestCPUTimeOfEndedProcesses: however a process ends, its time stays with its host.
 func TestCPUTimeOfEndedProcesses(t *testing.T) {
 	l := newLab(t)
 	h := l.Servers[0]
@@ -53,8 +53,7 @@ func TestCPUTimeOfEndedProcesses(t *testing.T) {
 	}
 }
 
-// A daemon has no parent in the lab that would inherit its time: what it had
-// used at the last reading stays.
+// TestCPUTimeOfDaemon: no parent in the lab inherits a daemon's time, so the time at the last reading stays.
 func TestCPUTimeOfDaemon(t *testing.T) {
 	l := newLab(t)
 	h := l.Balancer
@@ -96,8 +95,8 @@ func TestCPUThreads(t *testing.T) {
 	}
 }
 
-// TestPacketWorkIsCharged looks for the work that packets are to hosts without a
-// process. It is a thread's where one queue has it all.
+// TestPacketWorkIsCharged checks the work that packets cause on hosts without a process. It is charged to a thread
+// where one queue does all of it.
 func TestPacketWorkIsCharged(t *testing.T) {
 	l := newLab(t)
 	for _, offloads := range []bool{false, true, false} {

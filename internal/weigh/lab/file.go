@@ -11,26 +11,25 @@ import (
 	"path/filepath"
 )
 
-// WriteFile writes a file on the host, and makes its directory. Others may read it.
+// WriteFile writes a file on the host, and makes its directory. Other users may read the file.
 func (h *Host) WriteFile(path string, data []byte) error {
 	_, err := briefly(writeFileTask, h, fileContent{path, data, 0o644})
 	return err
 }
 
-// WriteSecret writes a file on the host that only root may read. It goes with
-// the host's directory, which it should be in.
+// WriteSecret writes a file on the host that only root may read. The file should be in the host's directory, with which
+// it is removed.
 func (h *Host) WriteSecret(path string, data []byte) error {
 	_, err := briefly(writeFileTask, h, fileContent{path, data, 0o600})
 	return err
 }
 
-// ReadEnd reads the last bytes of a file on the host, at most so many; none of a
-// file that is not there.
+// ReadEnd reads the last bytes of a file on the host, at most a given number; none if the file does not exist.
 func (h *Host) ReadEnd(path string, most int) ([]byte, error) {
 	return briefly(readEndTask, h, fileEnd{path, most})
 }
 
-// Empty makes a file on the host empty, if it is there.
+// Empty truncates a file on the host, if it exists.
 func (h *Host) Empty(path string) error {
 	_, err := briefly(emptyTask, h, path)
 	return err
@@ -39,7 +38,7 @@ func (h *Host) Empty(path string) error {
 type fileContent struct {
 	Path string
 	Data []byte
-	// Mode is that of a file that is not there yet.
+	// Mode is the mode of a file that does not exist yet.
 	Mode fs.FileMode
 }
 

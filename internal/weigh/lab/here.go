@@ -26,19 +26,19 @@ type Location struct {
 	Address   netip.Addr
 }
 
-// Here is the machine that this process runs on (its network namespace, rather)
-// as the one host of a lab: the far end of a Machine.
+// Here is the machine that this process runs on (more precisely, its network namespace) as the only host of a lab: the
+// far end of a Machine.
 type Here struct {
 	*Host
-	// Prefix is the segment's, as the interface's address has it.
+	// Prefix is the segment's prefix, from the interface's address.
 	Prefix netip.Prefix
 }
 
-// journalName is that of a worker's changes to its machine's network.
+// journalName is the name of the journal of a worker's changes to its machine's network.
 const journalName = "bench"
 
-// NewHere takes hold of this machine: no other run can while it lives, and what a worker that was killed has left is
-// undone. dir is the host's directory, which exists. Errors: hostnet.ErrBusy and what else is wrong with the machine.
+// NewHere claims this machine: no other run can use it until it is closed. NewHere undoes what a killed worker has
+// left. dir is the host's directory, which exists. Errors: hostnet.ErrBusy, and other faults of the machine.
 func NewHere(name, dir string, where Location) (*Here, error) {
 	l := &Lab{Dir: dir, here: &here{}}
 	h := &Host{Name: name, Dir: dir, lab: l, role: topology.Balancer}
@@ -58,7 +58,7 @@ func NewHere(name, dir string, where Location) (*Here, error) {
 	return &Here{Host: h, Prefix: prefix}, nil
 }
 
-// holdNamespaces keeps the way into the namespaces that the process is in.
+// holdNamespaces opens the namespaces of the process, so that they can be entered.
 func (h *Host) holdNamespaces() (err error) {
 	if h.netns, err = os.Open("/proc/self/ns/net"); err != nil {
 		return err
@@ -119,8 +119,8 @@ func (w Location) find() (netlink.Link, netip.Prefix, error) {
 	}
 }
 
-// AtEnd notes, on the machine that this process runs on, what is to be done when that is released, in the place of what
-// has the name; nil forgets it.
+// AtEnd registers a function that is called when the machine that this process runs on is released, and replaces the
+// function of that name; nil removes it.
 func (h *Host) AtEnd(name string, do func() error) {
 	here := h.lab.here
 	here.mu.Lock()
@@ -160,9 +160,8 @@ func (l *Lab) closeHere() error {
 	return errors.Join(append(errs, l.here.changes.Close())...)
 }
 
-// routeProtocol marks the routes of a worker, so that the next one finds those of
-// one that was killed (rtnetlink(7): from RTPROT_STATIC on they are users'; see
-// /etc/iproute2/rt_protos for those that are taken).
+// routeProtocol marks the routes of a worker, so that the next worker finds those of a killed one (rtnetlink(7): the
+// values from RTPROT_STATIC on are the users'; see /etc/iproute2/rt_protos for those in use).
 const routeProtocol = 219
 
 // removeRoutes removes all routes of workers from this namespace.

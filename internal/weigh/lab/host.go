@@ -17,23 +17,23 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
-// Host is one machine of a lab: a network namespace and what runs in it.
+// Host is one machine of a lab: a network namespace and the processes in it.
 type Host struct {
 	Name string
 	// Interface is the host's one device; empty for the switch.
 	Interface string
-	// Port is the other end of the host's link, on the switch or in the bridge that the host
-	// is behind; empty for the switch.
+	// Port is the other end of the host's link, on the switch or in the bridge that the host is behind; empty for the
+	// switch.
 	Port string
-	// Bridge is the device of the bridge that servers are behind, on a balancer that has
-	// them for containers; empty on all others.
+	// Bridge is the device of the bridge that servers are behind, on a balancer that has servers as containers; empty
+	// on all others.
 	Bridge string
-	// Uplink is the device of a balancer's own link to the router, where there are several balancers
-	// (Uplink4 its address, Gateway4 the router's, GatewayPort the router's device); empty on all others.
+	// Uplink is the device of a balancer's own link to the router, where there are several balancers (Uplink4 is its
+	// address, Gateway4 the router's address, GatewayPort the router's device); empty on all others.
 	Uplink, GatewayPort string
 	Uplink4, Gateway4   netip.Addr
-	// Cgroup is the path of the cgroup in which all runs that is started on the host, as its
-	// programs see it; empty where there is none.
+	// Cgroup is the path of the cgroup in which everything started on the host runs, as the host's programs see it;
+	// empty where there is none.
 	Cgroup string
 	MAC    net.HardwareAddr
 	IPv4   netip.Addr
@@ -50,28 +50,26 @@ type Host struct {
 	portOn *Host
 	cgroup *os.File
 
-	// mu guards the way in: while it is read-locked, the files are open and the
-	// keeper runs.
+	// mu guards the access to the namespaces: while it is read-locked, the files are open and the keeper runs.
 	mu     sync.RWMutex
 	closed bool
 	keeper *netns.Keeper
 	netns  *os.File
 	mntns  *os.File
-	// root is the one of this process, seen from that of mntns.
+	// root is the root of this process, seen from the root of mntns.
 	root  string
 	inode uint64
 
-	// machine is the path to a host that is no namespace of this machine, executable the path of jeoul there.
+	// machine is the path to a host that is no namespace of this machine, executable the path of the jeoul binary
+	// there.
 	machine    Machine
 	executable string
 }
 
-// Do runs f on an OS thread inside the host's network namespace, with the
-// host's /sys mounted, and returns its error. The thread is f's alone and ends
-// with it; goroutines that f starts are outside of the namespace, but sockets
-// that f opens stay inside. Several Do may run at once, and nest. It returns
-// ErrClosed after the lab was closed, and ErrFar where the host is a machine. A lab's
-// namespaces live on while f runs.
+// Do runs f on an OS thread inside the host's network namespace, with the host's /sys mounted, and returns its error.
+// The thread is f's alone and ends with it; goroutines that f starts are outside of the namespace, but sockets that f
+// opens stay inside. Several Do may run at once, and nest. Do returns ErrClosed after the lab was closed, and ErrFar
+// where the host is a machine. A lab's namespaces continue to exist while f runs.
 func (h *Host) Do(f func() error) error {
 	if h.machine != nil {
 		return fmt.Errorf("enter host %s: %w", h.Name, ErrFar)
@@ -88,15 +86,14 @@ func (h *Host) Do(f func() error) error {
 	})
 	<-done
 	if !returned {
-		// f ended its goroutine (a test's FailNow does): end the caller's too,
-		// since it meant the caller.
+		// f ended its goroutine (a test's FailNow does): end the caller's goroutine, too, because f meant that.
 		runtime.Goexit()
 	}
 	return err
 }
 
-// enter moves the calling thread into the host's namespaces. The working
-// directory stays, so that relative paths mean what they mean outside.
+// enter moves the calling thread into the host's namespaces. It keeps the working directory, so that relative paths
+// mean the same as outside.
 func (h *Host) enter() error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -108,8 +105,7 @@ func (h *Host) enter() error {
 		return fmt.Errorf("enter host %s: %w", h.Name, err)
 	}
 	err = errors.Join(
-		// A thread that shares its root and working directory with others may
-		// not change its mount namespace.
+		// A thread that shares its root and working directory with others may not change its mount namespace.
 		unix.Unshare(unix.CLONE_FS),
 		unix.Setns(int(h.mntns.Fd()), unix.CLONE_NEWNS),
 		unix.Setns(int(h.netns.Fd()), unix.CLONE_NEWNET),
@@ -131,7 +127,7 @@ func (h *Host) onKeeper(f func() error) error {
 	return h.keeper.Do(f)
 }
 
-// leave ends the host's thread and gives up its namespaces.
+// leave ends the host's thread and releases its namespaces.
 func (h *Host) leave() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -143,7 +139,7 @@ func (h *Host) leave() {
 		return
 	}
 	h.keeper.Stop()
-	h.cgroup.Close() // of nil an error that means nothing
+	h.cgroup.Close() // nil gives an error, which is ignored
 	h.netns.Close()
 	h.mntns.Close()
 }

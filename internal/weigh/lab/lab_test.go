@@ -45,7 +45,7 @@ func newLab(t *testing.T) *Lab {
 	return l
 }
 
-// waitTimeout is how long a busy machine may take for what takes a moment.
+// waitTimeout bounds waits on a busy machine for events that normally take moments.
 var waitTimeout = testenv.WaitLimit
 
 // eventually polls until f is true, for [waitTimeout] at most.
@@ -242,7 +242,7 @@ func TestSettings(t *testing.T) {
 
 func TestOffload(t *testing.T) {
 	l := newLab(t)
-	// features are TSO and checksum offload of a device.
+	// features returns TSO and checksum offload of a device.
 	features := func(h *Host, device string) (got [2]bool) {
 		t.Helper()
 		err := h.Do(func() error {
@@ -422,7 +422,8 @@ func TestCloseKeepsCallersDirectory(t *testing.T) {
 	}
 }
 
-// A mount that keeps a directory from being removed is reported, and left to the next CleanStale.
+// TestCloseReportsWhatItCannotRemove: a mount that prevents the removal of a directory is reported, and left to the
+// next CleanStale.
 func TestCloseReportsWhatItCannotRemove(t *testing.T) {
 	testenv.Root(t)
 	l, err := New(t.Context(), Spec{Clients: 1, Servers: 1})
@@ -447,7 +448,7 @@ func TestCloseReportsWhatItCannotRemove(t *testing.T) {
 	}
 }
 
-// countdown is a context that ends when it has been asked often enough.
+// countdown is a context that ends after a number of calls of its Err.
 type countdown struct {
 	context.Context
 	asks  int
@@ -471,8 +472,7 @@ func TestCancelledNewLeavesNothing(t *testing.T) {
 		ctx := &countdown{Context: t.Context(), asks: asks, atEnd: func() { ids = ownLabs(t) }}
 		l, err := New(ctx, Spec{Clients: 2, Servers: 2})
 		if err == nil {
-			// The context is asked as often as there are locks of other labs and
-			// hosts of this one.
+			// The context is checked once for each lock of another lab and for each host of this one.
 			if err := l.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -511,7 +511,7 @@ func ownLabs(t *testing.T) (ids []string) {
 	return ids
 }
 
-// Do passes on what ends f: an error, or its goroutine's end.
+// TestDo: Do passes on the way in which f ends: an error, or the end of its goroutine.
 func TestDo(t *testing.T) {
 	l := newLab(t)
 	want := errors.New("from inside")

@@ -9,20 +9,19 @@ import (
 	"os"
 )
 
-// ErrFar means that only a host in a namespace of this machine can do what was asked for.
+// ErrFar means that only a host in a namespace of this machine supports the request.
 var ErrFar = errors.New("not possible on another machine")
 
-// Machine is a host that is no namespace of this machine. Package remote reaches
-// one through a worker there, which is a jeoul of the same build.
+// Machine is a host that is no namespace of this machine. Package remote reaches it through a worker there, which is a
+// jeoul of the same build.
 type Machine interface {
-	// Call has a task performed there; args and what it returns are JSON.
+	// Call performs a task there; args and the result are JSON.
 	Call(ctx context.Context, task string, args []byte) ([]byte, error)
-	// Start runs a command there. Of an *os.File as output, too, only what is
-	// written to it counts.
+	// Start runs a command there. An *os.File as output receives only what is written to it, like any other writer.
 	Start(ctx context.Context, c Command) (FarProcess, error)
 }
 
-// FarProcess is a process on another machine; its methods are as those of Process.
+// FarProcess is a process on another machine; its methods are those of Process.
 type FarProcess interface {
 	PID() int
 	Done() <-chan struct{}
@@ -40,17 +39,16 @@ type Command struct {
 	Env []string
 	// Dir is the working directory; empty is the host's Dir.
 	Dir string
-	// Stdin is given to the process itself; of a terminal, its group becomes the foreground, and the
-	// caller takes that back when it has ended. nil: no input. Of namespaces of this machine only.
+	// Stdin is passed to the process itself. If it is a terminal, the process's group becomes the foreground, and the
+	// caller becomes it again when the process has ended. nil: no input. Only for namespaces of this machine.
 	Stdin *os.File
-	// Stdout and Stderr receive the output; nil discards it. An *os.File is
-	// given to the process itself.
+	// Stdout and Stderr receive the output; nil discards it. An *os.File is passed to the process itself.
 	Stdout, Stderr io.Writer
 	// CPUs pins the process and its children; nil leaves them free.
 	CPUs []int
-	// Session has the process lead a session of its own, as a daemon that a machine's init has started does. A kernel
-	// that groups processes by session (sched_autogroup_enabled) shares a busy core out between groups first, so
-	// that what is compared must be in groups alike; without, the process is in the caller's. Not with a terminal
-	// as Stdin.
+	// Session makes the process lead its own session, as a daemon that a machine's init has started does. A kernel that
+	// groups processes by session (sched_autogroup_enabled) divides a busy core between the groups first, so programs
+	// that are compared must be grouped alike. Without Session, the process is in the caller's session. It cannot be
+	// used with a terminal as Stdin.
 	Session bool
 }

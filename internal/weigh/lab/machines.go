@@ -13,12 +13,12 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
-// Place is a machine that is to be a host of a lab.
+// Place is a machine that becomes a host of a lab.
 type Place struct {
 	Name, Interface string
 	IPv4            netip.Addr
 	MAC             net.HardwareAddr
-	// Dir is a directory there that is the host's own, Executable jeoul's file.
+	// Dir is the host's own directory there, Executable the file of the jeoul binary.
 	Dir, Executable string
 	Machine         Machine
 }
@@ -28,19 +28,18 @@ type Places struct {
 	Balancer         Place
 	Clients, Servers []Place
 	VIP4             netip.Addr
-	// FullNAT is a free address of the segment, for balancers that send from one; it
-	// is not valid where there is none.
+	// FullNAT is a free address of the segment, for balancers that send from one; it is not valid where there is none.
 	FullNAT netip.Addr
-	// OwnPorts are those of TCP that are not the lab's: connections between its hosts
-	// with such a port at either end are let be.
+	// OwnPorts are the TCP ports that do not belong to the lab: connections between its hosts with such a port at
+	// either end are left alone.
 	OwnPorts []uint16
 	// Close releases the machines.
 	Close func() error
 	Notes []string
 }
 
-// Assemble makes a lab of machines. It has no switch that can be entered, and its
-// devices are left as they are: Offload and AcceptXDP change nothing.
+// Assemble makes a lab of machines. It has no switch that can be entered, and its devices stay as they are: Offload and
+// AcceptXDP change nothing.
 func Assemble(places Places) *Lab {
 	l := &Lab{VIP4: places.VIP4, FullNAT: places.FullNAT, Notes: places.Notes, far: &far{close: places.Close}}
 	add := func(p Place, r topology.Role, n int) *Host {
@@ -60,14 +59,13 @@ func Assemble(places Places) *Lab {
 	return l
 }
 
-// Far reports whether the lab's hosts are machines, and not namespaces of this one.
+// Far reports whether the lab's hosts are machines, and not namespaces of this machine.
 func (l *Lab) Far() bool { return l.far != nil }
 
-// Far reports whether the host is a machine, and not a namespace of this one.
+// Far reports whether the host is a machine, and not a namespace of this machine.
 func (h *Host) Far() bool { return h.machine != nil }
 
-// Executable returns the path of jeoul on the host, which in namespaces is the
-// caller's own.
+// Executable returns the path of the jeoul binary on the host, which in namespaces is the caller's own.
 func (h *Host) Executable(own string) string {
 	if h.machine != nil {
 		return h.executable
@@ -75,7 +73,7 @@ func (h *Host) Executable(own string) string {
 	return own
 }
 
-// scope chooses those of a host's connections that are the lab's: all of a namespace's.
+// scope selects those of a host's connections that belong to the lab: all of a namespace's.
 func (h *Host) scope() measure.Scope {
 	if h.lab == nil || h.lab.far == nil {
 		return measure.Scope{}
@@ -83,8 +81,7 @@ func (h *Host) scope() measure.Scope {
 	return h.lab.far.scope
 }
 
-// Each calls do for hosts, all at once where they are machines: there, each call
-// is a way there and back.
+// Each calls do for hosts, for all at once if they are machines: there, each call is a round trip.
 func Each(hosts []*Host, do func(h *Host) error) error {
 	if len(hosts) == 0 || !hosts[0].Far() {
 		for _, h := range hosts {
@@ -101,7 +98,7 @@ func Each(hosts []*Host, do func(h *Host) error) error {
 	return group.Wait()
 }
 
-// collect performs a task on hosts and returns what each answered, by its name.
+// collect performs a task on hosts and returns the result of each, by its name.
 func collect[Args, Result any](hosts []*Host, t Task[Args, Result], args func(h *Host) Args) (map[string]Result,
 	error) {
 	var mu sync.Mutex

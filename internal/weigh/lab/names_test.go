@@ -24,8 +24,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 )
 
-// namesVariable makes the test binary run one of namesTests, in a mount namespace whose /run nobody
-// else sees: the machine's /run/netns is not touched.
+// namesVariable makes the test binary run one of namesTests, in a mount namespace whose /run nobody else sees: the
+// machine's /run/netns is not touched.
 const namesVariable = "JEOUL_TEST_LAB_NAMES"
 
 var namesTests = map[string]func(ctx context.Context) error{
@@ -42,8 +42,8 @@ var namesTests = map[string]func(ctx context.Context) error{
 	},
 }
 
-// TestNamesDirectory runs namesTests where what is mounted below /run stays there, as in many
-// containers, and where it propagates, as systemd has it.
+// TestNamesDirectory runs namesTests where mounts below /run do not propagate, as in many containers, and where they
+// do, as with systemd.
 func TestNamesDirectory(t *testing.T) {
 	testenv.Root(t)
 	testenv.Program(t, "ip")
@@ -52,7 +52,7 @@ func TestNamesDirectory(t *testing.T) {
 			t.Run(name+"/"+propagation, func(t *testing.T) {
 				t.Parallel()
 				cmd := exec.Command("/proc/self/exe")
-				// The laboratory's directory is named after its ID, which another one may have here.
+				// The laboratory's directory is named after its ID, which another laboratory of this machine may have.
 				cmd.Env = append(os.Environ(), namesVariable+"="+propagation+":"+name, "TMPDIR="+t.TempDir())
 				cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 				if out, err := cmd.CombinedOutput(); err != nil {
@@ -87,7 +87,7 @@ func namesApart(arg string) error {
 			return err
 		}
 	}
-	// It ends a test that hangs.
+	// The timeout ends a test that hangs.
 	ctx, cancel := context.WithTimeout(context.Background(), testenv.WaitLimit)
 	defer cancel()
 	return namesTests[name](ctx)
@@ -100,7 +100,7 @@ func ipNetns(args ...string) error {
 	return nil
 }
 
-// labBesideIP builds a laboratory, has ip make names before it or while it lives, and closes it.
+// labBesideIP builds a laboratory, makes ip create names before it or while it exists, and closes it.
 func labBesideIP(ctx context.Context, first bool) error {
 	if first {
 		if err := ipNetns("add", "before"); err != nil {
@@ -111,7 +111,7 @@ func labBesideIP(ctx context.Context, first bool) error {
 	if err != nil {
 		return err
 	}
-	// Before ip makes another name: that would make the mount, too.
+	// Checked before ip makes another name, because that would make the mount, too.
 	n, err := mountsOfNames()
 	if err == nil && n != 1 {
 		err = fmt.Errorf("%s is mounted %d times, not once", netns.NamesDir, n)
@@ -160,7 +160,7 @@ func mountsOfNames() (n int, err error) {
 	return n - coveredMounts, err
 }
 
-// prepareAtOnce has many make the mount at once, and ip beside them.
+// prepareAtOnce makes many processes create the mount at once, while ip runs.
 func prepareAtOnce(context.Context) error {
 	var starters sync.WaitGroup
 	failed := make([]error, 16)
@@ -181,7 +181,8 @@ func prepareAtOnce(context.Context) error {
 	return errors.Join(append(failed, err)...)
 }
 
-// prepareWaits has another hold the lock that `ip netns add` takes, and looks for the one who waits for it.
+// prepareWaits makes another process hold the lock that `ip netns add` takes, and checks that PrepareNames waits for
+// it.
 func prepareWaits(ctx context.Context) error {
 	if err := os.MkdirAll(netns.NamesDir, 0o755); err != nil {
 		return err
@@ -213,7 +214,7 @@ func prepareWaits(ctx context.Context) error {
 	return errors.Join(unix.Flock(int(dir.Fd()), unix.LOCK_UN), <-done)
 }
 
-// earlierLab has the remains of a laboratory of a version without the mount, whose owner has died: a lock, and a name
+// earlierLab holds the remains of a laboratory of a version without the mount, whose owner is dead: a lock, and a name
 // with a process in its namespace.
 type earlierLab struct {
 	id      string
@@ -262,7 +263,7 @@ func coverByBind(*earlierLab) error {
 	return unix.Mount("/run/netns", netns.NamesDir, "", unix.MS_BIND|unix.MS_REC, "")
 }
 
-// removeUpper removes a lab's name as an earlier version did, once it had killed the processes that ran there.
+// removeUpper removes a lab's name as an earlier version did, after it had killed the processes that ran there.
 func removeUpper(l *earlierLab) error {
 	if err := l.process.Process.Kill(); err != nil {
 		return err
@@ -274,7 +275,7 @@ func removeUpper(l *earlierLab) error {
 	return nil
 }
 
-// cleanCovered cleans up after a dead laboratory whose names lie below other mounts.
+// cleanCovered cleans up after a dead laboratory whose names are below other mounts.
 func cleanCovered(ctx context.Context, covers ...cover) error {
 	l, err := newEarlierLab()
 	if err != nil {
@@ -310,8 +311,8 @@ func cleanCovered(ctx context.Context, covers ...cover) error {
 	return errors.Join(err, listed, nothingLeft(l.id))
 }
 
-// namesMoveUp makes the mount over a name that lives: its owner, which knows nothing of that, must be
-// able to remove it.
+// namesMoveUp makes the mount over a name that is in use: its owner, which does not know of the mount, must be able to
+// remove the name.
 func namesMoveUp(context.Context) error {
 	l, err := newEarlierLab()
 	if err != nil {

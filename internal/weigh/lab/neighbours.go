@@ -10,10 +10,10 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// neighbourRoom is for how many neighbours the kernel has room without throwing others
-// away: one table of a family for all namespaces of a machine, by default of up to 1,024,
-// from 512 on swept each five seconds (net.ipv4.neigh.default.gc_thresh3 and gc_thresh2,
-// which are the machine's own to set). Where it is full, a packet to a new host is lost.
+// neighbourRoom is the number of neighbours for which the kernel has room without evicting others: a family has one
+// table for all namespaces of a machine, by default of up to 1,024 entries, and swept every five seconds from 512 on
+// (net.ipv4.neigh.default.gc_thresh3 and gc_thresh2, which only the machine can set). Where the table is full, a packet
+// to a new host is lost.
 const neighbourRoom = 512
 
 // presetNeighbours adds permanent neighbour entries between clients and servers if their tables would overflow: without
@@ -37,7 +37,7 @@ func (l *Lab) presetNeighbours() error {
 	return nil
 }
 
-// preset notes the others' addresses. It runs inside the host.
+// preset adds entries for the others' addresses. It runs inside the host.
 func (h *Host) preset(others []*Host) error {
 	link, err := netlink.LinkByName(h.Interface)
 	if err != nil {

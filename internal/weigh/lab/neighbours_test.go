@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// permanent counts the neighbours of a host that it was told.
+// permanent counts the permanent neighbour entries of a host.
 func permanent(t *testing.T, h *Host) (n int) {
 	t.Helper()
 	if err := h.Do(func() error {
@@ -36,8 +36,8 @@ func permanent(t *testing.T, h *Host) (n int) {
 	return n
 }
 
-// TestNeighbours: in a large lab clients and servers know each other, and none knows the
-// balancer; in a small one no host knows another.
+// TestNeighbours: in a large lab clients and servers have entries for each other, and none has one for the balancer; in
+// a small lab no host has an entry for another.
 func TestNeighbours(t *testing.T) {
 	testenv.Root(t)
 	for _, test := range []struct{ clients, servers int }{{16, 16}, {16, 17}} {

@@ -16,7 +16,7 @@ import (
 )
 
 // New removes the remains of dead labs, then builds one. It returns ErrNoRights or ErrSpec, or the error of the step
-// that failed; when it fails, or ctx ends meanwhile, it has removed whatever it made.
+// that failed. If it fails, or ctx ends in the meantime, it has removed everything that it made.
 func New(ctx context.Context, spec Spec) (*Lab, error) {
 	if err := check(spec); err != nil {
 		return nil, err
@@ -88,8 +88,8 @@ func (l *Lab) build(ctx context.Context) error {
 	return nil
 }
 
-// plugIn makes the switch forward past its bridge. A lab can do without, but one for
-// loads of packets would measure its bridge.
+// plugIn makes the switch forward past its bridge. A lab works without this, but a lab for loads of packets would
+// measure its bridge.
 func (l *Lab) plugIn() error {
 	var ports []l2switch.Port
 	for _, h := range l.Hosts()[1:] {
@@ -112,7 +112,7 @@ func (l *Lab) plugIn() error {
 	return nil
 }
 
-// addHosts makes the switch first, since the others are plugged into it.
+// addHosts makes the switch first, because the other hosts are connected to it.
 func (l *Lab) addHosts(ctx context.Context) (err error) {
 	if l.Switch, err = l.addSwitch(); err != nil {
 		return err

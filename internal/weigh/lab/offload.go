@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
-// apply sets a device of the calling thread's namespace, and its queueing.
+// apply sets the offloads and the queueing of a device of the calling thread's namespace.
 func (l *Lab) apply(name string, o netdev.Offloads) error {
 	if err := o.Set(name); err != nil {
 		return err
@@ -23,28 +23,27 @@ func (l *Lab) apply(name string, o netdev.Offloads) error {
 	return netdev.SetQueueing(name, !o.Segments && !l.coreQueues())
 }
 
-// hostOffloads are those of a host's device.
+// hostOffloads are the offloads of a host's device.
 //
-// Without TSO each device is polled by itself, which says how full it is: a veth with
-// GRO has a NAPI instance, but takes frames into it only from a peer without TSO; the
-// others end in the core's own queue, and its work is spread over cores as they come.
+// Without TSO each device is polled by itself, which shows how full it is: a veth with GRO has a NAPI instance, but
+// takes frames into it only from a peer without TSO. The other frames end in the core's own queue, whose work is spread
+// over cores as they arrive.
 func (l *Lab) hostOffloads() netdev.Offloads {
 	return netdev.Offloads{Segments: l.offload, Checksums: l.offload}
 }
 
-// portOffloads are those of the switch's port to a host. What goes to a balancer
-// that may use XDP must be whole: GRO in the switch merges segments and leaves
-// their checksum to be made, which an XDP frame cannot carry.
+// portOffloads are the offloads of the switch's port to a host. Frames to a balancer that may use XDP must be complete:
+// GRO in the switch merges segments and leaves their checksum incomplete, which an XDP frame cannot carry.
 func (l *Lab) portOffloads(h *Host) netdev.Offloads {
 	whole := h.role == topology.Balancer && (l.xdp || !l.offload)
 	return netdev.Offloads{Segments: l.offload && !whole, Checksums: !whole}
 }
 
-// Offload gives all links TSO and checksum offload, as network cards have them, or takes them away, as a new lab is.
-// With them a packet of up to 64 KiB goes the whole way in one piece, and bulk transfer is several times as fast; and a
-// small one costs each hop of the laboratory a third less, because it is in no NAPI instance, no GRO and no queueing
-// discipline on its way. But nothing holds a sender back: what does not fit a core's queue
-// (net.core.netdev_max_backlog) is dropped and counted.
+// Offload gives all links TSO and checksum offload, as network cards have them, or removes them, as in a new lab. With
+// them a packet of up to 64 KiB goes the whole way in one piece, and bulk transfer is several times as fast. A small
+// packet costs each hop of the laboratory a third less, because it passes no NAPI instance, no GRO and no queueing
+// discipline on its way. But nothing holds a sender back: frames that do not fit a core's queue
+// (net.core.netdev_max_backlog) are dropped and counted.
 func (l *Lab) Offload(on bool) error {
 	l.offload = on
 	if l.far != nil {
@@ -70,14 +69,13 @@ func (l *Lab) Offload(on bool) error {
 	return nil
 }
 
-// AcceptXDP readies the switch, and a router, for a balancer that sends by XDP_TX or redirect,
-// as a new lab is, or takes that back.
+// AcceptXDP prepares the switch, and a router, for a balancer that sends by XDP_TX or redirect, as in a new lab, or
+// undoes that.
 //
-// A veth whose peer sends so needs an XDP program of its own, or it is never told
-// that frames wait for it, and they vanish uncounted. The program passes
-// everything, but has the kernel copy each frame that comes from a socket:
-// subjects that do not send by XDP are better off without (measured: HAProxy
-// served 6,800 requests a second instead of 6,200).
+// A veth whose peer sends in this way needs an XDP program of its own. Otherwise it is never told that frames wait for
+// it, and they vanish uncounted. The program passes everything, but makes the kernel copy each frame that comes from a
+// socket: subjects that do not send by XDP are better off without it (measured: HAProxy served 6,800 requests a second
+// instead of 6,200).
 func (l *Lab) AcceptXDP(on bool) error {
 	l.xdp = on
 	if l.far != nil {
@@ -90,7 +88,7 @@ func (l *Lab) AcceptXDP(on bool) error {
 func (l *Lab) acceptAtSwitch(on bool) error {
 	return l.Switch.Do(func() error {
 		if l.wires != nil {
-			// The switch's own program is on the port, and forwards what comes.
+			// The switch's own program is on the port, and forwards the frames.
 			return nil
 		}
 		var errs []error
@@ -105,8 +103,8 @@ func (l *Lab) acceptAtSwitch(on bool) error {
 	})
 }
 
-// acceptAtRouter is AcceptXDP at the router's ends of the balancers' links: what goes to one that may use XDP must be
-// whole there, too.
+// acceptAtRouter is AcceptXDP at the router's ends of the balancers' links: frames to a balancer that may use XDP must
+// be complete there, too.
 func (l *Lab) acceptAtRouter(on bool) error {
 	if l.Router == nil {
 		return nil
@@ -125,11 +123,9 @@ func (l *Lab) acceptAtRouter(on bool) error {
 	})
 }
 
-// deviceQueues is the number of queues of each device, and so of cores that can
-// share a host's kernel work, unless the lab has CoreQueues. With a queueing discipline
-// more than one gets stuck (seen on 6.18): a veth with
-// GRO but without XDP gives the sign that there is room again to its peer's first
-// queue only, whichever was held back.
+// deviceQueues is the number of queues of each device, and so of cores that can share a host's kernel work, unless the
+// lab has CoreQueues. With a queueing discipline, several queues get stuck (seen on 6.18): a veth with GRO but without
+// XDP signals that there is room again only to its peer's first queue, whichever queue was held back.
 const deviceQueues = 1
 
 // coreQueues reports whether each core has a queue of its own.
@@ -143,7 +139,7 @@ func (l *Lab) queues() int {
 	return deviceQueues
 }
 
-// backQueues is the number of queues for what comes from a host to the switch.
+// backQueues is the number of queues for frames from a host to the switch.
 func (l *Lab) backQueues(h *Host) int {
 	if l.spec.BackQueues && h.role == topology.Balancer {
 		return runtime.NumCPU()
@@ -151,9 +147,9 @@ func (l *Lab) backQueues(h *Host) int {
 	return l.queues()
 }
 
-// useQueues has the host send by as many queues as the lab's devices have. Its device has one
-// for each of the port's, which XDP chooses by itself, by the core: the stack must not,
-// for more than one get stuck behind a queueing discipline (see [deviceQueues]). It runs inside the host.
+// useQueues makes the host send by as many queues as the lab's devices have. The host's device has one queue for each
+// queue of the port. XDP selects one by the core. The stack must not use several, because they get stuck behind a
+// queueing discipline (see [deviceQueues]). It runs inside the host.
 func (h *Host) useQueues(l *Lab) error {
 	if l.backQueues(h) == l.queues() {
 		return nil
@@ -174,11 +170,9 @@ func (h *Host) useQueues(l *Lab) error {
 	return nil
 }
 
-// setQueues gives each core a queue of its own to send by (XPS,
-// Documentation/networking/scaling.rst). The frames of a veth's queue are worked on
-// by the core that put them there, as long as no other does: so a core's frames
-// stay on it from device to device. Frames of XDP do so by themselves. It runs
-// inside the device's namespace.
+// setQueues gives each core its own queue to send by (XPS, Documentation/networking/scaling.rst). The frames of a
+// veth's queue are processed by the core that put them there, as long as no other core does: so a core's frames stay on
+// it from device to device. Frames of XDP do so by themselves. It runs inside the device's namespace.
 func (l *Lab) setQueues(name string) error {
 	if l.queues() == 1 {
 		return nil

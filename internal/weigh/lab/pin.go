@@ -14,9 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 )
 
-// Pin ties all processes that the host has now, and what they start from now on,
-// to the given CPUs, whatever they chose themselves; none frees them. Processes
-// that come later are not tied.
+// Pin pins all processes that the host has now, and processes that those start later, to the given CPUs, whatever
+// affinity they chose themselves; without CPUs it unpins them. Other processes that start later are not pinned.
 func (h *Host) Pin(cpus ...int) error {
 	var set unix.CPUSet
 	for _, cpu := range cpus {
@@ -33,9 +32,8 @@ func (h *Host) Pin(cpus ...int) error {
 	return nil
 }
 
-// Renice gives all processes that the host has now, and what they start from now
-// on, a nice value, from -20, which has the CPU before the machine's other processes,
-// to 19.
+// Renice gives all processes that the host has now, and processes that those start later, a nice value, from -20, which
+// has priority over the machine's other processes, to 19.
 func (h *Host) Renice(nice int) error {
 	err := h.eachThread(func(id int) error { return unix.Setpriority(unix.PRIO_PROCESS, id, nice) })
 	if err != nil {
@@ -61,8 +59,8 @@ func (h *Host) eachThread(set func(id int) error) error {
 	return nil
 }
 
-// setThreads calls set for the threads of a process. A thread may start another
-// before it is set: it is looked again until there is nothing new.
+// setThreads calls set for the threads of a process. A thread may start another before it is set: the threads are
+// listed again until there is no new one.
 func setThreads(pid int, set func(id int) error) error {
 	done := map[int]bool{}
 	for {

@@ -21,32 +21,31 @@ import (
 const (
 	// stopTimeout is how long a process may take to end after SIGTERM.
 	stopTimeout = 5 * time.Second
-	// outputDelay is how long the output of an ended process is still read: a
-	// daemon that it left behind may hold the pipe open for ever.
+	// outputDelay is how long the output of an ended process is still read: a daemon that it left behind may hold the
+	// pipe open forever.
 	outputDelay = time.Second
 )
 
 // Process is a program that was started on a host.
 type Process struct {
 	host *Host
-	// name is the program, as it was asked for.
+	// name is the program as it was requested.
 	name string
-	cmd  *exec.Cmd // nil where far is not
+	cmd  *exec.Cmd // nil where far is set
 	far  FarProcess
 	done chan struct{}
 	// err is the result of Wait; it is set before done is closed.
 	err error
 
 	mu sync.Mutex
-	// stopping: the rest of the group goes with its leader.
+	// stopping: the rest of the group is ended with its leader.
 	stopping bool
 	// reaped: the PID may belong to another process by now.
 	reaped bool
 }
 
-// Start runs a command on the host, in a process group of its own, or a session. It is killed
-// when this process dies, and stopped as by Stop when ctx ends. What a command
-// leaves behind after its own end lives until the lab is closed.
+// Start runs a command on the host, in its own process group, or session. It is killed when this process dies, and
+// stopped as by Stop when ctx ends. Processes that a command leaves behind after its end live until the lab is closed.
 func (h *Host) Start(ctx context.Context, c Command) (*Process, error) {
 	fail := func(err error) (*Process, error) {
 		return nil, fmt.Errorf("start %s on %s: %w", c.Path, h.Name, err)
@@ -94,8 +93,8 @@ func (h *Host) Start(ctx context.Context, c Command) (*Process, error) {
 	return p, nil
 }
 
-// deathSignal is the signal that a process gets when this one dies. A lab of namespaces takes everything along; a
-// machine stays, and programs on it must get to undo their changes to it.
+// deathSignal is the signal that a process gets when this one dies. A lab of namespaces is removed completely; a
+// machine remains, and programs on it must be able to undo their changes to it.
 func (l *Lab) deathSignal() syscall.Signal {
 	if l.here != nil {
 		return syscall.SIGTERM
@@ -103,8 +102,8 @@ func (l *Lab) deathSignal() syscall.Signal {
 	return syscall.SIGKILL
 }
 
-// startPinned starts a command from the calling thread, which lends it its CPU
-// affinity: set before the program runs, it holds from its first instruction.
+// startPinned starts a command from the calling thread, whose CPU affinity the command inherits: it is set before the
+// program runs, so it holds from the first instruction.
 func startPinned(cmd *exec.Cmd, cpus []int) error {
 	if len(cpus) == 0 {
 		return cmd.Start()
@@ -122,8 +121,8 @@ func startPinned(cmd *exec.Cmd, cpus []int) error {
 	return errors.Join(cmd.Start(), unix.SchedSetaffinity(0, &before))
 }
 
-// await charges the process's CPU time to its host when it ends, then reaps it.
-// Between the end and the reaping its PID and group cannot be another's.
+// await charges the process's CPU time to its host when it ends, then reaps it. Between the end and the reaping, no
+// other process can get its PID and group.
 func (p *Process) await() {
 	defer close(p.done)
 	usage := awaitExit(p.PID())
@@ -140,8 +139,8 @@ func (p *Process) await() {
 	}
 }
 
-// awaitExit blocks until a child has ended, leaves it unreaped, and returns the
-// CPU time of it and of the descendants that were waited for.
+// awaitExit blocks until a child has ended, leaves it unreaped, and returns the CPU time of the child and of those of
+// its descendants that were waited for.
 func awaitExit(pid int) time.Duration {
 	var usage unix.Rusage
 	for {
@@ -153,7 +152,7 @@ func awaitExit(pid int) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// PID returns the process's ID, which is its group's too.
+// PID returns the process's ID, which is also the ID of its group.
 func (p *Process) PID() int {
 	if p.far != nil {
 		return p.far.PID()
@@ -193,9 +192,8 @@ func (p *Process) kill(id int, sig syscall.Signal) error {
 	return unix.Kill(id, sig)
 }
 
-// Stop ends the process and its group: SIGTERM, and SIGKILL if the process is
-// still there after five seconds or when ctx ends. It returns an error only if
-// the process outlives that. Stopping an ended process does nothing.
+// Stop ends the process and its group: by SIGTERM, and by SIGKILL if the process still exists after five seconds or
+// when ctx ends. It returns an error only if the process outlives that. Stopping an ended process does nothing.
 func (p *Process) Stop(ctx context.Context) error {
 	if p.far != nil {
 		return p.far.Stop(ctx)
@@ -206,8 +204,8 @@ func (p *Process) Stop(ctx context.Context) error {
 	return p.destroy()
 }
 
-// Kill ends the process and its group as a crash does: by SIGKILL, without a word before. It
-// returns when the process is gone. Killing an ended process does nothing.
+// Kill ends the process and its group as a crash does: by SIGKILL, without a signal before. It returns when the process
+// is gone. Killing an ended process does nothing.
 func (p *Process) Kill(ctx context.Context) error {
 	if p.far == nil {
 		return p.destroy()
@@ -232,8 +230,8 @@ func (p *Process) destroy() error {
 		p.name, p.host.Name, p.PID(), stopTimeout)
 }
 
-// end signals the process and its group to end, and waits until the process has:
-// false if it is still there after stopTimeout or when ctx ends.
+// end signals the process and its group to end, and waits until the process has ended; false if it still exists after
+// stopTimeout or when ctx ends.
 func (p *Process) end(ctx context.Context, sig syscall.Signal) bool {
 	p.signalEnd(sig)
 	timer := time.NewTimer(stopTimeout)
@@ -247,8 +245,7 @@ func (p *Process) end(ctx context.Context, sig syscall.Signal) bool {
 	return false
 }
 
-// signalEnd signals the process and its group to end. That a process has ended
-// already is no error.
+// signalEnd signals the process and its group to end. A process that has already ended is no error.
 func (p *Process) signalEnd(sig syscall.Signal) {
 	p.mu.Lock()
 	p.stopping = true
@@ -259,7 +256,7 @@ func (p *Process) signalEnd(sig syscall.Signal) {
 // HostName is the name of the process's host.
 func (p *Process) HostName() string { return p.host.Name }
 
-// processes are those that were started and have not ended.
+// processes returns the processes that were started and have not ended.
 func (l *Lab) processes() (all []*Process) {
 	for _, p := range l.usage.Processes() {
 		all = append(all, p.(*Process))
@@ -267,8 +264,8 @@ func (l *Lab) processes() (all []*Process) {
 	return all
 }
 
-// CPUTime returns the CPU time of the process itself by its CPU clock, its ended threads included, and with them the
-// packet work that ran on top of it. It is an error once the process has ended.
+// CPUTime returns the CPU time of the process itself by its CPU clock, including its ended threads and the packet work
+// that ran on top of it. It returns an error once the process has ended.
 func (p *Process) CPUTime() (time.Duration, error) {
 	used, err := briefly(processClockTask, p.host, p.PID())
 	if err != nil {

@@ -34,8 +34,7 @@ func run(t *testing.T, h *Host, script string) string {
 	return out.String()
 }
 
-// startDaemon runs a script in a session of its own, whose parent is gone, and
-// returns its PID.
+// startDaemon runs a script in its own session, whose parent is gone, and returns its PID.
 func startDaemon(t *testing.T, h *Host, script string) int {
 	t.Helper()
 	file := filepath.Join(h.Dir, "daemon.pid")
@@ -72,7 +71,7 @@ func TestProcessRunsInsideTheHost(t *testing.T) {
 	if want := "Cpus_allowed_list:\t0\nhere\n/\n"; out.String() != want {
 		t.Errorf("output %q, want %q", out.String(), want)
 	}
-	// The pinning was the process's alone.
+	// Only the process was pinned.
 	if got := run(t, h, "cat /proc/self/status"); strings.Contains(got, "Cpus_allowed_list:\t0\n") && manyCPUs(t) {
 		t.Error("the next process is pinned too")
 	}
@@ -112,7 +111,7 @@ func TestProcessErrors(t *testing.T) {
 	}
 }
 
-// The group goes with its leader, by SIGTERM if it can, by SIGKILL if it must.
+// TestStop: the group ends with its leader, by SIGTERM if possible, otherwise by SIGKILL.
 func TestStop(t *testing.T) {
 	l := newLab(t)
 	h := l.Servers[0]
@@ -160,7 +159,7 @@ func childPID(t *testing.T, dir string) (pid int) {
 	return pid
 }
 
-// running tells a process from a zombie, which no process in a container may reap.
+// running distinguishes a process from a zombie, which no process in a container may reap.
 func running(pid int) bool {
 	_, err := netns.OfProcess(pid)
 	return err == nil
@@ -184,7 +183,7 @@ func TestContextStopsProcess(t *testing.T) {
 	}
 }
 
-// A daemon that keeps the output open does not keep Wait from returning.
+// TestWaitWithOpenOutput: a daemon that keeps the output open does not prevent Wait from returning.
 func TestWaitWithOpenOutput(t *testing.T) {
 	l := newLab(t)
 	var out bytes.Buffer
@@ -201,7 +200,7 @@ func TestWaitWithOpenOutput(t *testing.T) {
 	}
 }
 
-// A process leads a session only where that is asked for, and its group in both cases.
+// TestSession: a process leads a session only if the command asks for that, and its group in both cases.
 func TestSession(t *testing.T) {
 	l := newLab(t)
 	for _, session := range []bool{true, false} {

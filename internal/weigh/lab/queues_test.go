@@ -38,15 +38,15 @@ func newFloodLab(t *testing.T) *Lab {
 	return l
 }
 
-// TestEachCoreHasItsQueue sends from one core after the other, and looks in which
-// queue of the server's device the frames arrive, two hops on.
+// TestEachCoreHasItsQueue sends from one core after the other, and checks in which queue of the server's device the
+// frames arrive, after two hops.
 func TestEachCoreHasItsQueue(t *testing.T) {
 	l := newFloodLab(t)
 	server := l.Servers[0]
 	const datagrams = 200
 	to := netip.AddrPortFrom(server.IPv4, 9)
 	for cpu := range runtime.NumCPU() {
-		// The first datagram asks for the neighbour.
+		// The first datagram resolves the neighbour.
 		sendFrom(t, l.Clients[0], cpu, to, 1)
 		before := queueFrames(t, server)
 		sendFrom(t, l.Clients[0], cpu, to, datagrams)
@@ -75,7 +75,7 @@ func sendFrom(t *testing.T, h *Host, cpu int, to netip.AddrPort, datagrams int) 
 		}
 		defer conn.Close()
 		for sent := 0; sent < datagrams; {
-			// No socket listens: an ICMP error may be told instead of sending.
+			// No socket listens: the write may return the ICMP error instead of sending.
 			_, err := conn.Write([]byte("x"))
 			switch {
 			case err == nil:
@@ -91,8 +91,8 @@ func sendFrom(t *testing.T, h *Host, cpu int, to netip.AddrPort, datagrams int) 
 	}
 }
 
-// queueFrames counts the frames that came into each queue of the host's device. A veth counts so only for XDP, so it is
-// given a program.
+// queueFrames counts the frames that arrived in each queue of the host's device. A veth counts them only for XDP, so
+// the device gets a program.
 func queueFrames(t *testing.T, h *Host) []uint64 {
 	t.Helper()
 	counts := make([]uint64, runtime.NumCPU())
@@ -117,8 +117,7 @@ func queueFrames(t *testing.T, h *Host) []uint64 {
 	return counts
 }
 
-// TestPin ties processes that have tied themselves, and frees them; and gives them
-// the CPU first.
+// TestPin pins processes that have pinned themselves, and unpins them, and then gives them priority.
 func TestPin(t *testing.T) {
 	l := newFloodLab(t)
 	p, err := l.Balancer.Start(context.Background(), Command{Path: "sleep", Args: []string{"60"}, CPUs: []int{0}})
@@ -156,8 +155,7 @@ func TestPin(t *testing.T) {
 	}
 }
 
-// TestAttackersWays checks the routes to addresses that no host has, and that taps
-// come and go.
+// TestAttackersWays checks the routes to addresses that no host has, and that taps can be attached and detached.
 func TestAttackersWays(t *testing.T) {
 	l := newFloodLab(t)
 	nowhere := netip.MustParsePrefix("198.19.0.0/16")

@@ -14,9 +14,9 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 )
 
-// RouteThrough routes a host's packets to a range of addresses, which no host in the lab has, through another host; or
-// takes that back. The range is of the half of the lab's addresses that is on no segment, such as 198.19.0.0/16, or is
-// more specific than the segment.
+// RouteThrough routes a host's packets for a range of addresses, which no host in the lab has, through another host; or
+// undoes that. The range is in the half of the lab's addresses that is on no segment, such as 198.19.0.0/16, or is more
+// specific than the segment.
 func (h *Host) RouteThrough(gateway *Host, to netip.Prefix, on bool) error {
 	err := h.Do(func() error {
 		device, err := netlink.LinkByName(h.Interface)
@@ -36,8 +36,8 @@ func (h *Host) RouteThrough(gateway *Host, to netip.Prefix, on bool) error {
 	return nil
 }
 
-// NextHop returns which address the host sends to on the segment for what is for
-// another: a router's, or the other's own.
+// NextHop returns the address on the segment to which the host sends packets for another address: a router's, or that
+// address itself.
 func (h *Host) NextHop(to netip.Addr) (netip.Addr, error) {
 	next := to
 	err := h.Do(func() error {
@@ -56,8 +56,8 @@ func (h *Host) NextHop(to netip.Addr) (netip.Addr, error) {
 	return next, nil
 }
 
-// Set sets a sysctl of the host's own, such as net.ipv4.tcp_syncookies, for as long
-// as the lab lives or until it is set again.
+// Set sets a sysctl of the host's own, such as net.ipv4.tcp_syncookies, for as long as the lab exists or until it is
+// set again.
 func (h *Host) Set(name, value string) error {
 	if err := h.Do(func() error { return sysctl.Write(name, value) }); err != nil {
 		return fmt.Errorf("set %s of %s: %w", name, h.Name, err)
@@ -65,9 +65,9 @@ func (h *Host) Set(name, value string) error {
 	return nil
 }
 
-// Silence disconnects the host from the segment, as if its cable were pulled or its power off, and connects it again:
-// the switch's end of its link goes down, so nothing passes, ARP and NDP included. Its processes, addresses and sockets
-// stay. It returns ErrFar where the host is a machine.
+// Silence disconnects the host from the segment, as if its cable were unplugged or its power off, and connects it
+// again: the switch's end of its link goes down, so nothing passes, including ARP and NDP. The host's processes,
+// addresses and sockets stay. It returns ErrFar where the host is a machine.
 func (h *Host) Silence(on bool) error {
 	if h.machine != nil {
 		return fmt.Errorf("take host %s off the segment: %w", h.Name, ErrFar)
@@ -88,11 +88,11 @@ func (h *Host) Silence(on bool) error {
 	return nil
 }
 
-// discardPort is that of the discard protocol (RFC 863).
+// discardPort is the port of the discard protocol (RFC 863).
 const discardPort = 9
 
-// Greet sends another host a datagram without an answer. The ARP request before it updates that host's neighbour table
-// and the switch's, as the first packet of a booted machine does.
+// Greet sends another host a datagram, which is not answered. The ARP request before it updates that host's neighbour
+// table and the switch's, as the first packet of a booted machine does.
 func (h *Host) Greet(other *Host) error {
 	err := h.Do(func() error {
 		conn, err := net.Dial("udp4", netip.AddrPortFrom(other.IPv4, discardPort).String())
@@ -109,8 +109,8 @@ func (h *Host) Greet(other *Host) error {
 	return nil
 }
 
-// Cut takes a balancer's link to the router down at the balancer's end, and up again: the router sees
-// that its end has lost the carrier.
+// Cut sets a balancer's link to the router down at the balancer's end, and up again: the router sees that its end has
+// lost the carrier.
 func (h *Host) Cut(on bool) error {
 	err := h.Do(func() error {
 		link, err := netlink.LinkByName(h.Uplink)
@@ -128,8 +128,8 @@ func (h *Host) Cut(on bool) error {
 	return nil
 }
 
-// NextHops are the balancers that the router's kernel would send a packet for an address to, by the routes that
-// it has: next hops whose link is gone do not count.
+// NextHops returns the balancers that the router's kernel would send a packet for an address to, by its routes: next
+// hops whose link is down do not count.
 func (l *Lab) NextHops(vip netip.Addr) (hops []*Host, err error) {
 	err = l.Router.Do(func() error {
 		routes, err := netdump.Consistent(func() ([]netlink.Route, error) {
@@ -154,7 +154,7 @@ func (l *Lab) NextHops(vip netip.Addr) (hops []*Host, err error) {
 	return hops, nil
 }
 
-// gone are the flags of a next hop that gets no packet: RTNH_F_DEAD, and RTNH_F_LINKDOWN.
+// gone are the flags of a next hop that receives no packet: RTNH_F_DEAD, and RTNH_F_LINKDOWN.
 const gone = 1 | 16
 
 // leadsTo reports whether a route has a next hop that is up.

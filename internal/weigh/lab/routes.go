@@ -19,8 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
-// Forward makes the balancer forward IPv4 packets between clients and servers as
-// a router does, or takes that back.
+// Forward makes the balancer forward IPv4 packets between clients and servers as a router does, or undoes that.
 func (l *Lab) Forward(on bool) error {
 	if l.far != nil {
 		_, err := briefly(forwardTask, l.Balancer, on)
@@ -36,8 +35,8 @@ func (l *Lab) Forward(on bool) error {
 	return nil
 }
 
-// DetourReplies routes servers' packets to clients through the balancer, or takes that back. A balancer that rewrites
-// addresses needs that of them. Containers answer by their bridge, and so by the balancer, in any case.
+// DetourReplies routes servers' packets to clients through the balancer, or undoes that. A balancer that rewrites
+// addresses needs this. Containers answer through their bridge, and so through the balancer, in any case.
 func (l *Lab) DetourReplies(on bool) error {
 	if l.spec.Containers {
 		return nil
@@ -45,19 +44,19 @@ func (l *Lab) DetourReplies(on bool) error {
 	return l.detour(l.Servers, l.addressesOf(topology.Client), on)
 }
 
-// DetourRequests routes clients' packets to the servers' own addresses through the balancer, or takes that back.
+// DetourRequests routes clients' packets to the servers' own addresses through the balancer, or undoes that.
 func (l *Lab) DetourRequests(on bool) error {
 	return l.detour(l.Clients, l.addressesOf(topology.Server), on)
 }
 
-// DetourVIP routes clients' packets to an IPv4 VIP through the balancer, which need not have it, or, where there are
-// several, through their router; or takes that back.
+// DetourVIP routes clients' packets to an IPv4 VIP through the balancer, which need not have it, or through the router
+// where there are several balancers; or undoes that.
 func (l *Lab) DetourVIP(vip netip.Addr, on bool) error {
 	return l.detour(l.Clients, []netip.Prefix{netip.PrefixFrom(vip, vip.BitLen())}, on)
 }
 
-// DetourPool routes servers' packets to addresses of full NAT through the router of several balancers, whose routes say
-// which of them gets it, instead of to the neighbour that has the address; or takes that back.
+// DetourPool routes servers' packets to addresses of full NAT through the router of several balancers, whose routes
+// select the balancer, instead of to the neighbour that has the address; or undoes that.
 func (l *Lab) DetourPool(pool []netip.Addr, on bool) error {
 	var to []netip.Prefix
 	for _, address := range pool {
@@ -66,8 +65,8 @@ func (l *Lab) DetourPool(pool []netip.Addr, on bool) error {
 	return l.detour(l.Servers, to, on)
 }
 
-// addressesOf are the ranges that hold the IPv4 addresses of all hosts of a role: on
-// machines, whose addresses are their owner's, one for each.
+// addressesOf returns the ranges that hold the IPv4 addresses of all hosts of a role: on machines, whose addresses
+// their owner has chosen, one range for each host.
 func (l *Lab) addressesOf(of topology.Role) (ranges []netip.Prefix) {
 	switch {
 	case l.contained(of):
@@ -83,7 +82,7 @@ func (l *Lab) addressesOf(of topology.Role) (ranges []netip.Prefix) {
 	return ranges
 }
 
-// detour gives hosts routes through the balancer.
+// detour adds routes through the balancer to hosts, or deletes them.
 func (l *Lab) detour(from []*Host, to []netip.Prefix, on bool) error {
 	if l.far != nil {
 		return l.detourFar(from, to, on)
@@ -124,13 +123,12 @@ func (h *Host) routeThrough(gateway *Host, to netip.Prefix) (*netlink.Route, err
 	}, nil
 }
 
-// hashOfPorts makes the kernel choose among the ways of a route by the hash of
-// addresses and ports (Documentation/networking/ip-sysctl.rst), per connection.
+// hashOfPorts makes the kernel select among the next hops of a route by the hash of addresses and ports
+// (Documentation/networking/ip-sysctl.rst), per connection.
 const hashOfPorts = "1"
 
-// Spread gives hosts a route to an IPv4 VIP over servers, or takes it back: each
-// connection goes to one of them by its hash, as through a balancer but with none
-// on the way. The servers must hold the VIP.
+// Spread adds a route to an IPv4 VIP over servers to hosts, or deletes it: the hash of each connection selects one
+// server, as through a balancer but without one on the path. The servers must have the VIP.
 func (l *Lab) Spread(from []*Host, vip netip.Addr, servers []*Host, on bool) error {
 	if l.far != nil {
 		return spreadFar(from, vip, servers, on)
@@ -156,7 +154,7 @@ func (l *Lab) Spread(from []*Host, vip netip.Addr, servers []*Host, on bool) err
 	return nil
 }
 
-// routeOver makes a route with a way over each server.
+// routeOver returns a route with a next hop for each server.
 func (h *Host) routeOver(vip netip.Addr, servers []*Host) (*netlink.Route, error) {
 	device, err := netlink.LinkByName(h.deviceTo(topology.Server))
 	if err != nil {
@@ -175,7 +173,7 @@ func (h *Host) routeOver(vip netip.Addr, servers []*Host) (*netlink.Route, error
 	return route, nil
 }
 
-// deviceTo is the host's device through which others of a role are reached.
+// deviceTo returns the host's device through which hosts of a role are reached.
 func (h *Host) deviceTo(r topology.Role) string {
 	if h.Bridge != "" && r == topology.Server {
 		return h.Bridge
@@ -199,7 +197,7 @@ func (l *Lab) groupBalancer() (err error) {
 	return nil
 }
 
-// The tasks that do it on a machine.
+// The tasks that set routes and addresses on a machine.
 var (
 	routeTask = NewTask("route", func(_ context.Context, h *Host, r farRoute) (nothing, error) {
 		return nothing{}, h.Do(func() error { return r.set(h.Interface) })
@@ -216,14 +214,14 @@ var (
 	})
 )
 
-// farAddress is an address that a host's device shall have, or not.
+// farAddress is an address to add to a host's device, or to delete from it.
 type farAddress struct {
 	Address netip.Addr
 	On      bool
 }
 
-// farRoute is a route that a host shall have, or not: to a range of addresses
-// through others, by the hash of ports if they are several.
+// farRoute is a route to add to a host, or to delete: to ranges of addresses through others, by the hash of ports if
+// there are several.
 type farRoute struct {
 	To      []netip.Prefix
 	Through []netip.Addr
@@ -253,11 +251,11 @@ func (r farRoute) set(device string) error {
 	return nil
 }
 
-// hashPolicyTask has a machine choose among a route's ways by the hash of ports.
+// hashPolicyTask makes a machine select among a route's next hops by the hash of ports.
 var hashPolicyTask = NewTask("multipath-hash", func(_ context.Context, h *Host, on bool) (nothing, error) {
 	const name = "net.ipv4.fib_multipath_hash_policy"
 	if !on {
-		return nothing{}, nil // goes back with the worker
+		return nothing{}, nil // undone with the worker
 	}
 	return nothing{}, h.lab.here.changes.SetSysctl(name, hashOfPorts)
 })
@@ -286,8 +284,8 @@ func (l *Lab) detourFar(from []*Host, to []netip.Prefix, on bool) error {
 	})
 }
 
-// Hold gives a machine's device an address, as one of its own (/32), or takes it
-// away; that it is gone already is no error.
+// Hold adds an address to a machine's device, as one of its own (/32), or deletes it; an address that is already gone
+// is no error.
 func (h *Host) Hold(address netip.Addr, on bool) error {
 	_, err := briefly(addressTask, h, farAddress{address, on})
 	return err

@@ -13,8 +13,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
-// TestSilence proves that a host that falls silent is reached by none, that the others
-// are, and that it is reached again afterwards, with what it had.
+// TestSilence proves that no host reaches a host that falls silent, that the others reach each other, and that it is
+// reached again afterwards, with its sockets and addresses.
 func TestSilence(t *testing.T) {
 	l := newLab(t)
 	silent, other, client := l.Servers[0], l.Servers[1], l.Clients[0]
@@ -42,7 +42,7 @@ func TestSilence(t *testing.T) {
 	dial(t, client, listenV6.Addr())
 }
 
-// TestGreet proves that a greeting tells the other host a MAC address.
+// TestGreet proves that a greeting teaches the other host a MAC address.
 func TestGreet(t *testing.T) {
 	l := newLab(t)
 	if err := l.Servers[0].Greet(l.Balancer); err != nil {

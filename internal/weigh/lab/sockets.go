@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/measure"
 )
 
-// Sockets counts the host's TCP sockets; of a machine, those that are the lab's.
+// Sockets counts the host's TCP sockets; on a machine, only those of the lab.
 func (h *Host) Sockets() (SocketCount, error) {
 	if h.machine != nil {
 		return briefly(socketsTask, h, h.scope())
@@ -35,12 +35,11 @@ func (h *Host) sockets(of measure.Scope) (SocketCount, error) {
 	return count, nil
 }
 
-// DestroySockets ends every TCP socket of the host that is not listening, at
-// once and in whatever state: what the last trial left, TIME-WAIT above all,
-// need not be waited for. Peers of open connections see a reset. It returns
-// ErrNoSocketDestroy on a kernel that cannot.
+// DestroySockets ends every TCP socket of the host that is not listening, immediately and in whatever state: nobody
+// needs to wait for the sockets that the last trial left, TIME-WAIT above all. Peers of open connections see a reset.
+// It returns ErrNoSocketDestroy on a kernel that cannot.
 //
-// Of a machine it ends those that are the lab's.
+// On a machine it ends only the lab's sockets.
 func (h *Host) DestroySockets() error {
 	if h.machine == nil {
 		return h.destroySockets(measure.Scope{})
@@ -60,10 +59,9 @@ func (h *Host) destroySockets(of measure.Scope) error {
 	return nil
 }
 
-// Conntrack returns the number of connections that the host tracks; 0 where the
-// kernel has no connection tracking.
+// Conntrack returns the number of connections that the host tracks; 0 where the kernel has no connection tracking.
 //
-// Of a machine it counts those that were made to the VIP.
+// On a machine it counts the connections that were made to the VIP.
 func (h *Host) Conntrack() (int, error) {
 	if h.machine != nil {
 		return briefly(conntrackTask, h, measure.TrackedTo{Address: h.lab.VIP4})
@@ -86,8 +84,7 @@ func (h *Host) Conntrack() (int, error) {
 	return n, nil
 }
 
-// ForgetTracked forgets the connections that the host tracks; of a machine, those
-// that were made to the VIP.
+// ForgetTracked deletes the connections that the host tracks; on a machine, those that were made to the VIP.
 func (h *Host) ForgetTracked() error {
 	if h.machine != nil {
 		_, err := briefly(forgetTask, h, measure.TrackedTo{Address: h.lab.VIP4})

@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
 )
 
-// ownerVariable makes the test binary the owner of a lab, to be killed.
+// ownerVariable makes the test binary the owner of a lab; the test then kills it.
 const ownerVariable = "JEOUL_TEST_LAB_OWNER"
 
 // owned describes the lab of an owner.
@@ -48,9 +48,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// ownLab builds a lab, starts processes in it, says so, and waits for its death.
+// ownLab builds a lab, starts processes in it, prints its description, and waits to be killed.
 func ownLab() {
-	// A deadline of its own, so that a failed test leaves no process.
+	// With its own deadline, so that a failed test leaves no process.
 	ctx, cancel := context.WithTimeout(context.Background(), testenv.WaitLimit)
 	defer cancel()
 	l, err := New(ctx, Spec{Clients: 1, Servers: 1, Containers: true})
@@ -60,8 +60,7 @@ func ownLab() {
 	}
 	defer l.Close()
 	record := owned{ID: l.ID, Dir: l.Dir}
-	// A master with a worker in its group, as nginx has, and a daemon that left
-	// for a session of its own.
+	// A master with a worker in its group, as nginx has, and a daemon that moved to its own session.
 	p, err := l.Balancer.Start(ctx, Command{Path: "sh", Args: []string{"-c",
 		`sleep 1000 & setsid sleep 1000 & wait`}})
 	if err != nil {
@@ -138,7 +137,7 @@ func TestCleanStale(t *testing.T) {
 	if left := remains(t, record.ID, record.Dir); len(left) == 0 {
 		t.Fatal("nothing is left of a killed owner's lab: this test cannot fail")
 	}
-	// Another test's New may be faster, so it matters only that it is gone.
+	// Another test's New may be faster, so the test only checks that the lab is gone.
 	if _, err := CleanStale(t.Context()); err != nil {
 		t.Fatal(err)
 	}

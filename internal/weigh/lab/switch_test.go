@@ -14,8 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 )
 
-// The switch's program forwards what it knows: frames between hosts leave no
-// trace in the bridge, which learns the addresses of those that it forwards.
+// TestSwitchForwardsPastTheBridge: the switch's program forwards frames to known addresses. Frames between hosts leave
+// no trace in the bridge, which learns the addresses of those that it forwards.
 func TestSwitchForwardsPastTheBridge(t *testing.T) {
 	l := newLab(t)
 	if l.fastPath == nil {
@@ -27,12 +27,12 @@ func TestSwitchForwardsPastTheBridge(t *testing.T) {
 	if forwarded < 3 {
 		t.Errorf("%d frames went to %s, and a connection takes more", forwarded, l.Servers[0].Name)
 	}
-	// Without the program the same frames go by the bridge.
+	// Without the program the same frames go through the bridge.
 	if err := l.fastPath.Close(); err != nil {
 		t.Fatal(err)
 	}
 	dial(t, l.Clients[0], listener.Addr())
-	// Close of the lab must bear with a fast path that is gone.
+	// Close of the lab must accept that the fast path is gone.
 	l.fastPath = nil
 }
 
@@ -52,7 +52,7 @@ func portPackets(t *testing.T, l *Lab, h *Host) (sent uint64) {
 	return sent
 }
 
-// TestSpread has a client ask a VIP that both servers hold.
+// TestSpread makes a client connect to a VIP that both servers have.
 func TestSpread(t *testing.T) {
 	l := newLab(t)
 	accepted := make(chan string, 100)
@@ -110,7 +110,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// noRouteTo returns an error if there is a route of its own to an address.
+// noRouteTo returns an error if there is a separate route to an address.
 func noRouteTo(address string) error {
 	routes, err := netdump.Consistent(func() ([]netlink.Route, error) {
 		return netlink.RouteList(nil, netlink.FAMILY_V4)

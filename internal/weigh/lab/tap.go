@@ -11,9 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 )
 
-// TapPort puts an XDP program on the switch's port to the host, in place of what
-// is there; nil puts that back. It sees what the host sends. [Lab.AcceptXDP] takes
-// it off the balancer's port.
+// TapPort puts an XDP program on the switch's port to the host, in place of the present one; nil restores that. The
+// program sees the frames that the host sends. [Lab.AcceptXDP] detaches it from the balancer's port.
 func (h *Host) TapPort(program *ebpf.Program) error {
 	switch {
 	case program != nil:
@@ -29,8 +28,8 @@ func (h *Host) TapPort(program *ebpf.Program) error {
 	return nil
 }
 
-// TapDevice puts an XDP program on the host's own device; nil takes it off. It sees
-// what the host is sent.
+// TapDevice puts an XDP program on the host's own device; nil detaches it. The program sees the frames that the host
+// receives.
 func (h *Host) TapDevice(program *ebpf.Program) error {
 	if err := h.Do(func() error { return netdev.AttachXDP(h.Interface, programFD(program)) }); err != nil {
 		return fmt.Errorf("tap the device of %s: %w", h.Name, err)
@@ -45,8 +44,8 @@ func programFD(program *ebpf.Program) int {
 	return program.FD()
 }
 
-// Indexes returns the indexes of the host's device, in its own namespace, and of
-// the switch's port to it, in the switch's.
+// Indexes returns the index of the host's device, in its own namespace, and that of the switch's port to it, in the
+// switch's namespace.
 func (h *Host) Indexes() (device, port int, err error) {
 	index := func(of *Host, name string, to *int) error {
 		return of.Do(func() error {

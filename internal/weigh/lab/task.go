@@ -10,22 +10,21 @@ import (
 	"time"
 )
 
-// ErrNoTask means that a worker does not know a task: it is a jeoul of another version.
+// ErrNoTask means that a worker does not have a task: it is a jeoul of another version.
 var ErrNoTask = errors.New("no such task")
 
-// Task is a piece of work on a host, which runs where the host is: in this
-// process, for a namespace, or in a worker on another machine. What goes in and
-// out must survive JSON.
+// Task is a piece of work on a host, which runs where the host is: in this process, for a namespace, or in a worker on
+// another machine. Arguments and results must survive JSON.
 type Task[Args, Result any] struct {
 	name string
 	do   func(ctx context.Context, h *Host, args Args) (Result, error)
 }
 
-// tasks are all that there are, by name, as a worker performs them.
+// tasks are all tasks by name, in the form in which a worker performs them.
 var tasks = map[string]func(ctx context.Context, h *Host, args []byte) ([]byte, error){}
 
-// NewTask declares a task; do runs on a host of this process. It is called where
-// package variables are made, and panics if the name is taken.
+// NewTask declares a task; do runs on a host of this process. NewTask is called for package variables, and panics if
+// the name is taken.
 func NewTask[Args, Result any](name string, do func(ctx context.Context, h *Host, args Args) (Result, error)) Task[Args,
 	Result] {
 	if tasks[name] != nil {
@@ -73,10 +72,10 @@ func Perform(ctx context.Context, h *Host, name string, args []byte) ([]byte, er
 	return task(ctx, h, args)
 }
 
-// taskBound is how long a task may take that has no context of its own.
+// taskBound is how long a task without its own context may take.
 const taskBound = 20 * time.Second
 
-// briefly performs a task that is over in moments, or fails.
+// briefly performs a task that ends within moments, or fails.
 func briefly[Args, Result any](t Task[Args, Result], h *Host, args Args) (Result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), taskBound)
 	defer cancel()

@@ -31,8 +31,8 @@ func newWireLab(t *testing.T) *Lab {
 	return l
 }
 
-// TestWireSwitchCarriesEveryFrame sends frames that a program makes from a client to a
-// server; all of them arrive, and the bridge sees none.
+// TestWireSwitchCarriesEveryFrame sends frames that a program makes from a client to a server; all of them arrive, and
+// the bridge sees none.
 func TestWireSwitchCarriesEveryFrame(t *testing.T) {
 	l := newWireLab(t)
 	client, server := l.Clients[1], l.Servers[0]
@@ -44,7 +44,7 @@ func TestWireSwitchCarriesEveryFrame(t *testing.T) {
 	f, err := flood.New(flood.Options{
 		Packets: flood.SYN, Sources: netip.MustParsePrefix("198.19.0.0/16"), Target: netip.AddrPortFrom(l.VIP4, 80),
 		From: client.MAC, To: []net.HardwareAddr{server.MAC}, Interface: device, Limit: frames, DropAtExit: true,
-		// Far from what a queue holds, on a busy machine too.
+		// Far below the capacity of a queue, also on a busy machine.
 		Rate: 100_000,
 	})
 	if err != nil {
@@ -52,7 +52,7 @@ func TestWireSwitchCarriesEveryFrame(t *testing.T) {
 	}
 	defer f.Close()
 	taps := f.Taps()
-	// What a device sends into needs a program where it comes in: the sender's own too.
+	// A device that receives redirected frames needs a program, also the sender's own.
 	if err := client.TapDevice(taps.Sink); err != nil {
 		t.Fatal(err)
 	}
@@ -64,8 +64,9 @@ func TestWireSwitchCarriesEveryFrame(t *testing.T) {
 	if err := client.Do(func() error { return f.Run(ctx, 0) }); err != nil || ctx.Err() != nil {
 		t.Fatalf("the frames were not sent: %v %v", err, ctx.Err())
 	}
-	// The frames are counted, and not the devices' drops, which have the kernels' own frames in them too: what a host
-	// multicasts before its link is up, or into a queue that a neighbour has filled. They say where a frame was lost.
+	// The test compares the frames, and not the devices' drops, which include the kernels' own frames: multicasts that
+	// a host sends before its link is up, or into a queue that a neighbour has filled. The drops show where a frame was
+	// lost.
 	t.Cleanup(func() {
 		if t.Failed() {
 			for _, h := range []*Host{client, server} {
@@ -110,8 +111,8 @@ func portRedirects(t *testing.T, l *Lab, h *Host) (sum uint64) {
 	return sum
 }
 
-// TestWireSwitchSendsBack exchanges frames of sockets, which are copied into frames of
-// XDP where they come in, with a host that sends them back by XDP_TX.
+// TestWireSwitchSendsBack exchanges frames of sockets, which are copied into frames of XDP on arrival, with a host that
+// sends them back by XDP_TX.
 func TestWireSwitchSendsBack(t *testing.T) {
 	l := newWireLab(t)
 	attachReflector(t, l.Balancer)
@@ -130,7 +131,7 @@ func TestWireSwitchSendsBack(t *testing.T) {
 	}
 }
 
-// TestWireSwitchServesKernels has two kernels talk: ARP by the bridge, the rest by the
+// TestWireSwitchServesKernels makes two kernels communicate: ARP through the bridge, everything else through the
 // switch's program.
 func TestWireSwitchServesKernels(t *testing.T) {
 	l := newWireLab(t)

@@ -20,8 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 )
 
-// The numbers of XDP_PASS's sibling, of the fields of struct xdp_md, and of an
-// Ethernet header's parts.
+// The numbers of XDP_TX, of the fields of struct xdp_md, and of the parts of an Ethernet header.
 const (
 	xdpTX          = 3
 	offsetData     = 0
@@ -111,8 +110,8 @@ func TestNativeXDPSendsBack(t *testing.T) {
 	t.Run("after it was off and on", sendBack)
 }
 
-// TestBackQueues: what the balancer sends by XDP comes back by a queue of the core that sends,
-// and its stack uses one queue.
+// TestBackQueues: frames that the balancer sends by XDP return through a queue of the sending core, and its stack uses
+// one queue.
 func TestBackQueues(t *testing.T) {
 	testenv.Root(t)
 	l, err := New(t.Context(), Spec{Clients: 1, Servers: 1, BackQueues: true})
@@ -185,8 +184,8 @@ func hasXDP(t *testing.T, h *Host, device string) (attached bool) {
 	return attached
 }
 
-// exchange sends a frame from one host to another until one returns: a busy machine may drop some. It
-// runs inside the sender.
+// exchange sends a frame from one host to another until one returns, because a busy machine may drop some. It runs
+// inside the sender.
 func exchange(from, to *Host) error {
 	device, err := netlink.LinkByName(from.Interface)
 	if err != nil {

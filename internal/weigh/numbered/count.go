@@ -14,34 +14,34 @@ import (
 
 const wordBits = 64
 
-// Place is where a number was lost.
+// Place is the place where a number was lost.
 type Place int
 
 // The places.
 const (
-	// Unknown: no device at the balancer was watched.
+	// Unknown means that no device at the balancer was watched.
 	Unknown Place = iota
-	// Before: the datagram did not go to the balancer.
+	// Before means that the datagram did not go to the balancer.
 	Before
-	// Balancer: it went to the balancer, and the balancer did not give it back.
+	// Balancer means that the datagram went to the balancer, and the balancer did not return it.
 	Balancer
-	// Behind: the balancer gave it back, and no server received it.
+	// Behind means that the balancer returned the datagram, and no server received it.
 	Behind
 )
 
-// Gap is a run of numbers that did not come and were lost in one place.
+// Gap is a run of numbers that were not received and were lost in one place.
 type Gap struct {
 	Place Place
-	// First is the first number of the gap, and Length how many there are.
+	// First is the first number of the gap, and Length the number of numbers in it.
 	First, Length uint64
-	// From and To are when the first and the last of them were sent, to a millisecond.
+	// From and To are the times when the first and the last of them were sent, to a millisecond.
 	From, To time.Time
 }
 
-// Sent returns how many datagrams were sent; their numbers are those below.
+// Sent returns the number of datagrams that were sent; their numbers are the numbers below it.
 func (s *Stream) Sent() uint64 { return s.sent.Load() }
 
-// Twice returns how many datagrams came whose number had come before.
+// Twice returns the number of datagrams whose number had been received before.
 func (s *Stream) Twice() (uint64, error) {
 	var n uint64
 	if err := s.objects.Duplicates.Get(&n); err != nil {
@@ -57,8 +57,8 @@ const (
 	pollInterval = 20 * time.Millisecond
 )
 
-// Missing returns the runs of numbers from one to before another that did not come, in their
-// order. As long as some come late, it waits for them.
+// Missing returns the runs of numbers in [from, to) that were not received, in order. It waits as long as late
+// datagrams come.
 func (s *Stream) Missing(ctx context.Context, from, to uint64) ([]Gap, error) {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -90,7 +90,7 @@ func lost(gaps []Gap) (n uint64) {
 	return n
 }
 
-// gaps are the numbers that have not come until now.
+// gaps returns the runs of numbers that have not been received until now.
 func (s *Stream) gaps(from, to uint64) ([]Gap, error) {
 	came, err := s.bits(from, to)
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *Stream) gaps(from, to uint64) ([]Gap, error) {
 	return gaps, nil
 }
 
-// bits are words of the numbers that were counted in each place; the first bit is number base.
+// bits holds words of the numbers that were counted in each place; the first bit is number base.
 type bits struct {
 	base uint64
 	came []uint64
@@ -122,11 +122,12 @@ type bits struct {
 	entered, returned []uint64
 }
 
-// bits are the words that have the bits of the numbers from one to before another.
+// bits returns the words that contain the bits of the numbers in [from, to).
 func (s *Stream) bits(from, to uint64) (b bits, err error) {
 	first, end := from/wordBits, (to+wordBits-1)/wordBits
 	b.base = first * wordBits
-	// Against the packets' way: a number that has come by now went to the balancer before.
+	// The order is against the direction of the packets: a number that has been received by now went to the balancer
+	// before.
 	if b.came, err = words(s.came, first, end); err != nil || !s.watched {
 		return b, err
 	}
@@ -137,7 +138,7 @@ func (s *Stream) bits(from, to uint64) (b bits, err error) {
 	return b, err
 }
 
-// words are a place's words with the bits of the numbers from one to before another.
+// words returns a place's words from index from to before index to.
 func words(of *ebpf.Memory, from, to uint64) ([]uint64, error) {
 	data := make([]byte, (to-from)*8)
 	if len(data) == 0 {
@@ -153,7 +154,7 @@ func words(of *ebpf.Memory, from, to uint64) ([]uint64, error) {
 	return words, nil
 }
 
-// runs are the runs of bits that are not set, from one number to before another.
+// runs returns the runs of bits that are not set, in [from, to).
 func (b bits) runs(from, to uint64) (gaps []Gap, err error) {
 	for number := from; number < to; number++ {
 		word, bit := (number-b.base)/wordBits, uint64(1)<<(number%wordBits)
@@ -178,7 +179,7 @@ func (b bits) runs(from, to uint64) (gaps []Gap, err error) {
 	return gaps, nil
 }
 
-// place is where a number was lost that did not come.
+// place returns the place where a missing number was lost.
 func (b bits) place(word, bit uint64) Place {
 	switch {
 	case b.entered == nil:
@@ -191,7 +192,7 @@ func (b bits) place(word, bit uint64) Place {
 	return Behind
 }
 
-// sentAt is when a number was sent.
+// sentAt returns the time when a number was sent.
 func (s *Stream) sentAt(number uint64) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package numbered sends a stream of numbered UDP datagrams through a balancer of a laboratory and tells which of them
-// came: by their numbers, at the ingress of the servers' devices, so that neither a socket's buffer nor a server that
-// has other work is taken for loss by the balancer; and at the switch's port to the balancer, so that losses of the
-// laboratory before or behind it are not taken for that either.
+// Package numbered sends a stream of numbered UDP datagrams through a balancer of a laboratory and reports which of
+// them were received. It reads their numbers at the ingress of the servers' devices, so that neither a socket's buffer
+// nor a busy server counts as loss by the balancer, and at the switch's port to the balancer, so that losses of the
+// laboratory before or behind the balancer do not count as such either.
 package numbered
 
 import (
@@ -20,15 +20,15 @@ import (
 
 // Errors that callers may test for.
 var (
-	// ErrOptions: there is no such stream.
+	// ErrOptions means that there is no such stream.
 	ErrOptions = errors.New("impossible numbered stream")
-	// ErrKernel: this kernel has no TCX, at which the receiver counts.
+	// ErrKernel means that this kernel has no TCX, at which the receiver counts.
 	ErrKernel = errors.New("this kernel has no TCX (Linux 6.6)")
-	// ErrUsedUp: every number was sent.
+	// ErrUsedUp means that every number was sent.
 	ErrUsedUp = errors.New("the numbered stream has no numbers left")
-	// ErrUncut: a device on the path takes several datagrams for one packet.
+	// ErrUncut means that a device on the path treats several datagrams as one packet.
 	ErrUncut = errors.New("numbered datagrams were not sent one by one")
-	// ErrUnseen: numbers came past the device that is watched.
+	// ErrUnseen means that numbers were received that did not pass the watched device.
 	ErrUnseen = errors.New("numbered datagrams came that were not seen at the balancer")
 )
 
@@ -44,9 +44,9 @@ const (
 type Options struct {
 	// Target is the service.
 	Target netip.AddrPort
-	// Rate is how many datagrams are sent a second.
+	// Rate is the number of datagrams a second.
 	Rate int
-	// Flows is from how many sockets, and so local ports, they are sent by turns.
+	// Flows is the number of sockets, and so of local ports, that send in turns.
 	Flows int
 }
 
@@ -66,8 +66,8 @@ func (o Options) check() error {
 type Stream struct {
 	options Options
 	objects numberedObjects
-	// came, entered and returned have a bit for each number: of those that servers
-	// received, that went to the balancer, and that it gave back.
+	// came, entered and returned have a bit for each number: of those that servers received, that went to the balancer,
+	// and that it returned.
 	came, entered, returned *ebpf.Memory
 	links                   []link.Link
 	mark                    uint64
@@ -76,11 +76,11 @@ type Stream struct {
 
 	sent atomic.Uint64
 	mu   sync.Mutex
-	// moments say when numbers were sent, in their order.
+	// moments are the times when numbers were sent, in order.
 	moments []moment
 }
 
-// New loads the receiver of a stream. It is to be closed.
+// New loads the receiver of a stream. The caller must close the stream.
 func New(o Options) (*Stream, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -110,14 +110,14 @@ func New(o Options) (*Stream, error) {
 	return s, nil
 }
 
-// Receive counts the stream's datagrams that come in by a device, by its index in the calling thread's network
-// namespace, until the stream is closed, and drops them.
+// Receive counts and drops the stream's datagrams that arrive at a device, by its index in the calling thread's network
+// namespace, until the stream is closed.
 func (s *Stream) Receive(device int) error {
 	return s.attach(device, s.objects.NumberedReceive, ebpf.AttachTCXIngress)
 }
 
-// Watch counts the datagrams that a device sends to the balancer and those that it gets back from it, by the device's
-// index in the calling thread's network namespace, until the stream is closed. All of the stream must go this way.
+// Watch counts the datagrams that a device sends to the balancer and those that it receives from it, by the device's
+// index in the calling thread's network namespace, until the stream is closed. The whole stream must take this path.
 func (s *Stream) Watch(device int) error {
 	err := errors.Join(s.attach(device, s.objects.NumberedEnter, ebpf.AttachTCXEgress),
 		s.attach(device, s.objects.NumberedReturn, ebpf.AttachTCXIngress))
@@ -137,7 +137,7 @@ func (s *Stream) attach(device int, program *ebpf.Program, at ebpf.AttachType) e
 	return nil
 }
 
-// Close takes the counters off their devices. The sender must have returned.
+// Close detaches the counters from their devices. The sender must have returned.
 func (s *Stream) Close() error {
 	var errs []error
 	for _, l := range s.links {

@@ -59,8 +59,8 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// TestUnseen: that a number came which had not passed the balancer shows that the devices
-// there miss some, and then they say nothing of where others were lost.
+// TestUnseen: a number that was received but had not passed the balancer shows that the devices there miss some. Then
+// they do not show where others were lost.
 func TestUnseen(t *testing.T) {
 	for name, b := range map[string]bits{
 		"entering":  {came: []uint64{1 << 5}, entered: []uint64{0}, returned: []uint64{1 << 5}},
@@ -72,8 +72,8 @@ func TestUnseen(t *testing.T) {
 	}
 }
 
-// TestPace: over a time as much is due as the rate says, but for the time in which the sender
-// did not run.
+// TestPace: over a time, the rate determines the number of due datagrams, except for the time in which the sender did
+// not run.
 func TestPace(t *testing.T) {
 	began := time.Unix(0, 0)
 	p := pace{rate: 100_000, last: began}
@@ -119,7 +119,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// cuts reports whether the sender's device leaves it to its peer to cut datagrams.
+// cuts sets whether the sender's device leaves the cutting of datagrams to its peer.
 func (r *rig) cuts(t *testing.T, cuts bool) {
 	t.Helper()
 	testenv.In(t, r.sender, func() error {
@@ -132,7 +132,7 @@ func (r *rig) cuts(t *testing.T, cuts bool) {
 	})
 }
 
-// TestUncut: packets of several datagrams are refused rather than counted as one.
+// TestUncut: packets of several datagrams are rejected instead of being counted as one.
 func TestUncut(t *testing.T) {
 	r := newRig(t)
 	r.cuts(t, false)
@@ -144,7 +144,7 @@ func TestUncut(t *testing.T) {
 	}
 }
 
-// start begins a stream, which stop ends.
+// start starts a stream, which stop ends.
 func start(t *testing.T, r *rig) (s *Stream, stop func()) {
 	t.Helper()
 	s, err := New(Options{Target: target, Rate: 20_000, Flows: 3})
@@ -170,8 +170,8 @@ func start(t *testing.T, r *rig) (s *Stream, stop func()) {
 	return s, stop
 }
 
-// TestStreamIsCountedByNumber sends a stream over a link, without and with a time in which the link is down: nothing is
-// missing, and then the datagrams of that time.
+// TestStreamIsCountedByNumber sends a stream over a link, first with the link up, and then with a time in which it is
+// down: nothing is missing, and then the datagrams of that time are missing.
 func TestStreamIsCountedByNumber(t *testing.T) {
 	r := newRig(t)
 	r.cuts(t, true)
@@ -204,7 +204,7 @@ func TestStreamIsCountedByNumber(t *testing.T) {
 	}
 }
 
-// linkIs does something with a link.
+// linkIs changes a link.
 func linkIs(index int, do func(netlink.Link) error) error {
 	l, err := netlink.LinkByIndex(index)
 	if err != nil {

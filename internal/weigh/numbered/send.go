@@ -16,17 +16,17 @@ import (
 const (
 	// payload is a datagram's bytes: number and mark.
 	payload = 16
-	// burst is how many datagrams a call to the kernel sends, as one that it cuts into pieces (UDP_SEGMENT): as many as
-	// every kernel allows, and far less than any queue on the way holds.
+	// burst is the number of datagrams that a call to the kernel sends, as one that the kernel cuts into pieces
+	// (UDP_SEGMENT): as many as every kernel allows, and far fewer than any queue on the path holds.
 	burst = 64
-	// tick is how often due datagrams are sent.
+	// tick is the interval at which due datagrams are sent.
 	tick = time.Millisecond
-	// mostLate bounds the datagrams made up for when the sender did not get the processor: those that would have been
-	// sent before are left out, because all of them at once would not fit the queues.
+	// mostLate bounds the datagrams that are made up for when the sender did not get the processor. Datagrams due
+	// earlier are left out, because all of them at once would not fit the queues.
 	mostLate = 50 * time.Millisecond
 )
 
-// moment is when the numbers from one on were sent.
+// moment is the time when the numbers from one on were sent.
 type moment struct {
 	first uint64
 	at    time.Time
@@ -72,8 +72,8 @@ func (s *Stream) Send(ctx context.Context) error {
 	return nil
 }
 
-// newTimer makes a timer of the kernel's that expires each tick. It wakes the calling thread
-// itself, while Go's timers are kept by threads that have the CPU later than a sender that has it first.
+// newTimer makes a kernel timer that expires each tick. It wakes the calling thread itself, while Go's timers are run
+// by threads that get the CPU later than a sender that has priority.
 func newTimer() (int, error) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC)
 	if err == nil {
@@ -121,11 +121,11 @@ func openFlow(o Options) (*net.UDPConn, error) {
 type pace struct {
 	rate int
 	last time.Time
-	// owed is the part that is due beyond whole bursts, in datagrams.
+	// owed is the number of datagrams that are due beyond whole bursts.
 	owed float64
 }
 
-// due returns how many bursts are to be sent now.
+// due returns the number of bursts to send now.
 func (p *pace) due(now time.Time) int {
 	p.owed += min(now.Sub(p.last), mostLate).Seconds() * float64(p.rate)
 	p.last = now
@@ -134,7 +134,7 @@ func (p *pace) due(now time.Time) int {
 	return bursts
 }
 
-// note notes when the next numbers are sent.
+// note records when the next numbers are sent.
 func (s *Stream) note(now time.Time, bursts int) {
 	if bursts == 0 {
 		return
@@ -144,8 +144,8 @@ func (s *Stream) note(now time.Time, bursts int) {
 	s.moments = append(s.moments, moment{first: s.sent.Load(), at: now})
 }
 
-// sendBurst sends the next numbers by a flow. A port that answers that it is closed, because no balancer takes its
-// packets, is no error: the next write goes out.
+// sendBurst sends the next numbers by a flow. An answer that the port is closed, because no balancer takes its packets,
+// is no error: the next write succeeds.
 func (s *Stream) sendBurst(flow *net.UDPConn) error {
 	first := s.sent.Load()
 	if first+burst > maxNumbers {

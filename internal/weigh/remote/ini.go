@@ -11,8 +11,8 @@ import (
 	"github.com/google/shlex"
 )
 
-// readINI reads Ansible's INI form, which is like no other's: a host line is a pattern with variables behind it, in a
-// shell's quotes, and the suffix of a section's name is the kind of its lines (Ansible, "How to build your inventory").
+// readINI reads Ansible's INI form, which is unlike any other: a host line is a pattern followed by variables, quoted
+// as in a shell, and the suffix of a section's name is the kind of its lines (Ansible, "How to build your inventory").
 // No library for INI files reads that.
 func (p *parser) readINI(text string) {
 	read := p.hostLines(p.group("ungrouped", 0))
@@ -48,7 +48,7 @@ func (p *parser) readINI(text string) {
 	}
 }
 
-// section returns the text in the brackets of a section's line.
+// section returns the text in the brackets of a section line.
 func section(line string) (string, bool) {
 	name, rest, closed := strings.Cut(line[1:], "]")
 	rest = strings.TrimSpace(rest)
@@ -87,12 +87,12 @@ func (p *parser) hostLines(in *group) func(int, string) {
 	}
 }
 
-// cutPort takes the port off "host:2222"; a range's colon is inside of brackets.
+// cutPort cuts the port off "host:2222"; the colon of a range is inside of brackets.
 func cutPort(pattern string) (host, port string) {
 	at := strings.LastIndexByte(pattern, ':')
 	if at <= strings.LastIndexByte(pattern, ']') ||
 		strings.Count(pattern[:at], ":") > strings.Count(pattern[:at], "[") {
-		return pattern, "" // no colon, that of a range, or an IPv6 address
+		return pattern, "" // no colon, the colon of a range, or an IPv6 address
 	}
 	return pattern[:at], pattern[at+1:]
 }
@@ -105,7 +105,7 @@ func (p *parser) childLines(in *group) func(int, string) {
 	}
 }
 
-// varLines reads "key = value", with the value to the line's end.
+// varLines reads "key = value", with the value up to the end of the line.
 func (p *parser) varLines(in *group) func(int, string) {
 	return func(number int, line string) {
 		name, text, ok := strings.Cut(line, "=")
@@ -124,13 +124,13 @@ func (p *parser) varLines(in *group) func(int, string) {
 	}
 }
 
-// hostRange is a range in a pattern: [01:25], [a:f], [1:10:2].
+// hostRange matches a range in a pattern: [01:25], [a:f], [1:10:2].
 var hostRange = regexp.MustCompile(`\[(\w+):(\w+)(?::(\d+))?\]`)
 
 // hostName matches the names that a host may have.
 var hostName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:-]*$`)
 
-// expand returns the hosts that a pattern stands for.
+// expand returns the hosts that a pattern matches.
 func expand(pattern string) ([]string, error) {
 	at := hostRange.FindStringSubmatchIndex(pattern)
 	if at == nil {
@@ -157,8 +157,7 @@ func expand(pattern string) ([]string, error) {
 	return all, nil
 }
 
-// series returns the numbers or letters of a range; numbers are as wide as the
-// first if that begins with a zero.
+// series returns the numbers or letters of a range; numbers are as wide as the first if that begins with a zero.
 func series(first, last, step string) ([]string, error) {
 	by := 1
 	if step != "" {

@@ -24,42 +24,42 @@ const (
 	groupServers   = "servers"
 )
 
-// Inventory is the machines of a lab, checked.
+// Inventory holds the machines of a lab, checked.
 type Inventory struct {
 	// File is the name that the inventory was read under.
 	File                        string
 	Clients, Balancers, Servers []Host
-	// VIP is the address that clients ask; no machine has it.
+	// VIP is the address that clients connect to; no machine has it.
 	VIP netip.Addr
 	// FullNAT is a second free address; not valid where none was given.
 	FullNAT netip.Addr
 }
 
-// Host is a machine as an inventory has it.
+// Host is a machine of an inventory.
 type Host struct {
 	Name string
-	// Line is where the host stands in the inventory first.
+	// Line is the first line of the inventory that names the host.
 	Line int
-	// Address, Port, User, Key and Options are for ssh; an empty one, or 0, is left to ssh's own configuration.
+	// Address, Port, User, Key and Options are for ssh; ssh's own configuration replaces an empty one, or 0.
 	Address   string
 	Port      int
 	User, Key string
 	Options   []string
-	// Become makes the user root by sudo.
+	// Become gives the user root's rights by sudo.
 	Become bool
-	// Interface and IPv4 say which interface belongs to the lab, by its name or address.
+	// Interface and IPv4 select the interface that belongs to the lab, by its name or address.
 	Interface string
 	IPv4      netip.Addr
 }
 
-// maxInventoryBytes bounds an inventory, maxHosts the hosts that a range in it can stand for.
+// maxInventoryBytes bounds an inventory, maxHosts the number of hosts that a range in it can match.
 const (
 	maxInventoryBytes = 1 << 20
 	maxHosts          = 1000
 )
 
-// LoadInventory reads and checks the Ansible inventory at path: YAML if its name ends in .yaml or .yml, else INI. Its
-// errors are yamlfile.Problems, with file, line and the remedy.
+// LoadInventory reads and checks the Ansible inventory at path: YAML if its name ends in .yaml or .yml, otherwise INI.
+// Its errors are yamlfile.Problems, with file, line and the remedy.
 func LoadInventory(path string) (*Inventory, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -68,7 +68,7 @@ func LoadInventory(path string) (*Inventory, error) {
 	return ParseInventory(path, data)
 }
 
-// ParseInventory is LoadInventory for a file that was read already.
+// ParseInventory is LoadInventory for a file that has been read.
 func ParseInventory(name string, data []byte) (*Inventory, error) {
 	p := &parser{file: name, groups: map[string]*group{}, hosts: map[string]*hostVars{}, within: map[string][]mention{}}
 	switch {
@@ -96,11 +96,11 @@ type parser struct {
 	groups   map[string]*group
 	hosts    map[string]*hostVars
 	problems yamlfile.Problems
-	// within are the hosts of groups that were asked for.
+	// within caches the hosts of groups.
 	within map[string][]mention
 }
 
-// value is the value of a variable, with the line that it stands on.
+// value is the value of a variable, with its line.
 type value struct {
 	text string
 	line int
@@ -114,7 +114,7 @@ type group struct {
 	vars     map[string]value
 }
 
-// mention is a name, where it stands.
+// mention is a name, with its line.
 type mention struct {
 	name string
 	line int
@@ -131,7 +131,7 @@ func (p *parser) fail(line int, field, format string, args ...any) {
 		Message: fmt.Sprintf(format, args...)})
 }
 
-// group returns the group of a name, which is made where it is met first.
+// group returns the group of a name, and creates it at its first mention.
 func (p *parser) group(name string, line int) *group {
 	if p.groups[name] == nil {
 		p.groups[name] = &group{line: line, vars: map[string]value{}}
@@ -139,8 +139,7 @@ func (p *parser) group(name string, line int) *group {
 	return p.groups[name]
 }
 
-// addHosts puts the hosts that a pattern stands for into a group, with variables of
-// their own.
+// addHosts adds the hosts that a pattern matches to a group, with their own variables.
 func (p *parser) addHosts(in *group, pattern string, line int, vars map[string]value) {
 	names, err := expand(pattern)
 	if err != nil {
@@ -148,7 +147,7 @@ func (p *parser) addHosts(in *group, pattern string, line int, vars map[string]v
 		return
 	}
 	if len(p.hosts) > maxHosts {
-		return // reported already
+		return // already reported
 	}
 	for _, name := range names {
 		if p.hosts[name] == nil && len(p.hosts) == maxHosts {
@@ -184,7 +183,7 @@ func (p *parser) inventory() *Inventory {
 	return i
 }
 
-// checkGroups reports groups that are missing or not there.
+// checkGroups reports groups that are required but missing, and groups that are named but not defined.
 func (p *parser) checkGroups() {
 	for _, name := range sortedKeys(p.groups) {
 		for _, child := range p.groups[name].children {
@@ -237,8 +236,7 @@ func (p *parser) cycle() string {
 	return ""
 }
 
-// mentions lists the hosts of a group and its children, each once. The groups do not
-// change any more when it is first called.
+// mentions lists the hosts of a group and its children, each once. The groups no longer change when it is first called.
 func (p *parser) mentions(name string) []mention {
 	if all, known := p.within[name]; known {
 		return all
@@ -265,7 +263,7 @@ func (p *parser) mentions(name string) []mention {
 	return all
 }
 
-// members makes the hosts of a group.
+// members returns the hosts of a group.
 func (p *parser) members(name string) []Host {
 	var all []Host
 	for _, m := range p.mentions(name) {
@@ -276,7 +274,7 @@ func (p *parser) members(name string) []Host {
 	return all
 }
 
-// host makes a host of its variables.
+// host makes a host from its variables.
 func (p *parser) host(name string) Host {
 	vars := p.resolve(name)
 	h := Host{Name: name, Line: p.hosts[name].line, Address: name,
@@ -320,14 +318,14 @@ func (p *parser) host(name string) Host {
 	return h
 }
 
-// resolve returns the variables of a host: its own before those of its groups, a child's before its parent's, and those
-// of all last.
+// resolve returns the variables of a host. Its own have precedence over those of its groups, a child group's over its
+// parent's, and those of all come last.
 func (p *parser) resolve(name string) map[string]value {
 	resolved := map[string]value{}
 	if all := p.groups["all"]; all != nil {
 		copyVars(resolved, all.vars)
 	}
-	applied := map[string]bool{} // groups may belong to several
+	applied := map[string]bool{} // a group may belong to several
 	var apply func(group string)
 	apply = func(of string) {
 		g := p.groups[of]
@@ -351,7 +349,7 @@ func (p *parser) resolve(name string) map[string]value {
 	return resolved
 }
 
-// roots are the groups that belong to no other but all.
+// roots returns the groups that belong to no other group but all.
 func (p *parser) roots() []string {
 	children := map[string]bool{"all": true}
 	for name, g := range p.groups {
@@ -365,7 +363,7 @@ func (p *parser) roots() []string {
 	return slices.DeleteFunc(sortedKeys(p.groups), func(name string) bool { return children[name] })
 }
 
-// common returns an address that must be the same for all hosts that say it.
+// common returns an address that must be the same for all hosts that give it.
 func (p *parser) common(name string, needed bool) netip.Addr {
 	var found value
 	var at netip.Addr
@@ -399,7 +397,7 @@ func (p *parser) address(name string, v value) netip.Addr {
 	return address
 }
 
-// checkHosts reports machines that stand there twice, under one name or another.
+// checkHosts reports machines that are listed twice, under one name or under several.
 func (p *parser) checkHosts(i *Inventory) {
 	roles, places, addresses := map[string]string{}, map[string]Host{}, map[netip.Addr]Host{}
 	for _, of := range []string{groupClients, groupBalancers, groupServers} {

@@ -81,7 +81,7 @@ func TestParseInventory(t *testing.T) {
 }
 
 func TestParseInventoryNamesWhatIsWrong(t *testing.T) {
-	// lab is a lab whose balancer's line is as given.
+	// lab returns the inventory of a lab with the given balancer's line.
 	lab := func(balancer string) string {
 		return "[clients]\n192.0.2.2\n[servers]\n192.0.2.3\n[balancers]\n" + balancer +
 			"\n[all:vars]\njeoul_vip=192.0.2.100\n"

@@ -18,24 +18,24 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// ownGroup keeps a terminal's signals from ssh.
+// ownGroup protects ssh from a terminal's signals.
 var ownGroup = &syscall.SysProcAttr{Setpgid: true}
 
-// Options describe the program that the machines get from here.
+// Options describe the program that the machines receive.
 type Options struct {
-	// Executable is the path of jeoul here, Build the mark that tells it from others.
+	// Executable is the path of the jeoul binary here, Build the mark that identifies it.
 	Executable, Build string
 }
 
-// beginBound is how long a worker may take to take hold of its machine.
+// beginBound is how long a worker may take to claim its machine.
 const beginBound = 30 * time.Second
 
-// atOnce is how many machines are reached at the same time.
+// atOnce is the number of machines that are reached at the same time.
 const atOnce = 16
 
-// Open reaches the machines of an inventory and makes a lab of them: all or none.
-// Its error names every machine that could not be had, with the inventory's file and
-// line; it comes in bounded time. Of several balancers the first is used.
+// Open reaches the machines of an inventory and makes a lab of them: all or none. Its error names every machine that
+// could not be used, with the inventory's file and line; it returns in bounded time. Of several balancers the first is
+// used.
 func Open(ctx context.Context, inventory *Inventory, options Options) (*lab.Lab, error) {
 	o := &opening{inventory: inventory, options: options, hosts: slices.Concat(inventory.Balancers[:1],
 		inventory.Clients, inventory.Servers)}
@@ -57,7 +57,7 @@ func Open(ctx context.Context, inventory *Inventory, options Options) (*lab.Lab,
 	}), nil
 }
 
-// opening is a lab on its way.
+// opening is a lab that is being opened.
 type opening struct {
 	inventory *Inventory
 	options   Options
@@ -97,7 +97,7 @@ func (o *opening) fail(h Host, err error) {
 		Message: err.Error()})
 }
 
-// place installs and starts a worker on a machine, and has it take hold of that.
+// place installs and starts a worker on a machine, which claims the machine.
 func (o *opening) place(ctx context.Context, i int, h Host, dir string) error {
 	if err := install(ctx, h, o.options.Executable, dir); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (o *opening) place(ctx context.Context, i int, h Host, dir string) error {
 	var reply BeginReply
 	args := BeginArgs{Name: h.Name, Interface: h.Interface, IPv4: h.IPv4, Build: o.options.Build}
 	if err := s.call(ctx, "Begin", args, &reply); err != nil {
-		// A worker that could not begin still removes its directory, if it came up.
+		// A worker that could not begin still removes its directory, if it was started.
 		if s.close() != nil {
 			_ = uninstall(h, dir)
 		}
@@ -126,8 +126,8 @@ func (o *opening) place(ctx context.Context, i int, h Host, dir string) error {
 	return nil
 }
 
-// checkSegment reports machines that are not on the balancer's segment: direct server
-// return by layer 2 goes no further, and routes to the VIP neither.
+// checkSegment reports machines that are not on the balancer's segment: direct server return by layer 2 does not go
+// beyond it, nor do routes to the VIP.
 func (o *opening) checkSegment() {
 	segment := o.prefixes[0].Masked()
 	for i, h := range o.hosts {
@@ -163,7 +163,7 @@ func (o *opening) notes() []string {
 	return nil
 }
 
-// close ends all workers at once.
+// close ends all workers at the same time.
 func (o *opening) close() error {
 	var mu sync.Mutex
 	var errs []error

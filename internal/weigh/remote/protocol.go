@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// The calls of a worker, as package net/rpc has them; all fields are plain data.
+// The calls of a worker, in the form of package net/rpc; all fields are plain data.
 
-// service is the name that a worker's methods are registered under.
+// service is the name under which a worker's methods are registered.
 const service = "Worker"
 
-// BeginArgs are the first thing that a worker is told.
+// BeginArgs are the arguments of the first call to a worker.
 type BeginArgs struct {
 	Name      string
 	Interface string
 	IPv4      netip.Addr
-	// Build is that of the bench; a worker of another one refuses.
+	// Build is the bench's build; a worker of another build refuses.
 	Build string
 }
 
@@ -30,7 +30,7 @@ type BeginReply struct {
 	PATH      string
 }
 
-// CallArgs have a task performed: see lab.Perform.
+// CallArgs name a task to perform: see lab.Perform.
 type CallArgs struct {
 	Task string
 	Args []byte
@@ -44,21 +44,21 @@ type StartArgs struct {
 	Dir      string
 	CPUs     []int
 	Session  bool
-	Out, Err bool // whether what it says is wanted
+	Out, Err bool // whether its output is wanted
 }
 
-// StartReply names a process that was started.
+// StartReply identifies a process that was started.
 type StartReply struct{ ID, PID int }
 
-// ReadReply has a process's output since the last time, and its end.
+// ReadReply holds a process's output since the last call, and its end.
 type ReadReply struct {
 	Out, Err []byte
 	Ended    bool
-	// Failed says how the process ended, if badly.
+	// Failed describes the end of the process, if it failed.
 	Failed string
 }
 
-// SignalArgs send a signal to a process, not to its group.
+// SignalArgs name a signal to send to a process, not to its group.
 type SignalArgs struct{ ID, Number int }
 
 // None is an argument or result without content.
@@ -66,15 +66,14 @@ type None struct{}
 
 // Bounds of the connection.
 const (
-	// pingInterval is how often the bench shows that it lives, silence how long a
-	// worker waits for that.
+	// pingInterval is the interval at which the bench shows that it is alive, silence how long a worker waits for that.
 	pingInterval = 10 * time.Second
 	silence      = time.Minute
 	// maxUnread bounds the part of a process's output that is kept until it is read.
 	maxUnread = 1 << 20
 )
 
-// pipe is a connection made of two streams.
+// pipe is a connection over two streams.
 type pipe struct {
 	io.Reader
 	io.Writer

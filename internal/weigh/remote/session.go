@@ -15,8 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// ErrLost means that the connection to a machine is gone, and all that ran there with
-// it.
+// ErrLost means that the connection to a machine is lost, and with it everything that ran there.
 var ErrLost = errors.New("the connection to the machine is lost")
 
 // session is a worker on a machine, from the bench's side. It is a lab.Machine.
@@ -26,7 +25,7 @@ type session struct {
 	ssh    *exec.Cmd
 	rpc    *rpc.Client
 	stderr capped
-	// ended is closed when ssh has; stop ends the pings.
+	// ended is closed when ssh has ended; stop ends the pings.
 	ended chan struct{}
 	stop  context.CancelFunc
 	pings sync.WaitGroup
@@ -36,7 +35,7 @@ type session struct {
 func open(h Host, dir string) (*session, error) {
 	line := sshCommand(h, dir+"/jeoul bench worker --dir "+dir)
 	s := &session{host: h, dir: dir, ssh: exec.Command(line[0], line[1:]...), ended: make(chan struct{})}
-	// Ctrl-C at a terminal is for the bench alone: workers end in order.
+	// Ctrl-C at a terminal is for the bench alone: workers end in an orderly way.
 	s.ssh.SysProcAttr = ownGroup
 	s.ssh.Stderr = &s.stderr
 	in, err := s.ssh.StdinPipe()
@@ -52,7 +51,7 @@ func open(h Host, dir string) (*session, error) {
 	}
 	go func() {
 		defer close(s.ended)
-		_ = s.ssh.Wait() // its output tells more
+		_ = s.ssh.Wait() // its output has the details
 	}()
 	s.rpc = rpc.NewClient(pipe{out, in, in.Close})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -61,7 +60,7 @@ func open(h Host, dir string) (*session, error) {
 	return s, nil
 }
 
-// ping shows the worker that the bench lives.
+// ping shows the worker that the bench is alive.
 func (s *session) ping(ctx context.Context) {
 	tick := time.NewTicker(pingInterval)
 	defer tick.Stop()
@@ -94,7 +93,7 @@ func (s *session) call(ctx context.Context, method string, args, reply any) erro
 	case errors.As(call.Error, &far):
 		return errors.New(string(far))
 	}
-	// The end of the connection is seen before that of ssh, which says why.
+	// The end of the connection is noticed before that of ssh, which has the reason.
 	select {
 	case <-s.ended:
 	case <-time.After(time.Second):
@@ -125,11 +124,11 @@ func (s *session) Start(ctx context.Context, c lab.Command) (lab.FarProcess, err
 // endBound is how long a worker may take to end the processes that it started.
 const endBound = 30 * time.Second
 
-// close has the worker end, and waits until it has.
+// close makes the worker end, and waits until it has.
 func (s *session) close() error {
 	s.stop()
 	s.pings.Wait()
-	_ = s.rpc.Close() // closes the worker's standard input; a second time does nothing
+	_ = s.rpc.Close() // closes the worker's standard input; closing again does nothing
 	timer := time.NewTimer(endBound)
 	defer timer.Stop()
 	select {
@@ -154,7 +153,7 @@ type farProcess struct {
 	err     error
 }
 
-// follow passes on the process's output until it ends.
+// follow copies the process's output to its writers until the process ends.
 func (p *farProcess) follow(c lab.Command) {
 	defer close(p.done)
 	for {
@@ -190,13 +189,14 @@ func (p *farProcess) Signal(number int) error {
 	return p.session.call(context.Background(), "Signal", SignalArgs{p.id, number}, &None{})
 }
 
-// Stop does not end with ctx before the far end has tried: processes that stayed there would hinder the next.
+// Stop does not end with ctx before the far end has tried to stop the process: a process that stayed there would
+// disturb the next one.
 func (p *farProcess) Stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endBound)
 	defer cancel()
 	err := p.session.call(ctx, "Stop", p.id, &None{})
 	if errors.Is(err, ErrLost) {
-		return nil // its worker ends what it started
+		return nil // its worker ends the processes that it started
 	}
 	if err == nil {
 		select {

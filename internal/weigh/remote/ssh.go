@@ -21,14 +21,14 @@ import (
 const (
 	// connectSeconds is how long TCP and the SSH handshake may take.
 	connectSeconds = 10
-	// aliveSeconds times aliveCount is how long a connection may be dead unnoticed.
+	// aliveSeconds times aliveCount is how long a dead connection may go unnoticed.
 	aliveSeconds = 5
 	aliveCount   = 3
-	// copyBound is how long jeoul may take to get there, some 40 MB.
+	// copyBound is how long copying jeoul, some 40 MB, may take.
 	copyBound = 5 * time.Minute
 )
 
-// sshCommand is the command line that runs a command on the host, as root.
+// sshCommand returns the command line that runs a command on the host, as root.
 func sshCommand(h Host, command string) []string {
 	args := []string{"ssh", "-T", "-o", "BatchMode=yes",
 		"-o", "ConnectTimeout=" + strconv.Itoa(connectSeconds),
@@ -50,12 +50,12 @@ func sshCommand(h Host, command string) []string {
 	return append(args, "--", h.Address, command)
 }
 
-// machines are the names of architectures, as uname(1) has them.
+// machines are the names of architectures in uname(1).
 var machines = map[string]string{"amd64": "x86_64", "arm64": "aarch64", "riscv64": "riscv64", "s390x": "s390x",
 	"ppc64le": "ppc64le"}
 
-// installScript puts its input into a new directory as jeoul. Its exit statuses tell failures apart for which ssh's own
-// is 255.
+// installScript writes its input into a new directory as jeoul. Its exit statuses distinguish failures for which ssh's
+// own status is 255.
 const installScript = `set -e; umask 022
 [ "$(id -u)" = 0 ] || { echo "the user is not root there: use another ansible_user, or ansible_become" >&2; exit 3; }
 [ "$(uname -sm)" = "Linux %[1]s" ] || { echo "it is a $(uname -sm), and this jeoul is for Linux %[1]s" >&2; exit 3; }
@@ -63,7 +63,7 @@ mkdir %[2]s
 cat >%[2]s/jeoul
 chmod 755 %[2]s/jeoul`
 
-// install copies this jeoul to a directory on the host, which must not be there yet.
+// install copies this jeoul to a directory on the host, which must not exist yet.
 func install(ctx context.Context, h Host, executable, dir string) error {
 	file, err := os.Open(executable)
 	if err != nil {
@@ -76,7 +76,7 @@ func install(ctx context.Context, h Host, executable, dir string) error {
 	return runSSH(ctx, h, "sh -c "+quote(script), file)
 }
 
-// uninstall removes the files that install has left; a worker that lived did so itself.
+// uninstall removes the files that install has left; a worker that was running did so itself.
 func uninstall(h Host, dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*connectSeconds*time.Second)
 	defer cancel()
@@ -97,7 +97,7 @@ func runSSH(ctx context.Context, h Host, command string, stdin *os.File) error {
 	return sshError(ctx, err, output.String())
 }
 
-// sshError returns the reason why ssh, or the command that it ran, has failed.
+// sshError returns an error with the reason why ssh, or the command that it ran, has failed.
 func sshError(ctx context.Context, err error, output string) error {
 	words := lastOutput(output)
 	var exit *exec.ExitError
@@ -135,7 +135,7 @@ func advice(words string) string {
 	return ""
 }
 
-// lastOutput returns the last lines of a program's output, as one.
+// lastOutput returns the last lines of a program's output, as one line.
 func lastOutput(output string) string {
 	const most = 400
 	words := strings.Join(strings.Fields(strings.ToValidUTF8(output, "")), " ")
@@ -145,7 +145,7 @@ func lastOutput(output string) string {
 	return words
 }
 
-// behind returns text behind a prefix, and nothing where there is no text.
+// behind returns text after a prefix, and nothing without text.
 func behind(prefix, text string) string {
 	if text == "" {
 		return ""
@@ -153,5 +153,5 @@ func behind(prefix, text string) string {
 	return prefix + text
 }
 
-// quote makes one word of text for a shell.
+// quote quotes text as one word for a shell.
 func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }

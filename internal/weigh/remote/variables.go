@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/nearest"
 )
 
-// The variables that are the bench's own.
+// The bench's own variables.
 const (
 	varInterface = "jeoul_interface"
 	varAddress   = "jeoul_address"
@@ -21,8 +21,8 @@ const (
 	varFullNAT   = "jeoul_fullnat_address"
 )
 
-// knownVars are the variables that mean something here. Those without a meaning for
-// the bench, but for Ansible, are among them.
+// knownVars are the variables that the bench accepts. They include variables without a meaning for the bench, but for
+// Ansible.
 var knownVars = []string{
 	varInterface, varAddress, varVIP, varFullNAT,
 	// The roles' (see deploy/ansible).
@@ -34,11 +34,11 @@ var knownVars = []string{
 	"ansible_scp_extra_args", "ansible_sftp_extra_args", "ansible_ssh_executable", "ansible_ssh_transfer_method",
 }
 
-// oldVars are the previous names of variables, which Ansible still takes.
+// oldVars maps previous names of variables, which Ansible still accepts, to the present ones.
 var oldVars = map[string]string{"ansible_ssh_host": "ansible_host", "ansible_ssh_port": "ansible_port",
 	"ansible_ssh_user": "ansible_user"}
 
-// refusedVars are variables with a meaning that the bench cannot give them.
+// refusedVars are variables with a meaning that the bench cannot implement.
 var refusedVars = map[string]string{
 	"ansible_password":         "the bench does not use passwords; give ansible_ssh_private_key_file, or load a key into ssh-agent",
 	"ansible_ssh_pass":         "the bench does not use passwords; give ansible_ssh_private_key_file, or load a key into ssh-agent",
@@ -49,14 +49,14 @@ var refusedVars = map[string]string{
 	"ansible_private_key_file": "use ansible_ssh_private_key_file",
 }
 
-// acceptedValues are the values of variables that have one meaning here only.
+// acceptedValues are the only values that the bench accepts for some variables.
 var acceptedValues = map[string][]string{
 	"ansible_connection":    {"ssh", "smart", "openssh"},
 	"ansible_become_method": {"sudo"},
 	"ansible_become_user":   {"root"},
 }
 
-// checkVars reports invalid variables. Those of other roles are ignored, unless they resemble one of ours.
+// checkVars reports invalid variables. Variables of other roles are ignored, unless they resemble one of the bench's.
 func (p *parser) checkVars() {
 	for _, name := range sortedKeys(p.groups) {
 		p.checkVarsOf(name, p.groups[name].vars)
@@ -89,7 +89,7 @@ func (p *parser) checkVarsOf(of string, vars map[string]value) {
 	}
 }
 
-// yesOrNo reads a truth as YAML 1.1 and Ansible write it.
+// yesOrNo reads a boolean as YAML 1.1 and Ansible write it.
 func yesOrNo(text string) (bool, error) {
 	switch strings.ToLower(text) {
 	case "yes", "true", "on", "1":
@@ -100,7 +100,7 @@ func yesOrNo(text string) (bool, error) {
 	return false, fmt.Errorf("%q is neither true nor false", text)
 }
 
-// expandHome makes a path that begins with ~/ one of the user's home directory.
+// expandHome replaces the ~/ at the beginning of a path by the user's home directory.
 func expandHome(path string) string {
 	if rest, ok := strings.CutPrefix(path, "~/"); ok {
 		if home, err := os.UserHomeDir(); err == nil {

@@ -12,26 +12,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The directory of a worker on its machine. Not /tmp or /run: programs must be
-// allowed to run there, and logs to grow.
+// The directory of a worker on its machine. It is not in /tmp or /run: programs must be allowed to run there, and logs
+// to grow.
 const (
 	dirBase   = "/var/tmp"
 	dirPrefix = "jeoul-worker-"
 	// lockName is the file that a worker locks while it runs.
 	lockName = "lock"
-	// copyTimeout bounds the time of a directory without a worker, while it is being copied to; locking bounds it after
-	// its worker has run.
+	// copyTimeout bounds the age of a directory without a worker, while files are being copied to it; locking bounds it
+	// after its worker has run.
 	copyTimeout = time.Hour
 	locking     = time.Minute
 )
 
-// lockDir shows that dir is in use, and removes those of workers that are dead.
+// lockDir marks dir as in use, and removes the directories of workers that are dead.
 func lockDir(dir string) (*os.File, error) {
 	file, err := lockFile(filepath.Join(dir, lockName))
 	if err != nil {
 		return nil, fmt.Errorf("locking the worker's directory: %w", err)
 	}
-	stale, _ := filepath.Glob(filepath.Join(dirBase, dirPrefix+"*")) // the pattern is right
+	stale, _ := filepath.Glob(filepath.Join(dirBase, dirPrefix+"*")) // the pattern is valid
 	for _, other := range stale {
 		if other != dir {
 			removeStale(other)
@@ -40,8 +40,7 @@ func lockDir(dir string) (*os.File, error) {
 	return file, nil
 }
 
-// removeStale removes a directory whose worker is dead. That it cannot is no reason
-// not to work.
+// removeStale removes a directory whose worker is dead. A failure to do so does not prevent the worker from working.
 func removeStale(dir string) {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() {
@@ -56,7 +55,7 @@ func removeStale(dir string) {
 	}
 	lock, err := lockFile(filepath.Join(dir, lockName))
 	if err != nil {
-		return // a worker lives there
+		return // its worker is running
 	}
 	defer lock.Close()
 	_ = os.RemoveAll(dir)

@@ -37,7 +37,7 @@ type process struct {
 }
 
 // Serve serves on a connection until that is closed, ctx ends, or no call has come for a minute. Then it ends its
-// processes, undoes its changes, and removes dir, which is its own. build is that of this jeoul.
+// processes, undoes its changes, and removes dir, which belongs to it. build is the build of this jeoul.
 func Serve(ctx context.Context, dir, build string, in io.Reader, out io.WriteCloser) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -51,7 +51,7 @@ func Serve(ctx context.Context, dir, build string, in io.Reader, out io.WriteClo
 	if err := server.RegisterName(service, w); err != nil {
 		return fmt.Errorf("becoming a worker: %w", err)
 	}
-	// The server itself returns only when all calls have, and some wait for processes.
+	// The server itself returns only when all calls have returned, and some wait for processes.
 	requests := &eofReader{Reader: in, ended: make(chan struct{})}
 	go server.ServeConn(pipe{requests, out, out.Close})
 	w.wait(ctx, requests.ended)
@@ -110,7 +110,7 @@ func (w *Worker) close() error {
 	return w.here.Close()
 }
 
-// host returns the machine as a host, once Begin was called.
+// host returns the machine as a host, after Begin was called.
 func (w *Worker) host() (*lab.Host, error) {
 	w.noteCall()
 	w.mu.Lock()
@@ -121,7 +121,7 @@ func (w *Worker) host() (*lab.Host, error) {
 	return w.here.Host, nil
 }
 
-// Begin takes hold of the machine.
+// Begin claims the machine.
 func (w *Worker) Begin(args BeginArgs, reply *BeginReply) error {
 	w.noteCall()
 	w.mu.Lock()
@@ -156,7 +156,7 @@ func systemPath() error {
 	return os.Setenv("PATH", path)
 }
 
-// Ping shows that both ends live.
+// Ping shows that both ends are alive.
 func (w *Worker) Ping(None, *None) error {
 	w.noteCall()
 	return nil
@@ -188,7 +188,7 @@ func (w *Worker) Start(args StartArgs, reply *StartReply) error {
 	if args.Err {
 		command.Stderr = &p.err
 	}
-	// Not bound to the worker's context: its end stops the remaining processes, in order.
+	// Not bound to the worker's context: the end of the worker stops the remaining processes, in an orderly way.
 	if p.Process, err = host.Start(context.Background(), command); err != nil {
 		return err
 	}
@@ -209,8 +209,8 @@ func (w *Worker) process(id int) (*process, error) {
 	return nil, fmt.Errorf("the worker has no process %d", id)
 }
 
-// Read waits until a process has written something, or ended, and returns that. After
-// its end the worker forgets it.
+// Read waits until a process has written something, or ended, and returns that. After the end of the process, the
+// worker forgets it.
 func (w *Worker) Read(id int, reply *ReadReply) error {
 	p, err := w.process(id)
 	if err != nil {
@@ -243,8 +243,7 @@ func (w *Worker) Signal(args SignalArgs, _ *None) error {
 	return p.Process.Signal(syscall.Signal(args.Number))
 }
 
-// Stop ends a process, by force if it must. One that the worker has forgotten has
-// ended.
+// Stop ends a process, by force if necessary. A process that the worker has forgotten has ended.
 func (w *Worker) Stop(id int, _ *None) error {
 	p, err := w.process(id)
 	if err != nil {
@@ -253,7 +252,7 @@ func (w *Worker) Stop(id int, _ *None) error {
 	return p.Process.Stop(w.ctx)
 }
 
-// unread is a process's output that was not read yet.
+// unread is a process's output that has not been read yet.
 type unread struct {
 	mu      sync.Mutex
 	kept    []byte

@@ -23,8 +23,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// actAsWorker holds a directory in the environment of a copy of this test binary
-// that is to be a worker.
+// actAsWorker is an environment variable with a directory: it makes a copy of this test binary run as a worker.
 const actAsWorker = "JEOUL_TEST_ACT_AS_WORKER"
 
 func TestMain(m *testing.M) {
@@ -39,7 +38,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// serve runs a worker in a host of a lab, and returns the bench's end.
+// serve runs a worker on a host of a lab, and returns the bench's end of the connection.
 func serve(t *testing.T, host *lab.Host) (s *session, dir string, ended <-chan error) {
 	t.Helper()
 	dir = t.TempDir() + "/worker"
@@ -84,7 +83,7 @@ func TestWorkerTakesEverythingBack(t *testing.T) {
 	if begun.Interface != l.Balancer.Interface || begun.Prefix.String() != "198.18.0.1/16" {
 		t.Errorf("it is %+v", begun)
 	}
-	// A process that says something, and whose end is not waited for.
+	// A process that prints something, and for whose end nobody waits.
 	var output strings.Builder
 	printed := make(chan struct{})
 	stop := sync.OnceFunc(func() { close(printed) }) // output may arrive in pieces, some of them empty
@@ -113,7 +112,7 @@ func TestWorkerTakesEverythingBack(t *testing.T) {
 		!strings.Contains(err.Error(), lab.ErrNoTask.Error()) {
 		t.Errorf("an unknown task: %v", err)
 	}
-	// The connection dies.
+	// The connection breaks.
 	if err := s.rpc.Close(); err != nil {
 		t.Error(err)
 	}
@@ -136,7 +135,7 @@ func TestWorkerTakesEverythingBack(t *testing.T) {
 	}
 }
 
-// unixKill asks whether a process is there.
+// unixKill returns nil if a process exists.
 func unixKill(pid int) error { return syscall.Kill(pid, 0) }
 
 type writer func([]byte)

@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// yamlPosition matches the library's words for a place.
+// yamlPosition matches the library's text for a position.
 var yamlPosition = regexp.MustCompile(`^yaml: line (\d+): `)
 
 // readYAML reads Ansible's YAML form: groups by name, each with hosts, vars and
@@ -39,7 +39,7 @@ func (p *parser) readYAML(data []byte) {
 	p.each(root.Content[0], "", func(name string, key, node *yaml.Node) { p.readGroup(name, key.Line, node) })
 }
 
-// each calls do for the keys of a mapping; an empty one may be left out.
+// each calls do for the keys of a mapping; an empty mapping may be left out.
 func (p *parser) each(node *yaml.Node, field string, do func(name string, key, value *yaml.Node)) {
 	if node.Kind == yaml.AliasNode {
 		p.fail(node.Line, field, "aliases are not supported here; write it out")
@@ -80,7 +80,7 @@ func (p *parser) readGroup(name string, line int, node *yaml.Node) {
 	})
 }
 
-// scalar notes a variable. Lists and mappings are other roles' business.
+// scalar records a variable. Lists and mappings belong to other roles.
 func (p *parser) scalar(vars map[string]value, of, name string, node *yaml.Node) {
 	if node.Kind == yaml.ScalarNode {
 		vars[name] = value{node.Value, node.Line}

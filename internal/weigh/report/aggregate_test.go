@@ -30,8 +30,8 @@ func TestSummarize(t *testing.T) {
 	}
 }
 
-// TestAggregate checks that invalid repeats do not count, that threads are no
-// reason not to compare, and that concurrency is.
+// TestAggregate checks that invalid repeats do not count, that points with different threads are compared, and that
+// points with different concurrency are not.
 func TestAggregate(t *testing.T) {
 	at := func(subject string, concurrency, threads, repeat int, v float64) results.Trial {
 		tr := trial(subject, rps(v))

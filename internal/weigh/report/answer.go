@@ -29,7 +29,7 @@ func sayAnswer(s *model.Section, pace time.Duration) []string {
 	return model.Brief(model.Verdict(s), s.Title()+": ")
 }
 
-// sentences name the leader and its margin, or say that there is no winner.
+// sentences returns the sentences that name the leader and its margin, or state that there is no winner.
 func sentences(r model.Ranking, s *model.Section, pace time.Duration) []string {
 	d := r.ToReference
 	looks := fmt.Sprintf("%s looks like %s × %s's %s%s",
@@ -51,7 +51,7 @@ func sentences(r model.Ranking, s *model.Section, pace time.Duration) []string {
 		return append(out, "No balancer of this run is better than another beyond the spread.")
 	}
 	if len(r.Tied) == 0 && len(r.Worse) == 1 {
-		return []string{margin(r, s) + "."} // which names the only other balancer already
+		return []string{margin(r, s) + "."} // margin already names the only other balancer
 	}
 	return []string{margin(r, s) + ".", others(r)}
 }
@@ -94,7 +94,7 @@ func opponents(comparisons []model.Comparison) []string {
 	return all
 }
 
-// enough says how many repeats would tell two subjects apart, and how long they take.
+// enough returns a sentence on the number of repeats that would tell two subjects apart, and on the time they take.
 func enough(d model.Comparison, pace time.Duration) string {
 	n := d.RepeatsNeeded()
 	text := fmt.Sprintf("%s of each point", wording.Counted("repeat")(wording.Decimal(float64(n), 0)))
@@ -115,7 +115,7 @@ func roughly(d time.Duration) string {
 	return wording.Decimal(d.Hours(), 1) + " h"
 }
 
-// pace is how long the run took for each of its repeats; 0 is unknown.
+// pace returns the time that the run took for each of its repeats; 0 if it is unknown.
 func pace(run *results.Run) time.Duration {
 	repeats := 0
 	for _, t := range run.Trials {

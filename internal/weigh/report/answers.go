@@ -13,14 +13,14 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// answer is which balancer is best at a point, by one metric.
+// answer is the best balancer at a point, by one metric.
 type answer struct {
 	best *model.Point
 	// tied are the points that cannot be told apart from the best one.
 	tied []*model.Point
 }
 
-// balancers are the group's points that are of a balancer.
+// balancers returns the points of the group whose subject is a balancer.
 func balancers(s *model.Section, g *model.Group) []*model.Point {
 	return slices.DeleteFunc(slices.Clone(g.Points), func(p *model.Point) bool {
 		return p.Subject == s.Baseline || slices.Contains(model.NotBalancers, p.Subject)
@@ -50,7 +50,7 @@ func bestBy(points []*model.Point, metric string, more bool) answer {
 	return a
 }
 
-// text names the best with its figure, and those that may be as good.
+// text names the best balancer with its figure, and the balancers that may be as good.
 func (a answer) text(figure func(*model.Point) string) string {
 	if a.best == nil {
 		return wording.Missing
@@ -69,14 +69,13 @@ func (a answer) text(figure func(*model.Point) string) string {
 	return text + "; not told apart: " + strings.Join(names, ", ")
 }
 
-// answered reports whether the section's loads are such that one balancer can be better than another by its rate.
+// answered reports whether one balancer can be better than another by its rate under the section's load.
 func answered(s *model.Section) bool {
 	return s.Kind.BestOfPoint &&
 		slices.ContainsFunc(s.Groups, func(g *model.Group) bool { return len(balancers(s, g)) > 1 })
 }
 
-// answersSheet says which balancer is best for which load; nil where nothing was
-// weighed against another.
+// answersSheet returns the table of the best balancer for each load; nil where no balancer was compared with another.
 func answersSheet(sections []*model.Section) *model.Sheet {
 	sh := &model.Sheet{
 		Title: "The best at each point",

@@ -23,7 +23,8 @@ func repeated(subject string, rates ...float64) []results.Trial {
 	return all
 }
 
-// TestAnswer: the first screen names a winner only where there is one, and says how much more would tell.
+// TestAnswer: the first screen names a winner only where there is one, and otherwise says how many more repeats would
+// tell.
 func TestAnswer(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

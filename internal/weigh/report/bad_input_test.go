@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// badTrial is a trial as a results file has it: a number of the repeat, a subject, a load and a value.
+// badTrial is a trial of a results file: its verbs are a subject, a load, the number of the repeat, and a value.
 const badTrial = `{"subject":%q,"load":%q,"repeat":%d,"valid":true,"saturated":"none","params":{"size":9},` +
 	`"metrics":{"requests_per_second":%s,"misses":67}}`
 
@@ -20,8 +20,7 @@ func badFile(trials ...string) string {
 		strings.Join(trials, ",") + "]}"
 }
 
-// badInput has results files that nobody has foreseen: each is shown in every form, with the words, or
-// refused, with the field.
+// badInput has unforeseen results files: each is shown in every form, with the words, or rejected, with the field.
 var badInput = map[string]struct {
 	text           string
 	refused, shown []string
@@ -47,7 +46,7 @@ var badInput = map[string]struct {
 		shown: []string{"ipvs-dr and jeoul-nat-tc cannot be told apart"}},
 }
 
-// manyTrials are those of two equal subjects.
+// manyTrials returns the trials of two equal subjects.
 func manyTrials(each int) (all []string) {
 	for i := range each {
 		for _, subject := range []string{"ipvs-dr", "jeoul-nat-tc"} {

@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// TestBulkAgainstItsBaseline checks that a bulk load is held against the subject
-// that the run names, and says nothing of requests.
+// TestBulkAgainstItsBaseline checks that a bulk load is compared with the baseline that the run names, and does not
+// mention requests.
 func TestBulkAgainstItsBaseline(t *testing.T) {
 	bulk := func(subject string, gigabits float64) results.Trial {
 		return results.Trial{

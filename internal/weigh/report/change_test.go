@@ -54,7 +54,7 @@ func TestChangeReport(t *testing.T) {
 		"jeoul-nat-xdp · maglev 3, 1,000,000, 200,000", "jeoul-nat-xdp · maglev 2, 0, 1",
 		"No UDP flow moved whose backend stayed through jeoul-nat-xdp · maglev.",
 		"Targets that hold: jeoul-nat-xdp · maglev, flows that moved beyond those of the backend that left ≤ 2 % (0.50 %).",
-		"iptables-nth 0 not possible 0", "jeoul-nat-xdp · maglev 0 0 7", // the table of what broke
+		"iptables-nth 0 not possible 0", "jeoul-nat-xdp · maglev 0 0 7", // the table of broken connections
 		"jeoul-nat-xdp · maglev flapped 5 0 2 0 0",
 		"jeoul-nat-xdp · maglev 80 0 0",
 		"Weighed Flapped Subject Removed anew 10×",
@@ -108,7 +108,7 @@ func TestSilenceReport(t *testing.T) {
 		"jeoul-l2dsr-xdp · maglev noticed after 3.5 s that a host was silent, and went on to send to it: SYNs lost 7, connections failed 0, UDP queries unanswered 2.",
 		"No connection that came again went to the drained backend through haproxy-tcp and jeoul-nat-xdp · maglev.",
 		"jeoul-l2dsr-xdp · maglev sent connections that came again to the drained backend: 3 (drained and reset 3).",
-		// Losses until the silence is noticed are in the tables, and no verdict.
+		// Losses before the silence is noticed are in the tables, and not in the verdict.
 		"Every new connection was answered through", "No SYN was lost of clients that use their ports again through",
 		"haproxy-tcp never 6.0 5 0 1 0", "jeoul-nat-xdp · maglev 3.5 6.0 5 0 1 0", "jeoul-l2dsr-xdp · maglev 9 9 3",
 	} {

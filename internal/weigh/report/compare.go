@@ -20,13 +20,13 @@ import (
 // ErrNothingShared means that two runs have no point in common.
 var ErrNothingShared = errors.New("no subject was measured under the same load with the same parameters in both")
 
-// repeatable is by how much the ratios of two runs of a suite on one machine may
-// differ before a reader should not trust either.
+// repeatable is the relative difference between the ratios of two runs of a suite on one machine above which a reader
+// should trust neither.
 const repeatable = 0.10
 
-// Compare writes the changes from the first run to the second: for every point that both measured, the medians of the
-// load's main figure and of the balancer's CPU time, and how the point stands to its run's baseline, on which two runs
-// at different hours should agree. It returns ErrNothingShared, or w's error.
+// Compare writes the changes from the first run to the second: for every point that both runs measured, the medians of
+// the load's main figure and of the balancer's CPU time, and the point's ratio to its run's baseline, on which two runs
+// at different hours should agree. Compare returns ErrNothingShared, or w's error.
 func Compare(w io.Writer, format Format, language Language, first, second *results.Run) error {
 	d, err := comparison(first, second)
 	if err != nil {
@@ -179,7 +179,7 @@ type comparedPoint struct {
 	label         string
 	baseline      bool
 	before, after *model.Point
-	// ratios are the point's to its baseline, in each run; 0 without one.
+	// ratios are the ratios of the point to its baseline in each run; 0 without a baseline.
 	ratios [2]float64
 }
 
@@ -206,7 +206,7 @@ func compared(before, after *model.Section) comparedLoad {
 	return c
 }
 
-// find returns the point that is p in another run, and its group.
+// find returns the point with p's subject and parameters in another run, and its group.
 func find(s *model.Section, p *model.Point) (*model.Group, *model.Point) {
 	key := p.Params.Key()
 	for _, g := range s.Groups {
@@ -219,8 +219,7 @@ func find(s *model.Section, p *model.Point) (*model.Group, *model.Point) {
 	return nil, nil
 }
 
-// drift is by how much the ratio to the baseline changed, relative to the first;
-// ok is false where there is none.
+// drift returns the change of the ratio to the baseline, relative to the first run's; ok is false where there is none.
 func (l comparedPoint) drift() (float64, bool) {
 	if l.baseline || l.ratios[0] <= 0 || l.ratios[1] <= 0 {
 		return 0, false
@@ -295,7 +294,7 @@ func signedPercent(v float64) string {
 	return text
 }
 
-// verdict says by how much the ratios moved.
+// verdict describes by how much the ratios changed.
 func (c comparedLoad) verdict() string {
 	n, beyond, worst := 0, 0, comparedPoint{}
 	for _, l := range c.lines {

@@ -32,7 +32,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestCompareNothing checks that two runs without a common point are refused.
+// TestCompareNothing checks that two runs without a common point are rejected.
 func TestCompareNothing(t *testing.T) {
 	for name, second := range map[string]*results.Run{
 		"no trials":       runOf(),
@@ -52,7 +52,7 @@ func TestCompareNothing(t *testing.T) {
 	}
 }
 
-// TestCompareBeyondTheSpread: with repeats, a change is one where the intervals of both runs have nothing in common.
+// TestCompareBeyondTheSpread: with repeats, only a difference between intervals that do not overlap is a change.
 func TestCompareBeyondTheSpread(t *testing.T) {
 	t.Parallel()
 	first := runOf(slices.Concat(repeated("direct", 100, 101, 100), repeated("jeoul-nat-tc", 90, 91, 90),

@@ -99,7 +99,7 @@ func TestDNSReport(t *testing.T) {
 	}
 }
 
-// TestDNSTargets changes one figure at a time, and looks for the sentence that it turns.
+// TestDNSTargets changes one figure at a time, and checks the sentence that it changes.
 func TestDNSTargets(t *testing.T) {
 	const rules, relay, nat, l2dsr = 1, 3, 4, 5
 	for name, tc := range map[string]struct {
@@ -137,8 +137,8 @@ func TestDNSTargets(t *testing.T) {
 	}
 }
 
-// TestDNSRateIsNoLimit bounds the questions of generators at one point: a subject that answers all of them is not
-// judged there.
+// TestDNSRateIsNoLimit bounds the queries of generators at one point: a subject that answers all of them is not judged
+// there.
 func TestDNSRateIsNoLimit(t *testing.T) {
 	subjects := dnsSubjects()
 	subjects[3].rate = 14_000
@@ -173,7 +173,7 @@ func TestDNSRateIsNoLimit(t *testing.T) {
 	}
 }
 
-// TestDNSIdleMachineIsNoLimit: where nothing was full the generators were the limit.
+// TestDNSIdleMachineIsNoLimit: where nothing was saturated, the generators were the limit.
 func TestDNSIdleMachineIsNoLimit(t *testing.T) {
 	subjects := dnsSubjects()
 	subjects[3].rate = 14_000

@@ -14,15 +14,15 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// document is the content of the report, which every form of it is written from.
+// document is the content of the report; every form of the report is written from it.
 type document struct {
 	Title string
 	Asked string
-	// Warnings are for a reader before any figure.
+	// Warnings come before any figure.
 	Warnings []string
 	// Overview is the first screen.
 	Overview overview
-	// Answers says which balancer is best at which point.
+	// Answers is the table of the best balancer at each point.
 	Answers     *model.Sheet
 	Environment []fact
 	// Laboratory are facts about the laboratory that a figure depends on.
@@ -40,14 +40,14 @@ type fact struct{ Name, Value string }
 // loadPart is everything about one load.
 type loadPart struct {
 	Title, Constant string
-	// Answer is the load's in short, but of the one that the overview is of; Verdict are the other conclusions from its
-	// figures.
+	// Answer is the short result of the load; it is empty for the load of the overview. Verdict are the other
+	// conclusions from the load's figures.
 	Answer, Verdict []string
 	Sheets          []model.Sheet
 	section         *model.Section
 }
 
-// newDocument lays the whole report down.
+// newDocument composes the whole report.
 func newDocument(run *results.Run) *document {
 	sections := aggregate(run.Trials, run.Baseline)
 	d := &document{
@@ -86,7 +86,7 @@ func title(run *results.Run) string {
 	return "Results"
 }
 
-// asked says in a sentence which question the run was to answer.
+// asked returns a sentence with the question that the run was to answer.
 func asked(run *results.Run, sections []*model.Section) string {
 	if len(sections) == 0 {
 		return ""
@@ -107,7 +107,7 @@ func asked(run *results.Run, sections []*model.Section) string {
 	return fmt.Sprintf("Asked of %s under %s, %s.", wording.List(subjects), wording.List(loads), times1(repeats))
 }
 
-// times1 says how often everything was repeated.
+// times1 describes how often each trial was repeated.
 func times1(repeats int) string {
 	if repeats <= 1 {
 		return "once each"

@@ -12,9 +12,9 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Enough returns the reason why a run that is on its way may end, after a whole repeat: every ratio to the baseline of
-// its load has an interval narrower than margin (0.05 is ± 5 %), or it is past the deadline, or no ratio can be made at
-// all. It is empty where the run should go on.
+// Enough returns the reason why an unfinished run may end after a whole repeat: every ratio to the baseline of its load
+// has an interval narrower than margin (0.05 is ± 5 %), or the run is past the deadline, or no ratio can be computed at
+// all. It returns "" if the run should continue.
 func Enough(run *results.Run, margin float64, deadline, now time.Time) string {
 	widest, ratios, repeats := model.Comparison{}, 0, 0
 	for _, t := range run.Trials {

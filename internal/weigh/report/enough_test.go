@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// TestEnough: a run ends when its ratios are narrow, or the time is up, and says which.
+// TestEnough: a run ends when its ratios are narrow, or the time is up, and the reason is given.
 func TestEnough(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

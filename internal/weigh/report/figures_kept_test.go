@@ -30,13 +30,13 @@ func TestEveryFigureIsInATable(t *testing.T) {
 	}
 }
 
-// oldFigures has the figures of the pages that docs/results had at commit 27c6e1a, before a page began with its answer:
-// a line of a page's name, and under it a line of each row's first cell and the figures beside it, as figuresOf has
-// them. What a single trial had to say (notes on valid trials, how its saturated part was told) is not among them: a
-// summary leaves that out.
+// oldFigures holds the figures of the pages that docs/results had at commit 27c6e1a, before a page began with its
+// answer: a line with a page's name, followed by a line for each row, with its first cell and its figures in the form
+// of figuresOf. Figures from the notes of a single trial (notes on valid trials, how its saturated part was determined)
+// are not included, because a summary leaves them out.
 const oldFigures = "testdata/figures-27c6e1a.txt.gz"
 
-// TestOldFiguresAreKept: each figure of an old page's tables and verdict is in the page of the same results today.
+// TestOldFiguresAreKept: the page of the same results today has each figure of an old page's tables and verdict.
 func TestOldFiguresAreKept(t *testing.T) {
 	t.Parallel()
 	file, err := os.Open(oldFigures)
@@ -86,8 +86,8 @@ var (
 const inSentences = "sentences"
 
 // figuresOf returns the figures of a Markdown page's tables, by the first cell of their row, and those of all its lines
-// under inSentences. (Of the old pages these were taken from the verdict alone, and none
-// of the comparison's, which counted ratios.)
+// under inSentences. (From the old pages, only the figures of the verdict were taken, and none of the comparison's,
+// which counted ratios.)
 func figuresOf(page string) map[string][]string {
 	all := map[string][]string{}
 	add := func(of string, figures ...string) {
@@ -121,7 +121,7 @@ func figuresOf(page string) map[string][]string {
 	return all
 }
 
-// sameFigure reports whether two cells have the same numbers, give or take one of the last digit or of the sixth: a
+// sameFigure reports whether two cells have the same numbers, give or take one in the last digit or in the sixth: a
 // summary has six digits of a figure.
 func sameFigure(old, now string) bool {
 	if old == now {

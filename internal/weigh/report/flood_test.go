@@ -76,7 +76,7 @@ func TestFloodVerdict(t *testing.T) {
 	}
 }
 
-// TestFloodReport makes every form of the report, and looks for the texts that it must have.
+// TestFloodReport makes every form of the report, and checks that it has the required texts.
 func TestFloodReport(t *testing.T) {
 	run := flooded(nil)
 	for name, form := range map[string]func(*bytes.Buffer) error{

@@ -55,7 +55,7 @@ func TestInstructions(t *testing.T) {
 	}
 }
 
-// TestInstructionsWithoutBaseline: nothing is held against a baseline that was not measured.
+// TestInstructionsWithoutBaseline: nothing is compared with a baseline that was not measured.
 func TestInstructionsWithoutBaseline(t *testing.T) {
 	run := &results.Run{Schema: results.Schema, Suite: "instructions", Trials: []results.Trial{
 		countedTrial("ipvs-dr", 1, 240_000), countedTrial("jeoul-l2dsr-tc", 1, 221_000),

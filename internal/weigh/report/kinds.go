@@ -21,14 +21,14 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// kinds are all kinds of loads; the first that knows a load reports it. Kinds about the hosts' settings, or about
-// counts, go before those about packets that were sent. A new kind is a line here.
+// kinds are all kinds of loads; the first kind that recognizes a load reports it. Kinds about the hosts' settings, or
+// about counts, go before kinds about packets that were sent. A new kind is a line here.
 var kinds = []model.Registration{
 	tuned.Kind, flood.Kind, wire.Kind, packets.Counted, instructions.Kind, dns.Kind, change.Kind,
 	memory.Kind, distribution.Kind, scale.Kind, packets.Kind, paced.Kind, transact.Kind, bulk.Kind, web.Kind,
 }
 
-// aggregate sorts a run's trials into sections, each reported as its kind of load is.
+// aggregate sorts a run's trials into sections; the kind of each load reports its section.
 func aggregate(trials []results.Trial, baseline string) []*model.Section {
 	return model.Aggregate(kinds, trials, baseline)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// planeTrial is a trial of a load that is driven without a network.
+// planeTrial returns a trial of a load without a network.
 func planeTrial(load string, params map[string]any, metrics map[string]float64) results.Trial {
 	t := trial("jeoul-l2dsr-tc", metrics)
 	t.Load, t.Params = load, params

@@ -37,21 +37,21 @@ func publishedRuns(t *testing.T) map[string]*results.Run {
 
 var (
 	hangul = regexp.MustCompile(`\p{Hangul}`)
-	// fileName is a name with words in it that are no text.
+	// fileName matches a name with words in it that are not text.
 	fileName = regexp.MustCompile(`[\w.-]+\.(txt|md)\b`)
 )
 
-// TestKoreanIsComplete looks for texts of published results that stay English.
+// TestKoreanIsComplete finds texts of published results that stay English.
 func TestKoreanIsComplete(t *testing.T) {
 	words := koreanTexts()
-	words.known = map[string]translated{} // kept: what many of the files say is translated once
+	words.known = map[string]translated{} // shared, so that texts of many files are translated once
 	// The page has nearly all the words; the other forms of one model take turns.
 	others := []func(io.Writer, *results.Run) error{Korean.Markdown, Korean.Terminal, Korean.Chart}
 	runs := publishedRuns(t)
 	for i, path := range slices.Sorted(maps.Keys(runs)) {
 		words.missed = map[string]bool{}
 		for _, write := range []func(io.Writer, *results.Run) error{Korean.HTML, others[i%len(others)]} {
-			_ = write(io.Discard, runs[path]) // what has no picture has said so
+			_ = write(io.Discard, runs[path]) // a run without a picture has returned an error
 		}
 		if missed := slices.Sorted(maps.Keys(words.missed)); len(missed) > 0 {
 			t.Errorf("%s has %d texts without Korean ones; add them to assets/texts.*.yaml:\n%s",

@@ -63,7 +63,6 @@ func Markdown(w io.Writer, run *results.Run) error { return English.Markdown(w, 
 // Terminal writes the report as text for a terminal. The error is w's.
 func Terminal(w io.Writer, run *results.Run) error { return English.Terminal(w, run) }
 
-// Chart writes the run's main result as one SVG picture that follows the
-// reader's light or dark scheme by itself. It shows the run's first load. The
-// error says that no valid trial has a figure to draw, or is w's.
+// Chart writes the run's main result as one SVG picture that follows the reader's light or dark scheme by itself. It
+// shows the run's first load. The error means that no valid trial has a figure to draw, or is w's.
 func Chart(w io.Writer, run *results.Run) error { return English.Chart(w, run) }

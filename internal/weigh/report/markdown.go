@@ -128,9 +128,9 @@ func (m *markdownWriter) table(sh *model.Sheet) {
 	}
 }
 
-// markdownEscapes covers characters that start an element within a line of Markdown, HTML included. The pipe is the
-// table renderer's business; the underscore only marks emphasis at a word's edge, and is in too many names to be
-// touched everywhere.
+// markdownEscapes covers characters that start an element within a line of Markdown, HTML included. The table renderer
+// escapes the pipe. The underscore marks emphasis only at a word's edge, and too many names have one to escape it
+// everywhere.
 var markdownEscapes = strings.NewReplacer(
 	`\`, `\\`, "`", "\\`", "*", `\*`, "[", `\[`, "]", `\]`, "<", "&lt;", ">", "&gt;", "&", "&amp;",
 	" _", ` \_`, "_ ", `\_ `,

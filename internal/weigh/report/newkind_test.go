@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// TestNewKind: the registration of a kind of load is all that a report needs to know of it.
+// TestNewKind: the registration of a kind of load is all that a report needs.
 func TestNewKind(t *testing.T) {
 	t.Parallel()
 	memcached := model.Registration{

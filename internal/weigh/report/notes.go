@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// saturationNote begins the note that says how a trial's saturated part was told.
+// saturationNote begins the note on how a trial's saturated part was determined.
 const saturationNote = "saturated: "
 
 // invalidSheet lists every point that has invalid trials, with the reason. It
@@ -56,8 +56,8 @@ func invalidLines(s *model.Section) []model.Line {
 	return lines
 }
 
-// reasons returns the notes of an invalid trial but for those that valid ones
-// have as well, which cannot be why it is not.
+// reasons returns the notes of an invalid trial without the notes that valid trials have as well, which cannot be the
+// reason.
 func reasons(s *model.Section, invalid results.Trial) []string {
 	return slices.DeleteFunc(wording.CleanAll(invalid.Notes), func(note string) bool {
 		return strings.HasPrefix(note, saturationNote) || slices.ContainsFunc(s.Trials, func(t results.Trial) bool {
@@ -66,13 +66,12 @@ func reasons(s *model.Section, invalid results.Trial) []string {
 	})
 }
 
-// changing describes the parameters that are not the same for the whole load.
+// changing describes the parameters that vary within the load.
 func changing(s *model.Section, p model.Params) string {
 	return p.Only(slices.Concat(s.Varying, s.Own)).Text()
 }
 
-// remark is a note, and the valid trials that have it or one that differs from
-// it in its numbers only.
+// remark is a note, and the valid trials that have it or a note that differs from it only in its numbers.
 type remark struct {
 	texts  []string
 	trials []results.Trial
@@ -81,8 +80,7 @@ type remark struct {
 // noteNumber matches numbers, in which notes of the same words may differ.
 var noteNumber = regexp.MustCompile(`\d+(?:\.\d+)?`)
 
-// remarks collects the notes of a load's valid trials. With merge, those that
-// differ in their numbers only become one.
+// remarks collects the notes of a load's valid trials. With merge, notes that differ only in their numbers become one.
 func remarks(s *model.Section, merge bool) []*remark {
 	var all []*remark
 	at := map[string]*remark{}
@@ -128,13 +126,13 @@ func (r *remark) text() string {
 	})
 }
 
-// parsed reads a text that noteNumber matched, which cannot fail; a number too long for it is infinite.
+// parsed parses a text that noteNumber matched, which cannot fail; a number too large for float64 is infinite.
 func parsed(s string) float64 {
 	v, _ := strconv.ParseFloat(s, 64)
 	return v
 }
 
-// remarkSheet lists the notes on valid trials, but for those on the saturated part: every trial has such a note.
+// remarkSheet lists the notes on valid trials, without the notes on the saturated part: every trial has such a note.
 func remarkSheet(sections []*model.Section) *model.Sheet {
 	sh := &model.Sheet{
 		Title:   "Notes on valid trials",
@@ -153,7 +151,7 @@ func remarkSheet(sections []*model.Section) *model.Sheet {
 	return sh.OrNil()
 }
 
-// evidenceSheet lists how the saturated part of each trial was told.
+// evidenceSheet lists how the saturated part of each trial was determined.
 func evidenceSheet(sections []*model.Section) *model.Sheet {
 	sh := &model.Sheet{
 		Title:     "How the saturated part was told",
@@ -173,8 +171,7 @@ func evidenceSheet(sections []*model.Section) *model.Sheet {
 	return sh.OrNil()
 }
 
-// where says which trials have a remark: all, all of a subject, or which
-// repeats of which points.
+// where names the trials that have a remark: all, all of a subject, or certain repeats of certain points.
 func where(s *model.Section, r *remark) string {
 	if n := valid(s, ""); len(r.trials) == n && n > 1 {
 		return fmt.Sprintf("all %d", n)

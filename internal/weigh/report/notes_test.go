@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// TestNotes checks that every note of every trial is in one of the tables, and
-// that notes which differ in their numbers only share a row.
+// TestNotes checks that every note of every trial is in one of the tables, and that notes which differ only in their
+// numbers share a row.
 func TestNotes(t *testing.T) {
 	noted := func(subject string, repeat int, valid bool, notes ...string) results.Trial {
 		tr := trial(subject, rps(1))
@@ -55,8 +55,8 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestTypicalShares checks that the dots of the evenness chart are those of a
-// trial in the middle, whatever the order of the trials.
+// TestTypicalShares checks that the dots of the evenness chart are those of a trial in the middle, whatever the order
+// of the trials.
 func TestTypicalShares(t *testing.T) {
 	var all []model.Shares
 	for _, connections := range [][2]uint64{{10, 30}, {20, 20}, {15, 25}, {0, 0}} {

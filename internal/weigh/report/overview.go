@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// overview answers a run's question at one look.
+// overview answers a run's question at a glance.
 type overview struct {
 	Question string
 	// Answer is one or two sentences; Sure explains their intervals.
@@ -122,7 +122,7 @@ func overviewTable(s *model.Section) *model.Sheet {
 	return sheets[0].Clipped(model.OverviewRows, 5)
 }
 
-// variant names the subject, and which of its variants a point is of.
+// variant names the subject, and its variant at a point.
 func variant(s *model.Section, p *model.Point) string {
 	parts := []string{p.Subject}
 	for _, name := range s.Own {

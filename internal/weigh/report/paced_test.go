@@ -32,7 +32,7 @@ func TestPaced(t *testing.T) {
 		pacedTrial("direct", 2000, 1999, 1.25), pacedTrial("jeoul-l2dsr-xdp", 2000, 1998, 1.5),
 		pacedTrial("haproxy-http", 2000, 1997, 9.75),
 		pacedTrial("direct", 4000, 3999, 2.25), pacedTrial("jeoul-l2dsr-xdp", 4000, 3998, 2.5),
-		// One that could not be measured lacks the rate.
+		// A trial that could not be measured lacks the rate.
 		{Subject: "ipvs-dr", Load: "arrivals", Repeat: 1, Notes: []string{"IPVS is not installed"},
 			Params: map[string]any{"concurrency": 300, "kept": "no"}, Metrics: map[string]float64{}},
 		pacedTrial("direct", 0, 9000, 45), pacedTrial("jeoul-l2dsr-xdp", 0, 8100, 44),

@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// countedPacket is a trial of a packet that takes so many instructions, net.
+// countedPacket returns a trial of a packet that takes net instructions, net of the empty program.
 func countedPacket(subject string, flows, repeat int, net float64) results.Trial {
 	params := map[string]any{"hook": "tc", "flows": flows}
 	if subject != model.EmptySubject {
@@ -34,8 +34,7 @@ func countedPackets(net float64) *results.Run {
 	return run
 }
 
-// TestPacketInstructions: counts are called instructions everywhere, and are not judged by
-// targets of nanoseconds.
+// TestPacketInstructions: counts are called instructions everywhere, and are not compared with targets in nanoseconds.
 func TestPacketInstructions(t *testing.T) {
 	text := strings.Join(strings.Fields(render(t, Markdown, countedPackets(300))), " ")
 	for _, want := range []string{
@@ -56,7 +55,7 @@ func TestPacketInstructions(t *testing.T) {
 	}
 }
 
-// TestPacketInstructionsCompared holds two commits against each other.
+// TestPacketInstructionsCompared compares two commits.
 func TestPacketInstructionsCompared(t *testing.T) {
 	var page bytes.Buffer
 	if err := Compare(&page, FormatMarkdown, English, countedPackets(300), countedPackets(200)); err != nil {

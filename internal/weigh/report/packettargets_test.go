@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// packetTrial is the cost of one kind of packet, net of an empty program.
+// packetTrial returns a trial with the cost of one kind of packet, net of an empty program.
 func packetTrial(subject string, flows int, net float64, params map[string]any) results.Trial {
 	t := trial(subject, map[string]float64{results.NsPerPacket: net + 40, results.NsNetOfEmpty: net})
 	t.Load = "packets"
@@ -26,12 +26,12 @@ func packetTrial(subject string, flows int, net float64, params map[string]any) 
 
 func with(name, value string) map[string]any { return map[string]any{name: value} }
 
-// opens are the parameters of packets of new flows with a scheduler.
+// opens returns the parameters of packets of new flows with a scheduler.
 func opens(scheduler string) map[string]any {
 	return map[string]any{"scheduler": scheduler, "packets": "new"}
 }
 
-// TestTargets looks for the verdict on the targets.
+// TestTargets checks the verdict on the targets.
 func TestTargets(t *testing.T) {
 	const l2dsr, ipip, nat, fullnat = "jeoul-l2dsr-xdp", "jeoul-ipip-xdp", "jeoul-nat-xdp", "jeoul-fullnat-xdp"
 	tests := []struct {

@@ -13,10 +13,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// committed is the directory of results that the documentation refers to, and of the pages made of them.
+// committed is the directory of the results that the documentation refers to, and of the pages made from them.
 const committed = "../../../docs/results"
 
-// comparedPages are the pages that hold two committed runs against each other.
+// comparedPages are the pages that compare two committed runs.
 var comparedPages = map[string][2]string{
 	"instructions-compared":    {"instructions-1cb2b35", "instructions-b3af6c6"},
 	"loxilb-graviton-repeats":  {"loxilb-graviton", "loxilb-graviton-second"},
@@ -27,7 +27,7 @@ var comparedPages = map[string][2]string{
 // pictures are the committed runs that a page shows a picture of.
 var pictures = []string{"demo", "nat-bulk-quick", "packets"}
 
-// TestCommittedPages: the pages of docs/results are those that today's writers make of the results beside them.
+// TestCommittedPages: the pages of docs/results are those that the present writers make from the results beside them.
 func TestCommittedPages(t *testing.T) {
 	made, part := map[string]bool{}, map[string]bool{}
 	page := func(name string, write func(io.Writer) error) {
@@ -56,7 +56,7 @@ func TestCommittedPages(t *testing.T) {
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".json.gz")
 		if part[name] && name != "loxilb-graviton" {
-			continue // what they were measured for is the comparison
+			continue // they were measured for the comparison
 		}
 		run := committedRun(t, name)
 		page(name+".md", func(w io.Writer) error { return English.Markdown(w, run) })

@@ -23,7 +23,7 @@ func writeChart(w io.Writer, words *translator, run *results.Run) error {
 	return fmt.Errorf("drawing a chart of %s: no valid trial has a figure to draw", title(run))
 }
 
-// drawnOf returns the one or two charts that tell a load's result.
+// drawnOf returns the one or two charts that show a load's result.
 func drawnOf(s *model.Section) []chart.Figure {
 	colours := model.NewPalette([]*model.Section{s})
 	if s.Kind.Drawn == nil {
@@ -33,7 +33,7 @@ func drawnOf(s *model.Section) []chart.Figure {
 	return slices.DeleteFunc(s.Kind.Drawn(s.Pictured(), colours), func(f chart.Figure) bool { return f.Chart.Empty() })
 }
 
-// footing names in a line the load and the parameters of the picture's figures.
+// footing returns a line with the load and the parameters of the picture's figures.
 func footing(run *results.Run, s *model.Section) string {
 	parts := []string{s.Title()}
 	if g := s.Fullest(); g != nil && s.Kind.OnePoint {

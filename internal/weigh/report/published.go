@@ -13,14 +13,14 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// published is the table of a document that was measured elsewhere.
+// published is a document's table of figures that were measured elsewhere.
 type published struct {
 	model.Sheet
 	Source, Machine string
 	Notes           []string
 }
 
-// publishedSheet is a document's table as it is printed there.
+// publishedSheet returns a document's table as printed there.
 func publishedSheet(p *results.Published, sections []*model.Section) *published {
 	if p == nil || len(p.Rows) == 0 {
 		return nil
@@ -60,8 +60,7 @@ func publishedSheet(p *results.Published, sections []*model.Section) *published 
 	return out
 }
 
-// beside gives the columns of our own figures their heads, and says where the run
-// has none of the document's points.
+// beside adds the columns of the run's own figures, and a note where the run has none of the document's points.
 func (p *published) beside(of *results.Published, width int) {
 	for _, b := range of.Beside {
 		p.Columns = append(p.Columns, model.Column{Title: "Here: " + wording.Clean(b.Figure)})
@@ -80,7 +79,7 @@ func (p *published) beside(of *results.Published, width int) {
 	}
 }
 
-// besideCell has the run's figures at a row's point: each subject's best variant.
+// besideCell returns the run's figures at a row's point: those of each subject's best variant.
 func besideCell(p *results.Published, b results.Beside, row []string, sections []*model.Section) string {
 	cell := func(title string) string { return row[slices.Index(p.Columns, title)] }
 	var parts []string
@@ -103,7 +102,8 @@ func besideCell(p *results.Published, b results.Beside, row []string, sections [
 	return cmp.Or(strings.Join(parts, "; "), wording.Missing)
 }
 
-// at reports whether the point has the values that a document's row has for those parameters that the point has.
+// at reports whether the point's parameters have the values of a document's row. Parameters that the point lacks do not
+// count.
 func at(p *model.Point, params map[string]string, cell func(string) string) bool {
 	for title, name := range params {
 		v, ok := p.Params[name]

@@ -25,8 +25,8 @@ func documentRun(trials ...results.Trial) *results.Run {
 	return run
 }
 
-// TestBeside checks which of our figures stand beside a document's: those at the
-// row's point, and the best variant of each subject.
+// TestBeside checks which of our figures are shown beside a document's: those at the row's point, and the best variant
+// of each subject.
 func TestBeside(t *testing.T) {
 	at := func(subject string, concurrency int, rate float64, own map[string]any) results.Trial {
 		made := trial(subject, rps(rate))
@@ -57,8 +57,7 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// TestBesideNothing checks that a table without a point of ours says so and has
-// no empty column.
+// TestBesideNothing checks that a table without a point of ours says so and has no empty column.
 func TestBesideNothing(t *testing.T) {
 	d := newDocument(documentRun(trial("haproxy-http", rps(1))))
 	if len(d.Published.Columns) != 4 || len(d.Published.Notes) != 1 {

@@ -25,7 +25,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// forms are all that can be made from a run.
+// forms are all forms that can be made from a run.
 var forms = map[string]func(io.Writer, *results.Run) error{
 	"txt":  Terminal,
 	"md":   Markdown,
@@ -51,7 +51,7 @@ func render(t testing.TB, write func(io.Writer, *results.Run) error, run *result
 	return buf.String()
 }
 
-// embedded matches the parts that a golden page need not repeat: charts have a golden file of their own, and style and
+// embedded matches the parts that a golden page need not repeat: charts have separate golden files, and style and
 // script are source files.
 var embedded = regexp.MustCompile(`(?s)(<svg [^>]*>).*?(</svg>)|(<style>).*?(</style>)|(<script>).*?(</script>)`)
 
@@ -70,7 +70,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestGoldenCharts keeps every chart of a load.
+// TestGoldenCharts compares every chart of a load with its golden file.
 func TestGoldenCharts(t *testing.T) {
 	run := load(t, "l2dsr-bmt")
 	sections := aggregate(run.Trials, run.Baseline)
@@ -148,7 +148,7 @@ func invalid(t results.Trial, reason string) results.Trial {
 
 const markup = "<script>alert(1)</script>\x1b[31m|`*_x_*`[a](b)\n&amp;\"'\u202e"
 
-// TestEdges renders runs that are odd but possible, and looks for texts that a reader must or must not see in every
+// TestEdges renders runs that are odd but possible, and checks for texts that a reader must or must not see in every
 // form of text.
 func TestEdges(t *testing.T) {
 	many := runOf()
@@ -241,7 +241,7 @@ func TestEdges(t *testing.T) {
 	}
 }
 
-// checkPicture wants a well-formed picture, or an error and nothing written.
+// checkPicture checks that there is a well-formed picture if want is set, otherwise an error and no output.
 func checkPicture(t *testing.T, run *results.Run, want bool) {
 	t.Helper()
 	var buf bytes.Buffer
@@ -256,7 +256,7 @@ func checkPicture(t *testing.T, run *results.Run, want bool) {
 	}
 }
 
-// checkCharts wants every chart of a page to be well formed.
+// checkCharts checks that every chart of a page is well formed.
 func checkCharts(t *testing.T, page string) {
 	t.Helper()
 	for _, svg := range regexp.MustCompile(`(?s)<svg .*?</svg>`).FindAllString(page, -1) {
@@ -302,8 +302,8 @@ type failingWriter struct{}
 
 func (failingWriter) Write([]byte) (int, error) { return 0, errFull }
 
-// FuzzForms renders whatever a results file can hold: no form may panic, and
-// nothing from the file may become markup.
+// FuzzForms renders anything that a results file can hold: no form may panic, and nothing from the file may become
+// markup.
 func FuzzForms(f *testing.F) {
 	for _, name := range []string{"l2dsr-bmt", "packets"} {
 		run := load(f, name)

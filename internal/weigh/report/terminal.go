@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// textWidth is where running text wraps in a terminal, in columns.
+// textWidth is the column at which running text wraps in a terminal.
 const textWidth = 100
 
 func writeTerminal(w io.Writer, words *translator, run *results.Run) error {
@@ -199,7 +199,7 @@ func newTable(sh *model.Sheet, title func(model.Column) string, escape func(stri
 	return tw
 }
 
-// headOf is the column's title with its unit.
+// headOf returns the column's title with its unit.
 func headOf(c model.Column) string {
 	title := strings.ReplaceAll(c.Title, wording.SoftHyphen, "")
 	if c.Unit == "" {
@@ -208,7 +208,7 @@ func headOf(c model.Column) string {
 	return title + ", " + c.Unit
 }
 
-// stackedHead is the column's title in several short lines, the unit last.
+// stackedHead returns the column's title in several short lines, the unit last.
 func stackedHead(c model.Column) string {
 	breaks := strings.NewReplacer(wording.SoftHyphen, "-\n", " ", "\n", "-", "-\n")
 	title := strings.Replace(breaks.Replace(c.Title), "×\n", "× ", 1)

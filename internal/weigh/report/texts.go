@@ -19,8 +19,8 @@ var (
 	koreanFile []byte
 )
 
-// koreanTexts turns English texts into Korean ones. The files are part of the program, and a test reads them: a mistake
-// in them is one of the build.
+// koreanTexts returns the translator from English into Korean. The files are embedded and a test reads them, so an
+// error in them is an error of the build.
 var koreanTexts = sync.OnceValue(func() *translator {
 	phrases, err := unpackTexts(englishTexts, koreanFile)
 	if err != nil {
@@ -31,7 +31,7 @@ var koreanTexts = sync.OnceValue(func() *translator {
 	return t
 })
 
-// unpackTexts is pairTexts of compressed files.
+// unpackTexts is pairTexts for compressed files.
 func unpackTexts(english, other []byte) ([]phrase, error) {
 	english, err := packed.Read(english)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/text/packed"
 )
 
-// TestTexts: both languages have the same ids, each English text stands once, and a translation has no field of its
-// own.
+// TestTexts: both languages have the same ids, each English text occurs once, and a translation has no field that the
+// English text lacks.
 func TestTexts(t *testing.T) {
 	t.Parallel()
 	phrases, err := unpackTexts(englishTexts, koreanFile)
@@ -37,7 +37,7 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// TestTextsAreOfTheFiles: the program has the texts of the files beside it, and not of those that it was once made of.
+// TestTextsAreOfTheFiles: the program has the texts of the present files, and not of earlier ones.
 func TestTextsAreOfTheFiles(t *testing.T) {
 	t.Parallel()
 	for language, compressed := range map[string][]byte{"en": englishTexts, "ko": koreanFile} {
@@ -52,7 +52,7 @@ func TestTextsAreOfTheFiles(t *testing.T) {
 	}
 }
 
-// TestTextsErrors: ids of one language only are named.
+// TestTextsErrors: ids that only one language has are named.
 func TestTextsErrors(t *testing.T) {
 	t.Parallel()
 	for _, files := range [][2]string{{"a: x", "b: y"}, {"a: x", "a: y\nb: z"}, {"a: [", "a: y"}, {"a: x", "- y"}} {

@@ -12,12 +12,12 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 )
 
-// phrase is a text of ours, or of a run's notes, in English and in another language. A field like {text1} stands for
-// any words, one like {number2} for a number or a range of numbers; in the other language it is the matched text,
-// translated in its turn.
+// phrase is a text of the report, or of a run's notes, in English and in another language. A field like {text1} matches
+// any words, one like {number2} a number or a range of numbers. In the other language, the field becomes the matched
+// text, which is translated in its turn.
 //
-// Texts are translated once they are whole, and not where they are made: notes
-// come from results files, which are written in English by runs of any age.
+// Texts are translated once they are complete, and not where they are made: notes come from results files, which runs
+// of any age wrote in English.
 type phrase struct{ id, english, other string }
 
 // translator turns whole texts into another language. The zero value leaves them
@@ -27,15 +27,15 @@ type translator struct {
 	language string
 	exact    map[string]string
 	patterns []pattern
-	// missed collects the texts that stay English for lack of a phrase, for tests.
+	// missed collects the texts that stay English because no phrase matches, for tests.
 	missed map[string]bool
 
 	mu sync.Mutex
-	// known are texts that were asked for before.
+	// known holds the texts that were translated before.
 	known map[string]translated
 }
 
-// translated is a text in another language; ok is false where it has none.
+// translated is a text in another language; ok is false if it has no translation.
 type translated struct {
 	text string
 	ok   bool
@@ -43,13 +43,13 @@ type translated struct {
 
 type pattern struct {
 	expression *regexp.Regexp
-	// parts are the fixed parts of such a text, in this order, the first at its beginning: a look for them is quicker
-	// than the expression.
+	// parts are the fixed parts of a text that matches, in this order; the text begins with the first. A search for
+	// them is faster than the expression.
 	parts []string
 	// names are the fields, in the order of the expression's groups.
 	names []string
 	other string
-	// fixed is the length of the fixed parts: the more, the better it fits.
+	// fixed is the length of the fixed parts: the longer they are, the better the pattern fits.
 	fixed int
 }
 
@@ -59,7 +59,7 @@ var placeholder = regexp.MustCompile(`\{(?:text|number)\d+\}`)
 // aNumber matches a field for a number: a number, a range of them, or a ratio.
 const aNumber = `([−+-]?` + digits + `(?:–[−+-]?` + digits + `)?)`
 
-// digits end with one: a comma or a full stop behind them is the sentence's.
+// digits ends with a digit: a comma or a full stop behind the digits belongs to the sentence.
 const digits = `\d(?:[\d.,]*\d)?(?:e[+-]?\d+)?`
 
 func newTranslator(phrases []phrase) *translator {
@@ -124,26 +124,25 @@ func (t *translator) try(s string) translated {
 	if known, ok := t.known[s]; ok {
 		return known
 	}
-	t.known[s] = translated{} // a text is no part of itself
+	t.known[s] = translated{} // ends the recursion: a text is not a part of itself
 	other := t.look(s)
 	t.known[s] = other
 	return other
 }
 
-// look finds the phrase for a text, or takes the text apart where texts of ours are
-// joined, and translates all parts.
+// look returns the translation of a text: by its phrase, or, where the text joins several, by the translations of its
+// parts.
 func (t *translator) look(s string) translated {
 	if other, ok := t.exact[s]; ok {
 		return translated{other, true}
 	}
-	// Lists first: a phrase with room for any words would take an item and half of the
-	// next one for its own.
+	// Lists come first: a phrase with a field for any words would match an item and half of the next one.
 	for _, joint := range []string{"; ", " · "} {
 		if other := t.items(s, joint); other.ok {
 			return other
 		}
 	}
-	// So would one that begins with any words take a title.
+	// Titles come next: a phrase that begins with such a field would match a title.
 	if title, rest, ok := strings.Cut(s, ": "); ok && t.titles(title) {
 		if a, b := t.try(title), t.try(rest); a.ok && b.ok {
 			return translated{a.text + t.joint(": ") + b.text, true}
@@ -176,8 +175,8 @@ func (t *translator) titles(s string) bool {
 	return known || verbatim.MatchString(s)
 }
 
-// sentence translates a text that ends with a full stop, by a phrase that does, or else
-// without it.
+// sentence translates a text that ends with a full stop, by a phrase that ends with one, or otherwise without the full
+// stop.
 func (t *translator) sentence(s string) translated {
 	bare, ok := strings.CutSuffix(s, ".")
 	if !ok {
@@ -193,8 +192,7 @@ func (t *translator) sentence(s string) translated {
 	return translated{}
 }
 
-// phrase translates a text by the first phrase with placeholders that fits, of those that
-// may be tried.
+// phrase translates a text by the first phrase with placeholders that fits, among those that may accepts.
 func (t *translator) phrase(s string, may func(*pattern) bool) translated {
 	for i := range t.patterns {
 		if p := &t.patterns[i]; may(p) {
@@ -222,7 +220,7 @@ func (t *translator) items(s, joint string) translated {
 	return translated{strings.Join(items, t.joint(joint)), true}
 }
 
-// match translates a text by a phrase with placeholders, if it is one of those.
+// match translates a text by a phrase with placeholders, if the text matches the phrase.
 func (t *translator) match(p *pattern, s string) translated {
 	if !p.may(s) {
 		return translated{}
@@ -242,7 +240,7 @@ func (t *translator) match(p *pattern, s string) translated {
 	return translated{other, true}
 }
 
-// may is false for nearly all texts that are none of the phrase's.
+// may is a quick test: it returns false for nearly all texts that do not match the pattern.
 func (p *pattern) may(s string) bool {
 	if !strings.HasPrefix(s, p.parts[0]) {
 		return false
@@ -266,7 +264,7 @@ func (t *translator) list(words []string) string {
 	return strings.Join(words[:last], t.joint(", ")) + t.joint(" and ") + words[last]
 }
 
-// joint is the word between two texts in the other language.
+// joint returns the separator between two texts in the other language.
 func (t *translator) joint(english string) string {
 	if other, ok := t.exact[english]; ok {
 		return other
@@ -275,20 +273,20 @@ func (t *translator) joint(english string) string {
 }
 
 var (
-	// hasWord is a text that has a word at all.
+	// hasWord matches a text that has a word at all.
 	hasWord = regexp.MustCompile(`[A-Za-z]{2}`)
 	// names are the names of programs, modes and schedulers that look like any word.
 	names = `jeoul|ab|wrk|nginx|haproxy|netperf|dnsperf|named|envoy|loxilb|nftables|direct|routed|bare|nat|fullnat|ipip|gue|dscp|fo|lc|wlc|maglev|rr|wrr|sh`
-	// named is a word that no other language translates, whatever stands beside it: a
-	// name with a mark or a digit, a version, a path, an acronym.
+	// named matches a word that no language translates, whatever stands beside it: a name with a mark or a digit, a
+	// version, a path, an acronym.
 	named = regexp.MustCompile(`^(“?[^ ]*[-_/.\d=%@][^ ]*|[A-Z0-9]{2,}|[χ²√µ]+|HAProxy|MemAvailable|` + names +
 		`)[”,;:.]?$`)
-	// verbatim is a text with no translation: one of those, or a single word that
-	// stands where a phrase has room for a name.
+	// verbatim matches a text without a translation: such a word, or a single word where a phrase has a field for a
+	// name.
 	verbatim = regexp.MustCompile(named.String() + `|^[a-z0-9χ²√µ]+[”,;:.]?$`)
-	// english are words that are no name: a text that has one left is not whole yet. An
-	// article has a word behind it, the first label of a domain name has not.
-	// Nor is one of them a word that is a part of a name ("abort-on-overflow").
+	// english matches words that are not names: a text that still has one is not completely translated. A word follows
+	// an article; no word follows the first label of a domain name. A word that is part of a name ("abort-on-overflow")
+	// does not match either.
 	english = regexp.MustCompile(
 		`(^|[\s(“])((the|is|are|was|were|of|its|it|and|or|per|for|with|that|which|time|at|by|from|as|in|on|to|an|each|more|than)([\s).,;:”]|$)|a )`)
 )

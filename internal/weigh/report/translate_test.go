@@ -4,7 +4,7 @@ package report
 
 import "testing"
 
-// TestTranslate checks how texts find their phrases.
+// TestTranslate checks which phrases match texts.
 func TestTranslate(t *testing.T) {
 	words := newTranslator([]phrase{
 		{"load", "Load", "부하"}, {"cores", "cores", "코어"}, {"new", "New connections (ab)", "새 연결(ab)"},
@@ -24,7 +24,7 @@ func TestTranslate(t *testing.T) {
 		"New connections (ab): 2 threads": "새 연결(ab): 스레드 2개",
 		"all but 3 of cores":              "코어 중 3개 제외",
 		"Load and cores":                  "부하, 코어",
-		// A phrase must not take two items of a list for one, nor a title, nor the full stop.
+		// A phrase must not match two items of a list as one, nor a title, nor the full stop.
 		"jeoul served 1 of direct; ab served 2 of wrk":        "direct 대비 1, jeoul; wrk 대비 2, ab",
 		"New connections (ab): jeoul served 0.98 × of direct": "새 연결(ab): direct 대비 0.98 ×, jeoul",
 		"jeoul served 0.98 × of direct.":                      "direct 대비 0.98 ×, jeoul.",

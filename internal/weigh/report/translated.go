@@ -14,8 +14,7 @@ import (
 // quoted are the facts that stay as they are: commands, identifiers of a build, and makers' names of processors.
 var quoted = []string{"Command", "Source", "CPU", "Its host"}
 
-// document translates every text of a report, but for those that are quotations:
-// the command, and the name and machine of a document.
+// document translates every text of a report except quotations: the command, and the name and machine of a document.
 func (t *translator) document(d *document) {
 	d.Title, d.Asked = t.text(d.Title), t.text(d.Asked)
 	d.Warnings, d.Laboratory = t.all(d.Warnings), t.all(d.Laboratory)
@@ -62,7 +61,7 @@ func (t *translator) overview(o *overview) {
 	}
 }
 
-// sentences translates sentences that stand under a title, and leaves the title out of them.
+// sentences translates sentences that stand under a title, and removes the title from their beginnings.
 func (t *translator) sentences(all []string, title string) []string {
 	all, title = t.all(all), t.text(title)+t.joint(": ")
 	for i, s := range all {
@@ -71,7 +70,7 @@ func (t *translator) sentences(all []string, title string) []string {
 	return all
 }
 
-// capitalized makes a sentence begin with a capital, unless that is a name.
+// capitalized makes a sentence begin with a capital, unless it begins with a name.
 func capitalized(s string) string {
 	first, _, _ := strings.Cut(s, " ")
 	if first == "" || strings.ContainsAny(first, "-·_0123456789") || first[0] < 'a' || first[0] > 'z' {

@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// synthetic is how many runs a case has. An interval of six pairs misses in 31 of 1,000 by chance, give or take 6: that
-// 50 do is no accident of a seed.
+// synthetic is the number of runs of a case. By chance, an interval of six pairs misses in 31 of 1,000, give or take 6:
+// 50 misses are no accident of a seed.
 const synthetic = 1000
 
-// winners is how many of these runs name a winner on their first line, of balancers whose true rates are these;
-// the machine's speed doubles at times, as a shared one's does, where it has two modes.
+// winners returns the number of runs that name a winner on their first line, of balancers with these true rates. With
+// two modes, the machine's speed doubles at times, like that of a shared machine.
 func winners(seed uint64, repeats int, twoModes bool, truth map[string]float64) (named int) {
 	r := rand.New(rand.NewPCG(seed, 47))
 	speed := func() float64 {
@@ -39,9 +39,9 @@ func winners(seed uint64, repeats int, twoModes bool, truth map[string]float64) 
 	return named
 }
 
-// TestWinners: of 1,000 runs of balancers that are equal, at most one in twenty names a winner, and one that is 5 %
-// apart is named as often as the interval promises. (Over 2,000 runs it is 2.6 to 4.5 % of two balancers, by the number
-// of repeats and the noise, and 3.6 to 5.2 % of five.)
+// TestWinners: of 1,000 runs of equal balancers, at most one in twenty names a winner, and a balancer with a difference
+// of 5 % is named as often as the interval promises. (Over 2,000 runs it is 2.6 to 4.5 % of two balancers, by the
+// number of repeats and the noise, and 3.6 to 5.2 % of five.)
 func TestWinners(t *testing.T) {
 	t.Parallel()
 	equal := map[string]float64{"direct": 1.2, "haproxy-tcp": 1, "jeoul-nat-tc": 1}

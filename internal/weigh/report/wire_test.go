@@ -19,11 +19,11 @@ import (
 type wireSubject struct {
 	name      string
 	scheduler string
-	// peak is the greatest rate of connections that it sets up, a second.
+	// peak is the greatest rate of connections a second that it sets up.
 	peak float64
-	// uneven is by how much the first server has more than its share, in per cent.
+	// uneven is by how much the first server exceeds its share, in per cent.
 	uneven float64
-	// held is how many connections it can hold, remembered how many it keeps.
+	// held is the number of connections that it can hold, remembered the number that it stores.
 	held, remembered float64
 }
 
@@ -73,7 +73,7 @@ func wireRun(subjects []wireSubject) *results.Run {
 	return run
 }
 
-// trial is a trial of the subject.
+// trial returns a trial of the subject.
 func (s wireSubject) trial(load string, offered, begun float64, params map[string]any) results.Trial {
 	done := min(offered, s.peak)
 	metric := results.ConnectionsPerSecond
@@ -132,7 +132,7 @@ func TestWireReport(t *testing.T) {
 	}
 }
 
-// TestWireTargets changes one figure at a time, and looks for the sentence that it turns.
+// TestWireTargets changes one figure at a time, and checks the sentence that it changes.
 func TestWireTargets(t *testing.T) {
 	const maglev, rr = 4, 5
 	for name, c := range map[string]struct {

@@ -14,19 +14,19 @@ import (
 	"regexp"
 )
 
-// Errors that a caller of Load may want to tell apart.
+// Errors that a caller of Load may want to distinguish.
 var (
-	// ErrTruncated: a results file ends before its JSON does.
+	// ErrTruncated means that a results file ends before its JSON does.
 	ErrTruncated = errors.New("the file ends in the middle")
-	// ErrSchema: a results file has a schema other than Schema.
+	// ErrSchema means that a results file has a schema other than Schema.
 	ErrSchema = errors.New("unknown schema")
-	// ErrInvalid: a run breaks the contract; see Validate.
+	// ErrInvalid means that a run breaks the contract; see Validate.
 	ErrInvalid = errors.New("not a valid run")
 )
 
-// Load reads and validates the results file at path, which may be compressed by gzip. Its errors name the file
-// and, where the JSON is at fault, the line and column. Errors: that of the
-// file system, ErrTruncated, ErrSchema, ErrInvalid, or one about the JSON.
+// Load reads and validates the results file at path, which may be compressed by gzip. Its errors name the file and,
+// where the JSON is at fault, the line and column. Errors: that of the file system, ErrTruncated, ErrSchema,
+// ErrInvalid, or one about the JSON.
 func Load(path string) (*Run, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -48,8 +48,7 @@ func Decode(data []byte) (*Run, error) {
 	return run, nil
 }
 
-// parse decodes data. The text of its error is meant to stand right behind a
-// file name, and so starts with ":".
+// parse decodes data. The text of its error begins with ":", because it follows a file name.
 func parse(data []byte) (*Run, error) {
 	data, err := decompress(data)
 	if err != nil {
@@ -115,7 +114,7 @@ func decompress(data []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// decode reads exactly one JSON value and says where it broke off.
+// decode decodes exactly one JSON value; its error has the position of the fault.
 func decode(data []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	err := decoder.Decode(into)
@@ -139,10 +138,10 @@ func decode(data []byte, into any) error {
 	return fmt.Errorf(":%s: %w", position(data, decoder.InputOffset()), err)
 }
 
-// fieldBefore matches the name of the field whose value a text breaks off in.
+// fieldBefore matches the name of the field in whose value a text ends.
 var fieldBefore = regexp.MustCompile(`("[^"\\]*")\s*:[^:"]*$`)
 
-// lastField says which field's value is not JSON, such as NaN; nothing where the fault is none of a value.
+// lastField names the field whose value is not JSON, such as NaN; empty where the fault is not in a value.
 func lastField(before []byte) string {
 	match := fieldBefore.FindSubmatch(before[max(0, len(before)-200):])
 	if match == nil {
@@ -159,8 +158,8 @@ func position(data []byte, offset int64) string {
 	return fmt.Sprintf("%d:%d", line, column)
 }
 
-// Save validates the run and puts it at path in one step: a reader, or a crash
-// or a full disk in the middle, sees the old file whole or the new one whole.
+// Save validates the run and puts it at path in one step: after a crash or with a full disk, a reader sees either the
+// complete old file or the complete new one.
 func (r *Run) Save(path string) error {
 	data, err := r.encode()
 	if err != nil {
@@ -184,7 +183,7 @@ func (r *Run) Write(w io.Writer) error {
 	return nil
 }
 
-// encode is the content of a results file.
+// encode returns the content of a results file.
 func (r *Run) encode() ([]byte, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
@@ -193,8 +192,8 @@ func (r *Run) encode() ([]byte, error) {
 	return append(data, '\n'), err
 }
 
-// WriteFile puts data at path by writing a file beside it, syncing that and
-// renaming it over path, so that path never holds a part of data.
+// WriteFile puts data at path: it writes a file in the same directory, syncs it and renames it over path, so that path
+// never holds a part of data.
 func WriteFile(path string, data []byte) (err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

@@ -126,7 +126,7 @@ func TestLoadErrors(t *testing.T) {
 	}
 }
 
-// FuzzLoad checks that whatever parse accepts can be written and read again.
+// FuzzLoad checks that everything that parse accepts can be written and read again.
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte(`{"schema":1,"suite":"s","started":"2030-01-02T03:04:05Z","trials":[]}`))
 	f.Add([]byte(

@@ -14,7 +14,8 @@ import (
 	"strconv"
 )
 
-// summary is how a file holds a run whose Summarised is set: points in place of trials, and texts and servers once.
+// summary is the form in which a file holds a run whose Summarised is set: points in place of trials, and texts and
+// servers once.
 type summary struct {
 	Texts   []string `json:"texts"`
 	Servers []server `json:"servers,omitempty"`
@@ -38,7 +39,7 @@ type point struct {
 	Saturated []Part         `json:"saturated"`
 	// Notes are positions in the summary's texts.
 	Notes [][]int `json:"notes,omitempty"`
-	// Metrics have null where a repeat has none of the name.
+	// Metrics have null where a repeat lacks the metric.
 	Metrics map[string][]*float64 `json:"metrics"`
 	// Servers are positions in the summary's servers; the lists after them have an element for each, in each repeat.
 	Servers     []int      `json:"servers,omitempty"`
@@ -48,11 +49,11 @@ type point struct {
 	CPUPercent [][]float64 `json:"cpu_percent,omitempty"`
 }
 
-// digits is how many significant ones a summary keeps of a figure that is no whole number.
+// digits is the number of significant digits that a summary keeps of a figure that is no whole number.
 const digits = 6
 
 // WriteSummary writes the parts of a run that reports show, as a results file of a quarter of the size or less: without
-// samples, without notes that one valid trial alone has, and of figures that are no whole numbers with six digits.
+// samples, without notes that only one valid trial has, and with six digits of figures that are no whole numbers.
 func (r *Run) WriteSummary(w io.Writer) error {
 	if err := r.Validate(); err != nil {
 		return fmt.Errorf("writing a summary: %w", err)
@@ -66,7 +67,7 @@ func (r *Run) WriteSummary(w io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("writing a summary: %w", err)
 	}
-	// A point a line, so that a change of one shows as such.
+	// One point per line, so that a diff shows a change of one point as such.
 	whole = bytes.ReplaceAll(whole, []byte(`{"subject":`), []byte("\n{\"subject\":"))
 	if _, err := w.Write(append(whole, '\n')); err != nil {
 		return fmt.Errorf("writing a summary: %w", err)
@@ -74,7 +75,7 @@ func (r *Run) WriteSummary(w io.Writer) error {
 	return nil
 }
 
-// WriteCompressedSummary writes a summary compressed by gzip: a fifth of it, and the same bytes each time.
+// WriteCompressedSummary writes a summary compressed by gzip: a fifth of its size, and the same bytes each time.
 func (r *Run) WriteCompressedSummary(w io.Writer) error {
 	zipper, err := gzip.NewWriterLevel(w, gzip.BestCompression)
 	if err != nil {
@@ -89,7 +90,7 @@ func (r *Run) WriteCompressedSummary(w io.Writer) error {
 	return nil
 }
 
-// summarise gathers the repeats of points, in the order in which points first come.
+// summarise collects the repeats of points, in the order of the points' first trials.
 func (r *Run) summarise() *summary {
 	s, said := &summary{}, map[string]int{}
 	for _, t := range r.Trials {
@@ -120,7 +121,7 @@ func (r *Run) summarise() *summary {
 	return s
 }
 
-// shorten leaves one element of lists whose elements are equal, and nothing of zeros.
+// shorten leaves one element of lists whose elements are equal, and removes lists of zeros.
 func (p *point) shorten() {
 	p.Valid, p.Saturated, p.Notes = oneForAll(p.Valid), oneForAll(p.Saturated), oneForAll(p.Notes)
 	for name, values := range p.Metrics {
@@ -135,7 +136,7 @@ func (p *point) shorten() {
 	}
 }
 
-// oneForAll returns the first element alone where all are equal to it.
+// oneForAll returns only the first element if all are equal to it.
 func oneForAll[T any](list []T) []T {
 	if len(list) > 1 && !slices.ContainsFunc(list[1:], func(v T) bool { return !reflect.DeepEqual(v, list[0]) }) {
 		return list[:1]
@@ -170,7 +171,7 @@ func forEach[T any](list []T, n int) []T {
 	return list
 }
 
-// indexIn returns where a value stands in a list, to which it is added if it is new.
+// indexIn returns the index of a value in a list, and appends the value if it is new.
 func indexIn[T comparable](list *[]T, value T) int {
 	at := slices.Index(*list, value)
 	if at < 0 {
@@ -219,7 +220,7 @@ func (p *point) add(t *Trial, notes []int) {
 	p.Queries, p.CPUPercent = append(p.Queries, queries), append(p.CPUPercent, cpu)
 }
 
-// short keeps whole numbers, and of others the first digits.
+// short keeps whole numbers, and the first digits of others.
 func short(v float64) float64 {
 	if v == math.Trunc(v) {
 		return v
@@ -231,7 +232,7 @@ func short(v float64) float64 {
 	return r
 }
 
-// trials returns the trials that a summary stands for. Its error names the point and the field.
+// trials returns the trials that a summary represents. Its error names the point and the field.
 func (s *summary) trials() ([]Trial, error) {
 	var all []Trial
 	for i := range s.Points {
@@ -270,7 +271,7 @@ func (p *point) trials(s *summary) ([]Trial, error) {
 	return trials, nil
 }
 
-// check says which list has another length than it must, or points at nothing.
+// check returns an error that names a list of the wrong length, or with an index out of range.
 func (p *point) check(s *summary) error {
 	n := len(p.Repeats)
 	lengths := map[string]int{"valid": len(p.Valid), "saturated": len(p.Saturated), "notes": len(p.Notes)}

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// repeated is a run of two repeats with parts that a summary keeps and parts that it leaves out.
+// repeated returns a run of two repeats with parts that a summary keeps and parts that it leaves out.
 func repeated() *Run {
 	run := sample()
 	again := run.Trials[0]
@@ -23,7 +23,7 @@ func repeated() *Run {
 	return run
 }
 
-// TestSummaryIsARun: a summary is read as the run is, but for the parts that it leaves out.
+// TestSummaryIsARun: a summary reads like the run, except for the parts that it leaves out.
 func TestSummaryIsARun(t *testing.T) {
 	var text bytes.Buffer
 	if err := repeated().WriteSummary(&text); err != nil {
@@ -71,7 +71,8 @@ func TestBrokenSummaries(t *testing.T) {
 	}
 }
 
-// TestCompressedSummary: a compressed file is read as the plain one, and one that is cut off or no gzip is refused.
+// TestCompressedSummary: a compressed file reads like the plain one; a truncated file, or one that is not gzip, is
+// rejected.
 func TestCompressedSummary(t *testing.T) {
 	t.Parallel()
 	var plain, small bytes.Buffer

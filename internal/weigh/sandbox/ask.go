@@ -17,14 +17,14 @@ import (
 	"time"
 )
 
-// VIP is where the sandbox's service is; its address is that of package lab's plan.
+// VIP is the address of the sandbox's service, from package lab's address plan.
 var VIP = netip.MustParseAddrPort("198.18.0.100:80")
 
 // answerBound is how long an answer may take.
 const answerBound = 3 * time.Second
 
-// answer asks once, on a connection of its own, from the network namespace of the calling thread, and
-// returns who answered.
+// answer sends one request, on a new connection, from the network namespace of the calling thread, and returns the name
+// of the server that answered.
 func answer(ctx context.Context, at netip.AddrPort) (name string, err error) {
 	connection, err := (&net.Dialer{Timeout: answerBound}).DialContext(ctx, "tcp", at.String())
 	if err != nil {
@@ -52,8 +52,8 @@ func answer(ctx context.Context, at netip.AddrPort) (name string, err error) {
 	return name, err
 }
 
-// Ask asks so many times through the balancer, and writes a line for each web server with how often it
-// answered. The error is the last request's that got no answer.
+// Ask sends a number of requests through the balancer, and writes a line for each web server with the number of its
+// answers. The error is that of the last request without an answer.
 func Ask(ctx context.Context, to io.Writer, at netip.AddrPort, times int) error {
 	counts := map[string]int{}
 	var failed error

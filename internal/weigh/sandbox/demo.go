@@ -13,16 +13,16 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// step is one of the demonstration: a command in the client's place, and the expected effect.
+// step is a step of the demonstration: a command run by the client, and the expected effect.
 type step struct {
 	says    string
 	command string
 	check   func(output string) error
-	// up is how many web servers serve after it; 0: no matter.
+	// up is the number of web servers that serve after it; 0: any.
 	up int
 }
 
-// steps are the steps that the guide proposes, in that order.
+// steps returns the steps that the guide proposes, in the guide's order.
 func steps() []step {
 	return []step{
 		{says: "Ask through the balancer: each web server in its turn", command: "ask 12",
@@ -43,8 +43,8 @@ func steps() []step {
 	}
 }
 
-// Demo takes the steps that the guide proposes, and shows each command with its output. Errors: a step that did not
-// have its effect.
+// Demo performs the steps that the guide proposes, and shows each command with its output. The error is that of a step
+// that did not have its effect.
 func (s *Sandbox) Demo(ctx context.Context, to io.Writer) error {
 	if _, err := fmt.Fprintf(to, "%s%s", answered(s.Answered), s.picture()); err != nil {
 		return err
@@ -98,7 +98,7 @@ func (s *Sandbox) show(ctx context.Context, to io.Writer, step step) error {
 	return err
 }
 
-// shares reports whether the answers came from these, so often.
+// shares returns a check that the answers came from the given servers, in these numbers.
 func shares(want map[string]int) func(string) error {
 	return func(output string) error {
 		got, err := counted(output)
@@ -112,7 +112,7 @@ func shares(want map[string]int) func(string) error {
 	}
 }
 
-// contains reports whether there is a text in a command's output.
+// contains returns a check that a command's output has a text.
 func contains(text string) func(string) error {
 	return func(output string) error {
 		if !strings.Contains(output, text) {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Commands are the commands that a sandbox has beside jeoul's own.
+// Commands are the commands that a sandbox has besides jeoul's own.
 var Commands = []string{"ask", "crash", "revive", "metrics", "guide"}
 
 // Guide describes the sandbox and the commands that can be tried in it.
@@ -39,7 +39,7 @@ func Guide() string {
 
 const traceCommand = "jeoul trace --src 198.18.1.1 --sport 40000 --vip 198.18.0.100 --port 80"
 
-// answered says how long the first answer took.
+// answered describes how long the first answer took.
 func answered(after time.Duration) string {
 	return fmt.Sprintf("the first answer came through the balancer after %.1f s\n", after.Seconds())
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/metrics"
 )
 
-// Metrics writes the balancer's metrics whose names begin so, without their descriptions.
+// Metrics writes the balancer's metrics whose names begin with prefix, without their descriptions.
 func Metrics(ctx context.Context, to io.Writer, prefix string) error {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", config.DefaultSocket)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WithParent returns a context that ends with the process that has started this one, however that
-// ends: a sandbox whose terminal or script is gone would stay for ever.
+// WithParent returns a context that ends with the process that has started this one, however that ends: otherwise a
+// sandbox whose terminal or script is gone would stay forever.
 func WithParent(ctx context.Context) (bound context.Context, stop func()) {
 	bound, cancel := context.WithCancel(ctx)
 	parent := os.Getppid()
@@ -20,7 +20,7 @@ func WithParent(ctx context.Context) (bound context.Context, stop func()) {
 			unix.Close(fd)
 			cancel()
 		}
-		return bound, cancel // of another PID namespace: there is nothing to wait for
+		return bound, cancel // of another PID namespace: there is no process to wait for
 	}
 	file := os.NewFile(uintptr(fd), "parent")
 	raw, err := file.SyscallConn()

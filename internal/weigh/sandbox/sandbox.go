@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sandbox is a balancer to try: with three web servers and a client, in a laboratory of
-// network namespaces, of which nothing is left when it is closed.
+// Package sandbox is a balancer to try, with three web servers and a client, in a laboratory of network namespaces, of
+// which nothing is left when it is closed.
 package sandbox
 
 import (
@@ -27,28 +27,28 @@ import (
 const (
 	servers = 3
 	webPort = 80
-	// readyTimeout is how long the parts may take to be ready, on a machine that does much else.
+	// readyTimeout is how long the parts may take to be ready, on a busy machine.
 	readyTimeout = time.Minute
 )
 
-// Directory is the variable by which commands in the sandbox find it: its directory, of which
-// bin has them.
+// Directory is the variable by which commands in the sandbox find its directory. The directory's bin holds the
+// commands.
 const Directory = "JEOUL_SANDBOX"
 
 // Sandbox is a laboratory with a balancer, web servers and a client.
 type Sandbox struct {
 	lab *lab.Lab
-	// executable is the jeoul that everything in it runs.
+	// executable is the jeoul binary that everything in the sandbox runs.
 	executable string
 	webs       *webs
 	balancer   *lab.Process
 	client     *api.Client
-	// Answered is how long it took from the beginning to the first answer through the balancer.
+	// Answered is the time from the beginning to the first answer through the balancer.
 	Answered time.Duration
 }
 
-// Open removes the remains of killed sandboxes, says so, and builds one. Close has to be called, not after an error.
-// Errors: lab.ErrNoRights, and those of the step that failed.
+// Open removes the remains of killed sandboxes, reports that, and builds one. The caller must call Close, except after
+// an error. Errors: lab.ErrNoRights, and those of the step that failed.
 func Open(ctx context.Context, says io.Writer) (*Sandbox, error) {
 	began := time.Now()
 	left, err := lab.CleanStale(ctx)
@@ -70,14 +70,14 @@ func Open(ctx context.Context, says io.Writer) (*Sandbox, error) {
 	return s, nil
 }
 
-// Close ends everything and removes it.
+// Close ends all processes of the sandbox and removes it.
 func (s *Sandbox) Close() error { return errors.Join(s.webs.close(), s.lab.Close()) }
 
 func (s *Sandbox) path(parts ...string) string {
 	return filepath.Join(append([]string{s.lab.Dir}, parts...)...)
 }
 
-// vip is the service's.
+// vip returns the address of the service.
 func (s *Sandbox) vip() netip.AddrPort { return netip.AddrPortFrom(s.lab.VIP4, webPort) }
 
 // fill starts the hosts' programs in a sandbox, and waits for an answer.
@@ -105,8 +105,8 @@ func (s *Sandbox) fill(ctx context.Context) (err error) {
 	})
 }
 
-// shareSocket shows the balancer and the client a /run/jeoul of the sandbox's own, so that each
-// command finds the balancer where it would without a sandbox.
+// shareSocket gives the balancer and the client a shared /run/jeoul in the sandbox, so that each command finds the
+// balancer at the same path as without a sandbox.
 func (s *Sandbox) shareSocket() error {
 	if err := os.Mkdir(s.path("run"), 0o755); err != nil {
 		return err
@@ -162,14 +162,14 @@ func (s *Sandbox) startServers(ctx context.Context) (err error) {
 	return s.webs.listen(ctx)
 }
 
-// start starts this program on a host; its output is in the file LOG.log of the host's directory.
+// start starts this program on a host; its output goes to the file LOG.log in the host's directory.
 func (s *Sandbox) start(host *lab.Host, log string, arguments ...string) (*lab.Process, error) {
 	file, err := os.OpenFile(filepath.Join(host.Dir, log+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	// It ends with the lab.
+	// The lab ends it.
 	return host.Start(context.Background(), lab.Command{Path: s.executable, Args: arguments, Stdout: file,
 		Stderr: file})
 }
@@ -190,14 +190,14 @@ func (s *Sandbox) startBalancer(ctx context.Context) (err error) {
 // undecided is the number of backends that take new flows while the data plane lacks a verdict.
 const undecided = -1
 
-// countUp returns how many backends take new flows, and pass their checks.
+// countUp returns the number of backends that take new flows, and pass their checks.
 func countUp(status *ops.Status) (up int) {
 	for _, service := range status.Services {
 		for _, backend := range service.Backends {
 			if backend.State != lb.Up {
 				continue
 			}
-			// The data plane does not have the verdict of the checks yet, which the status shows at once.
+			// The data plane does not have the verdict of the checks yet, although the status already shows it.
 			if backend.Health == nil || backend.Health.State != lb.Healthy {
 				return undecided
 			}
@@ -207,7 +207,7 @@ func countUp(status *ops.Status) (up int) {
 	return up
 }
 
-// waitFor waits until the balancer's status is as it should.
+// waitFor waits until ok accepts the balancer's status.
 func (s *Sandbox) waitFor(ctx context.Context, wrong string, ok func(*ops.Status) bool) error {
 	return s.wait(ctx, wrong, func() error {
 		status, err := s.client.Status(ctx)
@@ -218,7 +218,7 @@ func (s *Sandbox) waitFor(ctx context.Context, wrong string, ok func(*ops.Status
 	})
 }
 
-// wait tries until there is no error, for as long as patience.
+// wait tries until there is no error, for at most readyTimeout.
 func (s *Sandbox) wait(ctx context.Context, wrong string, try func() error) error {
 	bound, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -243,7 +243,7 @@ func (s *Sandbox) wait(ctx context.Context, wrong string, try func() error) erro
 	}
 }
 
-// command is one that runs in the client's place, with the sandbox's commands in its PATH.
+// command returns a command for the client, with the sandbox's commands in its PATH.
 func (s *Sandbox) command(path string, arguments ...string) lab.Command {
 	environment := append(os.Environ(), "PATH="+s.path("bin")+string(filepath.ListSeparator)+os.Getenv("PATH"),
 		Directory+"="+s.lab.Dir,

@@ -16,13 +16,13 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// Streams are the standard streams of the person who tries.
+// Streams are the standard streams of the user.
 type Streams struct {
 	In       *os.File
 	Out, Err *os.File
 }
 
-// Shell gives a person a shell in the client's place, until that ends or the context does.
+// Shell gives the user a shell on the client, until that ends or the context does.
 func (s *Sandbox) Shell(ctx context.Context, streams Streams) error {
 	fmt.Fprintf(streams.Out, "%s\n%s\n", answered(s.Answered), Guide())
 	// A shell's own files would change PATH and the prompt again.
@@ -34,12 +34,12 @@ func (s *Sandbox) Shell(ctx context.Context, streams Streams) error {
 	fmt.Fprintln(streams.Out, "leaving the sandbox")
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.Exited() {
-		return nil // a shell ends as its last command did
+		return nil // a shell ends with the status of its last command
 	}
 	return err
 }
 
-// Run runs one command in the client's place.
+// Run runs one command on the client.
 func (s *Sandbox) Run(ctx context.Context, streams Streams, path string, arguments ...string) error {
 	if found, err := exec.LookPath(path); err == nil {
 		path = found
@@ -54,12 +54,12 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// run runs a command, which has the terminal if there is one.
+// run runs a command, which gets the terminal if there is one.
 func (s *Sandbox) run(ctx context.Context, command lab.Command, streams Streams) error {
 	command.Stdin, command.Stdout, command.Stderr = streams.In, streams.Out, streams.Err
 	back := keepTerminal(streams.In)
 	defer back()
-	// A shell at a terminal takes no notice of SIGTERM.
+	// A shell at a terminal ignores SIGTERM.
 	process, err := s.lab.Clients[0].Start(context.WithoutCancel(ctx), command)
 	if err != nil {
 		return err
@@ -73,14 +73,14 @@ func (s *Sandbox) run(ctx context.Context, command lab.Command, streams Streams)
 	}
 }
 
-// keepTerminal returns a function that gives a terminal back to this process, with the settings that it has now.
+// keepTerminal returns a function that gives a terminal back to this process, with its present settings.
 func keepTerminal(terminal *os.File) (back func()) {
 	settings, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
 	if err != nil {
-		return func() {} // it is none
+		return func() {} // it is no terminal
 	}
 	return func() {
-		// Who is not in the foreground is stopped for this.
+		// A process that is not in the foreground is stopped for this.
 		signal.Ignore(syscall.SIGTTOU)
 		_ = unix.IoctlSetPointerInt(int(terminal.Fd()), unix.TIOCSPGRP, unix.Getpgrp())
 		_ = unix.IoctlSetTermios(int(terminal.Fd()), unix.TCSETS, settings)

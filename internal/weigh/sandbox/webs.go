@@ -21,8 +21,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// Serve is a web server of the sandbox: it answers every request with its name and the client's
-// address, until the context ends.
+// Serve is a web server of the sandbox: it answers every request with its name and the client's address, until the
+// context ends.
 func Serve(ctx context.Context, name string) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", ":"+strconv.Itoa(webPort))
 	if err != nil {
@@ -33,8 +33,8 @@ func Serve(ctx context.Context, name string) error {
 		listener, time.Second)
 }
 
-// webs are the web servers. Commands in the client's place have them killed and started, through a
-// socket in the sandbox's directory.
+// webs are the web servers. Commands on the client have them killed and started through a socket in the sandbox's
+// directory.
 type webs struct {
 	sandbox *Sandbox
 	socket  net.Listener
@@ -87,10 +87,10 @@ func (w *webs) host(name string) (*lab.Host, error) {
 	return all[i], nil
 }
 
-// controlSocket is its name in the sandbox's directory.
+// controlSocket is the socket's name in the sandbox's directory.
 const controlSocket = "control.sock"
 
-// listen carries out the commands of Tell, until close.
+// listen executes the commands of SendOrder, until close.
 func (w *webs) listen(ctx context.Context) (err error) {
 	if w.socket, err = (&net.ListenConfig{}).Listen(ctx, "unix", w.sandbox.path(controlSocket)); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (w *webs) listen(ctx context.Context) (err error) {
 	return nil
 }
 
-// execute reads a command and answers with its error; with nothing if there was none.
+// execute reads a command and answers with its error, or with nothing.
 func (w *webs) execute(connection net.Conn) {
 	defer connection.Close()
 	line, _ := bufio.NewReader(io.LimitReader(connection, 100)).ReadString('\n')
@@ -121,7 +121,7 @@ func (w *webs) execute(connection net.Conn) {
 	}
 }
 
-// close lets no more be started.
+// close prevents further web servers from being started.
 func (w *webs) close() error {
 	if w == nil {
 		return nil
@@ -135,7 +135,7 @@ func (w *webs) close() error {
 	return w.socket.Close()
 }
 
-// SendOrder has the sandbox of a directory crash or revive a web server.
+// SendOrder makes the sandbox of a directory crash or revive a web server.
 func SendOrder(ctx context.Context, dir, verb, name string) error {
 	connection, err := new(net.Dialer).DialContext(ctx, "unix", filepath.Join(dir, controlSocket))
 	if err != nil {

@@ -10,15 +10,15 @@ type Flows struct {
 	Scheduler lb.Scheduler
 	// Backends is the number of backends, with equal weights.
 	Backends int
-	// HandOver: balancers hand their flows over; HandOverSeconds is the age from which the others know a flow.
+	// HandOver: balancers hand over their flows; HandOverSeconds is the age from which the others have a flow.
 	HandOver        bool
 	HandOverSeconds float64
-	// Flows are those that are open, NewPerSecond those that begin each second.
+	// Flows is the number of open flows, NewPerSecond the number that begin each second.
 	Flows, NewPerSecond float64
 }
 
-// BrokenOfMoved is the share, of 1, of flows that come to another balancer which that sends to another backend, or
-// not at all; in a steady state, without a change of backends under way.
+// BrokenOfMoved is the share, from 0 to 1, of the flows which, when moved to another balancer, are sent to another
+// backend, or to none; in a steady state, without a change of backends under way.
 func (f Flows) BrokenOfMoved() float64 {
 	switch {
 	case f.Mode == lb.FullNAT:
@@ -31,8 +31,8 @@ func (f Flows) BrokenOfMoved() float64 {
 	return 1 - 1/float64(f.Backends)
 }
 
-// Broken returns how many flows break when a share of them moves: without hand-over, and with it those that are too
-// young to be known elsewhere.
+// Broken returns the number of flows that break when a share of them moves: all of them without hand-over, and with it
+// those that are too young for the others to have them.
 func (f Flows) Broken(moved Moved) float64 {
 	flows := f.Flows
 	if f.HandOver {

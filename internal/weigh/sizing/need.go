@@ -12,8 +12,8 @@ import (
 // measurement of a network card (docs/weigh/plan.md).
 const UsualBesideNs = 200
 
-// Load is the traffic of all balancers together, each second: packets and bits that come to them and new connections;
-// and the flows that are open at once.
+// Load is the traffic of all balancers together: the packets and bits that arrive and the new connections, each a
+// second, and the number of flows that are open at once.
 type Load struct {
 	NewPerSecond     float64 `json:"new_per_second"`
 	PacketsPerSecond float64 `json:"packets_per_second"`
@@ -21,19 +21,20 @@ type Load struct {
 	Flows            float64 `json:"flows"`
 }
 
-// Machine has the resources of one balancer, and the cost of its packets.
+// Machine holds the resources of one balancer, and the cost of its packets.
 type Machine struct {
-	// Cores that packets are spread over, and the share of each, of 1, that may be used.
+	// Cores is the number of cores that packets are spread over, Usage the share of each, from 0 to 1, that may be
+	// used.
 	Cores float64 `json:"cores"`
 	Usage float64 `json:"usage"`
-	// KnownNs is the cost of a packet of a known flow, NewNs that of the first of a flow, in nanoseconds of a core, and
-	// BesideNs the part of driver and kernel, which is added to each.
+	// KnownNs is the cost of a packet of a known flow, NewNs that of the first packet of a flow, in nanoseconds of a
+	// core, and BesideNs the cost of driver and kernel, which is added to each.
 	KnownNs  float64 `json:"known_ns"`
 	NewNs    float64 `json:"new_ns"`
 	BesideNs float64 `json:"beside_ns"`
 	// LinkBits is the rate of its link in bits/s; 0: not asked.
 	LinkBits float64 `json:"link_bits_per_second,omitempty"`
-	// FlowLimit is how many flows it remembers; 0: it remembers none, or that is not asked.
+	// FlowLimit is the number of flows that it can remember; 0: it remembers none, or that is not asked.
 	FlowLimit float64 `json:"flow_limit,omitempty"`
 }
 
@@ -41,32 +42,32 @@ type Machine struct {
 type Part struct {
 	// Name is cores, link or flows.
 	Name string `json:"name"`
-	// Machines is how many machines carry the load, one less than which does not; with one more, one may fail.
+	// Machines is the smallest number of machines that carry the load; with one more, one may fail.
 	Machines int `json:"machines"`
-	// Used is the share, of 1, of the usable part of the resource that each machine of N uses, and Failing the same
-	// with one of them gone.
+	// Used is the share, from 0 to 1, of the usable part of the resource that each of N machines uses, and Failing the
+	// same with one of them gone.
 	Used    float64 `json:"used"`
 	Failing float64 `json:"used_with_one_failing"`
 }
 
-// Need has the machines and resources that a load needs.
+// Need holds the machines and resources that a load needs.
 type Need struct {
-	// Machines are those that carry the load, one of which may fail.
+	// Machines is the number of machines that carry the load, one of which may fail.
 	Machines int `json:"machines"`
-	// By names the part that decides it.
+	// By names the part that determines it.
 	By    string `json:"by"`
 	Parts []Part `json:"parts"`
 	// Enough: the machines that were asked about carry the load with one of them gone.
 	Enough bool `json:"enough"`
 }
 
-// CoreSeconds is how many seconds of a core the load takes each second.
+// CoreSeconds returns the number of core seconds that the load takes each second.
 func (m Machine) CoreSeconds(l Load) float64 {
 	first := min(l.NewPerSecond, l.PacketsPerSecond)
 	return (l.PacketsPerSecond*m.BesideNs + (l.PacketsPerSecond-first)*m.KnownNs + first*m.NewNs) / 1e9
 }
 
-// NeedOf returns the need of the load, and how full n machines are. It is an error if the load or the machine is
+// NeedOf returns the need of the load, and the usage of n machines. It returns an error if the load or the machine is
 // impossible.
 func NeedOf(l Load, m Machine, n int) (Need, error) {
 	switch {

@@ -11,14 +11,14 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// router is a route with next hops, by name; it is written from the behaviour of kernels, not from the formulas.
+// router is a route with next hops, by name; it follows the behaviour of kernels, not the formulas.
 type router struct {
 	hashing Hashing
 	hops    []int
 	buckets []int // of Resilient
 }
 
-// resilientBuckets divide by 2 to 10.
+// resilientBuckets is divisible by 2 to 10.
 const resilientBuckets = 2520 * 4
 
 func newRouter(h Hashing, n int) *router {
@@ -58,7 +58,7 @@ func (r *router) leave(hop int) {
 	}
 }
 
-// TestLeaveIsWhatRoutersDo: the shares are those of flows that simulated routers move.
+// TestLeaveIsWhatRoutersDo: the shares equal those of the flows that simulated routers move.
 func TestLeaveIsWhatRoutersDo(t *testing.T) {
 	const flows = 40_000
 	for _, hashing := range Hashings {
@@ -93,7 +93,7 @@ func TestLeaveIsWhatRoutersDo(t *testing.T) {
 	}
 }
 
-// TestMiddleOfThree computes the case that the laboratory measures: of three the second leaves.
+// TestMiddleOfThree computes the case that the laboratory measures: the second of three leaves.
 func TestMiddleOfThree(t *testing.T) {
 	if got := plainLeave(3, 1); math.Abs(got.Total()-1./3) > 1e-9 {
 		t.Errorf("%+v moves; want a third, and none of the others", got)

@@ -8,7 +8,7 @@ import (
 	"runtime"
 )
 
-// Arch is the architecture of a machine, by the name that Debian and Go have for it.
+// Arch is the architecture of a machine, by its name in Debian and Go.
 type Arch string
 
 // The architectures that machines have.
@@ -25,13 +25,13 @@ type board struct {
 	// qemu is the program, in the Debian package of that name.
 	qemu, debian string
 	machine      []string
-	// cpu is the processor that is translated, console the name that its kernel has for the first serial port.
+	// cpu is the processor that is emulated, console its kernel's name for the first serial port.
 	cpu, console string
 	elf          elf.Machine
 }
 
-// boards are the machines. The processor of arm64 is that of Graviton2; it signs no pointers, which QEMU would be
-// slow to do.
+// boards are the machines. The processor of arm64 is that of Graviton2; it does not sign pointers, which QEMU would
+// emulate slowly.
 var boards = map[Arch]board{
 	AMD64: {qemu: "qemu-system-x86_64", debian: "qemu-system-x86", cpu: "max", console: "ttyS0", elf: elf.EM_X86_64},
 	ARM64: {qemu: "qemu-system-aarch64", debian: "qemu-system-arm", machine: []string{"-machine", "virt,gic-version=3"},
@@ -46,10 +46,10 @@ func (a Arch) board() board {
 	return boards[a]
 }
 
-// isOwn reports whether a machine of the architecture runs programs of this one.
+// isOwn reports whether a machine of the architecture runs programs of this machine.
 func (a Arch) isOwn() bool { return a == "" || a == Own() }
 
-// Check reports whether machines have the architecture. Its error wraps ErrArch.
+// Check returns an error if machines do not have the architecture. The error wraps ErrArch.
 func (a Arch) Check() error {
 	if _, known := boards[a]; !known {
 		return fmt.Errorf("%w: a virtual machine is amd64 or arm64, and not %s", ErrArch, a)
@@ -57,8 +57,8 @@ func (a Arch) Check() error {
 	return nil
 }
 
-// CheckProgram reports whether a program runs in a machine of the architecture. Its error wraps ErrArch where it is of
-// another.
+// CheckProgram returns an error if a program does not run in a machine of the architecture. The error wraps ErrArch
+// where the program is of another architecture.
 func (a Arch) CheckProgram(path string) error {
 	f, err := elf.Open(path)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestArchitectures: a program of another architecture than its machine is named with the remedy, and so is a
-// machine of one that there is not.
+// TestArchitectures: an error names a program of another architecture than its machine, and an unknown architecture of
+// a machine, with the remedy.
 func TestArchitectures(t *testing.T) {
 	t.Parallel()
 	own, other := AMD64, ARM64
@@ -47,8 +47,8 @@ func TestArchitectures(t *testing.T) {
 	}
 }
 
-// TestRootOfPackages: packages are unpacked through the links that merge directories, nothing of them lands beside
-// the root, and the machine has all of it.
+// TestRootOfPackages: packages are unpacked through the links that merge directories, nothing of them is written
+// outside of the root, and the machine has all of it.
 func TestRootOfPackages(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join(t.TempDir(), "root")

@@ -2,12 +2,12 @@
 
 package vm
 
-// busyboxProgram has depmod, for here, and modprobe, for the machine, where its
-// kernel calls it. It must be linked statically.
+// busyboxProgram contains depmod, for this machine, and modprobe, for the virtual one, where the kernel calls it. It
+// must be linked statically.
 const busyboxProgram = "busybox"
 
-// programs are the programs that a laboratory runs. Those that are installed here go into the machine with the
-// libraries that they are linked with; without the others it does as it does without them here.
+// programs are the programs that a laboratory runs. Those installed here go into the machine with the libraries that
+// they are linked with. Without the others, a laboratory in the machine does as it does without them here.
 var programs = []string{
 	"ab", "wrk", "iperf3", "dnsperf", "netperf", "netserver",
 	"nginx", "named", "haproxy", "keepalived", "ipvsadm", "bird", "birdc", "docker-proxy", "envoy", "loxilb",
@@ -15,7 +15,7 @@ var programs = []string{
 	"openssl", "ip", "tc", "ethtool", "bpftool",
 }
 
-// plugins are the modules that some of them load while they run.
+// plugins are the modules that some of the programs load while they run.
 var plugins = []string{
 	"/usr/lib/nginx/modules/*.so",
 	"/usr/lib/*-linux-gnu/xtables/*.so",
@@ -24,19 +24,19 @@ var plugins = []string{
 	"/usr/lib/*-linux-gnu/libnss_files.so.2",
 }
 
-// data are files that some of them read.
+// data are files that some of the programs read.
 var data = []string{
 	"/etc/services", "/etc/protocols", "/etc/ssl/openssl.cnf", "/usr/lib/ssl/openssl.cnf",
 	"/etc/bind/bind.keys", "/usr/share/dns/root.hints", "/etc/iproute2/rt_tables",
 }
 
-// directories are those that the programs and the laboratory expect.
+// directories are the directories that the programs and the laboratory expect.
 var directories = []string{
 	"dev", "proc", "sys", "run", "tmp", "root", "etc", "usr/bin", "usr/sbin", "usr/lib", "usr/lib64",
 	"var/tmp", "var/log/nginx", "var/lib/nginx", "var/lib/haproxy", "var/cache/bind",
 }
 
-// texts are files that this machine's own are not fit for.
+// texts are files that replace this machine's own, which do not suit the virtual machine.
 var texts = map[string]string{
 	"etc/passwd":        "root:x:0:0:root:/root:/bin/sh\nbind:x:101:101::/var/cache/bind:/bin/false\nwww-data:x:33:33::/var/www:/bin/false\nhaproxy:x:102:102::/var/lib/haproxy:/bin/false\nnobody:x:65534:65534::/:/bin/false\n",
 	"etc/group":         "root:x:0:\nbind:x:101:\nwww-data:x:33:\nhaproxy:x:102:\nnogroup:x:65534:\n",
@@ -44,8 +44,8 @@ var texts = map[string]string{
 	"etc/hosts":         "127.0.0.1 localhost\n::1 localhost\n",
 }
 
-// modules are loaded before the job begins: the kernel asks for the others by itself
-// when they are needed, but not for all of these, and not from within a namespace.
+// modules are loaded before the job begins: the kernel loads the other modules by itself when they are needed, but not
+// all of these, and not from within a namespace.
 var modules = []string{
 	"virtio_pci", "virtio_console",
 	"veth", "bridge", "sch_ingress", "cls_bpf", "tcp_diag", "udp_diag",

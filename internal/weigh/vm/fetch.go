@@ -17,14 +17,14 @@ import (
 // DefaultRelease is the release of Debian whose kernel is used.
 const DefaultRelease = "trixie"
 
-// metaPackage depends on a release's newest kernel for virtual machines, which is
-// the ordinary one without the drivers of hardware.
+// metaPackage depends on a release's newest kernel for virtual machines, which is the ordinary kernel without drivers
+// of hardware.
 func metaPackage(arch Arch) string { return "linux-image-cloud-" + string(arch) }
 
-// keyring has the keys that Debian signs its archive with.
+// keyring holds the keys with which Debian signs its archive.
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-// CacheDir is where kernels are kept: jeoul/kernels in the user's cache.
+// CacheDir returns the directory of cached kernels: jeoul/kernels in the user's cache.
 func CacheDir() (string, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -33,10 +33,10 @@ func CacheDir() (string, error) {
 	return filepath.Join(dir, "jeoul", "kernels"), nil
 }
 
-// Fetch returns the kernel of a release of Debian for an architecture from the cache; of another than this machine's
-// with the programs of a laboratory. One that is not there is downloaded by apt, with package lists of its own, so that
-// the machine may be of another release: apt checks the archive's signature and every hash. Nothing is installed. say
-// is notified of steps that take long.
+// Fetch returns the kernel of a release of Debian for an architecture from the cache; for another architecture than
+// this machine's, with the programs of a laboratory. apt downloads a kernel that is not in the cache, with separate
+// package lists, so that this machine may have another release. apt checks the archive's signature and every hash.
+// Nothing is installed. Fetch calls say before steps that take long.
 func Fetch(ctx context.Context, cache, release string, arch Arch, say func(string)) (*Kernel, error) {
 	if !releaseName.MatchString(release) {
 		return nil, fmt.Errorf("%q is not a name of a Debian release, such as %s", release, DefaultRelease)
@@ -67,7 +67,7 @@ func Fetch(ctx context.Context, cache, release string, arch Arch, say func(strin
 
 var releaseName = regexp.MustCompile(`^[a-z]+(-backports)?$`)
 
-// lock keeps others out until unlock is called.
+// lock excludes other processes until unlock is called.
 func lock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err == nil {
@@ -79,7 +79,7 @@ func lock(path string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// fetch makes the kernel's directory aside and puts it in its place when it is whole.
+// fetch makes the kernel's directory in a temporary place, and moves it to its own when it is complete.
 func (f fetcher) fetch() (_ *Kernel, err error) {
 	for _, program := range []string{"apt-get", "apt-cache", "dpkg-deb", "xz", busyboxProgram} {
 		if _, err := find(program); err != nil {
@@ -118,7 +118,7 @@ func (f fetcher) fetch() (_ *Kernel, err error) {
 	return OpenKernel(f.dir)
 }
 
-// prepareApt writes a configuration under which apt knows the release and nothing else.
+// prepareApt writes a configuration with which apt uses the release and nothing else.
 func (f fetcher) prepareApt() error {
 	for _, dir := range []string{"state/lists/partial", "cache/archives/partial", "deb"} {
 		if err := os.MkdirAll(filepath.Join(f.work, dir), 0o755); err != nil {
@@ -142,14 +142,14 @@ Acquire::Languages "none";
 Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
 `, f.work, f.arch)
 	return errors.Join(
-		// Nothing is installed, so that all that a package depends on is fetched.
+		// Nothing is installed, so that all dependencies of a package are fetched.
 		os.WriteFile(filepath.Join(f.work, "state", "status"), nil, 0o644),
 		os.WriteFile(filepath.Join(f.work, "sources.list"), []byte(source), 0o644),
 		os.WriteFile(filepath.Join(f.work, "apt.conf"), []byte(conf), 0o644))
 }
 
-// packages lists the package of the kernel, and those that have a part of it: newer
-// packages leave the image and the modules to others.
+// packages lists the package of the kernel, and the packages that hold a part of it: newer packages leave the image and
+// the modules to others.
 func (f fetcher) packages() ([]string, error) {
 	images, err := f.depends(metaPackage(f.arch), "image")
 	if err != nil {
@@ -198,7 +198,7 @@ func (f fetcher) unpack(packages []string, into string) error {
 	return nil
 }
 
-// complete makes the modules ready and says that the kernel is whole.
+// complete prepares the modules and marks the kernel as complete.
 func (f fetcher) complete(dir, name string) error {
 	image, err := only(filepath.Join(dir, "boot", "vmlinuz-*"))
 	if err != nil {
@@ -215,8 +215,8 @@ func (f fetcher) complete(dir, name string) error {
 	return kernel.mark()
 }
 
-// moveImage moves a kernel that newer packages have among its modules to where others have it, and returns its path
-// there.
+// moveImage moves a kernel that newer packages have among its modules to the place where other packages have it, and
+// returns its path there.
 func (f fetcher) moveImage(dir string) (string, error) {
 	from, err := only(filepath.Join(dir, "usr", "lib", "modules", "*", "vmlinuz"))
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 type fetcher struct {
 	ctx context.Context
-	// dir is where the kernel goes.
+	// dir is the directory for the kernel.
 	dir, release string
 	arch         Arch
 	// work is the directory in which the kernel is made.
@@ -29,7 +29,7 @@ func (f fetcher) command(dir, program string, args ...string) *exec.Cmd {
 	return command
 }
 
-// run runs a program; its last words are in the error.
+// run runs a program; the error includes the end of its output.
 func (f fetcher) run(dir, program string, args ...string) error {
 	output, err := f.command(dir, program, args...).CombinedOutput()
 	if err != nil && f.ctx.Err() != nil {
@@ -48,7 +48,7 @@ func lastOutput(output []byte) string {
 	return strings.Join(strings.Fields(string(output[max(len(output)-most, 0):])), " ")
 }
 
-// find returns the path of a program, also where only root's PATH has it.
+// find returns the path of a program, even if only root's PATH contains it.
 func find(program string) (string, error) {
 	if path, err := exec.LookPath(program); err == nil {
 		return path, nil

@@ -17,16 +17,15 @@ type FrameKind byte
 
 // The kinds of frames. All but FrameInterrupt go from the machine to the outside.
 const (
-	// FrameHello is the first, from a machine that is about to start its job. Its
-	// payload is an encoded Hello.
+	// FrameHello is the first frame, from a machine that is about to start its job. Its payload is an encoded Hello.
 	FrameHello FrameKind = 'H'
-	// FrameLine is a line that the job printed, without its end.
+	// FrameLine is a line that the job printed, without its line end.
 	FrameLine FrameKind = 'L'
-	// FrameResult is the file that the job leaves, whole, as it is now.
+	// FrameResult is the complete file that the job leaves, in its present state.
 	FrameResult FrameKind = 'R'
-	// FrameEnd is the last: the job's End, encoded.
+	// FrameEnd is the last frame: the job's End, encoded.
 	FrameEnd FrameKind = 'E'
-	// FrameInterrupt asks the machine to end its job in order. It has no payload.
+	// FrameInterrupt asks the machine to end its job in an orderly way. It has no payload.
 	FrameInterrupt FrameKind = 'I'
 )
 
@@ -65,7 +64,7 @@ type Reader struct{ from *bufio.Reader }
 func NewReader(r io.Reader) *Reader { return &Reader{bufio.NewReader(r)} }
 
 // Next returns the next frame; io.EOF where the stream ends between two frames. Its error wraps ErrFrame where the
-// bytes are no frame, after which there is no way to find the next one.
+// bytes are no frame; after that, the next frame cannot be found.
 func (r *Reader) Next() (Frame, error) {
 	var head [frameHead]byte
 	if _, err := io.ReadFull(r.from, head[:]); err != nil {
@@ -80,7 +79,7 @@ func (r *Reader) Next() (Frame, error) {
 	if length > maxPayload {
 		return Frame{}, fmt.Errorf("%w: it claims %d bytes; %d are possible", ErrFrame, length, maxPayload)
 	}
-	// Grows with the bytes that come, because a length may lie.
+	// The buffer grows with the bytes received, because a length may be wrong.
 	var payload bytes.Buffer
 	if _, err := io.CopyN(&payload, r.from, int64(length)); err != nil {
 		return Frame{}, cutShort(noEnd(err), "its payload")
@@ -96,7 +95,7 @@ func (r *Reader) Next() (Frame, error) {
 	return Frame{kind, payload.Bytes()}, nil
 }
 
-// noEnd makes the end of a stream one that came too early.
+// noEnd turns the end of a stream into an unexpected one.
 func noEnd(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -104,7 +103,7 @@ func noEnd(err error) error {
 	return err
 }
 
-// cutShort says where a stream ended in the middle of a frame.
+// cutShort names the place where a stream ended in the middle of a frame.
 func cutShort(err error, where string) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: the stream ended in %s", ErrFrame, where)

@@ -44,7 +44,7 @@ func TestFramesComeBack(t *testing.T) {
 	}
 }
 
-// iotestOneByte gives one byte at a time, as a slow port may.
+// iotestOneByte returns one byte at a time, as a slow port may.
 type iotestOneByte struct{ from io.Reader }
 
 func (r iotestOneByte) Read(p []byte) (int, error) { return r.from.Read(p[:min(1, len(p))]) }
@@ -78,7 +78,7 @@ func TestWhatIsNoFrame(t *testing.T) {
 	}
 }
 
-// FuzzFrames: whatever comes, reading ends without a panic, and frames that were read are written as the same bytes.
+// FuzzFrames: on any input, reading ends without a panic, and frames that were read are written as the same bytes.
 func FuzzFrames(f *testing.F) {
 	f.Add(wire(f, Frame{FrameHello, []byte("{}")}, Frame{FrameEnd, []byte(`{"status":0}`)}))
 	f.Add([]byte("L\x00\x00\x00\x05hello\x00\x00\x00\x00"))

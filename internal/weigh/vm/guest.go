@@ -20,19 +20,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// portName is the name that the machine finds its port by.
+// portName is the name by which the machine finds its port.
 const portName = "org.jeoul.bench"
 
-// openFiles is the machine's limit of open files a process. Programs reserve memory
-// by it, nginx for one.
+// openFiles is the machine's limit of open files per process. Programs, such as nginx, reserve memory in proportion to
+// it.
 const openFiles = 65536
 
-// ErrNotInit means that Init was called by a process that is not the machine's first.
+// ErrNotInit means that a process other than the machine's first called Init.
 var ErrNotInit = errors.New("only the first process of a virtual machine does this")
 
-// Init is a machine's first process: it makes the machine ready and does its job. A fault that it could not report by
-// the port is in its error, and belongs on the console, whose end the outside shows. Then the machine is to be switched
-// off by PowerOff.
+// Init is a machine's first process: it prepares the machine and does its job. The error is a fault that Init could not
+// report over the port. It belongs on the console, whose end the outside shows. After that, PowerOff must switch the
+// machine off.
 func Init() error {
 	if os.Getpid() != 1 {
 		return ErrNotInit
@@ -138,7 +138,7 @@ func openPort() (*os.File, error) {
 	}
 }
 
-// findPort returns nil while the kernel shows no port of the name.
+// findPort returns nil while the kernel shows no port of that name.
 func findPort() (*os.File, error) {
 	names, err := filepath.Glob("/sys/class/virtio-ports/*/name")
 	if err != nil {
@@ -201,7 +201,7 @@ func do(p *frameWriter, port io.Reader) (status int, err error) {
 		defer printed.Close()
 	}
 	program := worker()
-	// Not exec.Cmd: this process reaps all children, which would disturb it.
+	// Not exec.Cmd: this process reaps all children, which would disturb exec.Cmd.
 	child, err := os.StartProcess(program, append([]string{program}, job.Args...),
 		&os.ProcAttr{Dir: "/root", Files: []*os.File{nothing, printed, out}})
 	if err != nil {
@@ -232,7 +232,7 @@ func worker() string {
 	return jeoulPath
 }
 
-// execute interrupts the job when the outside says so.
+// execute interrupts the job when a frame from the outside asks for it.
 func execute(port io.Reader, child *os.Process) {
 	frames := NewReader(port)
 	for {
@@ -275,7 +275,7 @@ func (f *file) sendFrame(p *frameWriter) error {
 	if err != nil {
 		return err
 	}
-	// It is replaced as a whole, so a new one has another inode.
+	// The job replaces the file as a whole, so a new file has another inode.
 	if f.last != nil && os.SameFile(info, f.last) && info.ModTime().Equal(f.last.ModTime()) {
 		return nil
 	}
@@ -287,8 +287,8 @@ func (f *file) sendFrame(p *frameWriter) error {
 	return p.send(FrameResult, content)
 }
 
-// reapUntil waits for the children of everybody that has died, until one ends; that is a first process's task. It
-// returns the exit status of that one.
+// reapUntil waits for all children, including those of processes that have died, until the given one ends: that is the
+// task of a first process. It returns the exit status of that child.
 func reapUntil(pid int) (int, error) {
 	for {
 		var status unix.WaitStatus

@@ -18,23 +18,22 @@ import (
 	"github.com/u-root/u-root/pkg/ldd"
 )
 
-// Where things are in the machine.
+// Paths in the machine.
 const (
 	jeoulPath = "/usr/bin/jeoul"
-	// speakerPath is where jeoul looks for the program that speaks BGP: beside itself.
+	// speakerPath is where jeoul looks for its BGP speaker: in its own directory.
 	speakerPath = "/usr/bin/jeoul-bgp"
 	workerPath  = "/usr/bin/jeoul-worker"
-	// OtherPath is where the machine has Machine.Other.
+	// OtherPath is the path of Machine.Other in the machine.
 	OtherPath = "/usr/bin/jeoul-other"
 	jobDir    = "/job"
 	jobPath   = jobDir + "/job.json"
 )
 
-// merged are directories of the root that are links into /usr, as in today's
-// distributions: a library is named by either path.
+// merged are directories of the root that are links into /usr, as in today's distributions: a library has two paths.
 var merged = []string{"bin", "sbin", "lib", "lib64"}
 
-// image is a file system for a machine, as its kernel unpacks it into memory
+// image is a file system for a machine, in the form that its kernel unpacks into memory
 // (Documentation/driver-api/early-userspace/buffer-format.rst).
 type image struct {
 	records []cpio.Record
@@ -42,8 +41,8 @@ type image struct {
 	read    *cpio.Recorder
 }
 
-// newImage makes one with this jeoul, the programs of the laboratory that are
-// installed here, or the kernel's own for another architecture, and the kernel's modules.
+// newImage makes an image with this jeoul, the programs of the laboratory that are installed here (or, for another
+// architecture, those of the kernel's directory), and the kernel's modules.
 func newImage(executable string, kernel *Kernel) (*image, error) {
 	im := &image{have: map[string]bool{}, read: cpio.NewRecorder()}
 	for _, dir := range directories {
@@ -62,7 +61,7 @@ func newImage(executable string, kernel *Kernel) (*image, error) {
 	return im, errors.Join(im.jeoul(executable), im.busybox(), im.programs(), im.data(), im.modules(kernel))
 }
 
-// jeoul adds the program, and the one that speaks BGP for it, where that is beside it.
+// jeoul adds the program, and its BGP speaker if that is in the same directory.
 func (im *image) jeoul(executable string) error {
 	err := im.fileAs(executable, jeoulPath)
 	if speaker := filepath.Join(filepath.Dir(executable), filepath.Base(speakerPath)); err == nil {
@@ -117,7 +116,7 @@ func (im *image) fileAs(path, as string) error {
 	return nil
 }
 
-// file adds a file under its own name, and where that is a link, its target.
+// file adds a file under its own name, and if that is a link, its target.
 func (im *image) file(path string) error {
 	for range maxLinks {
 		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
@@ -150,8 +149,7 @@ func (im *image) file(path string) error {
 // maxLinks is the kernel's own bound on a chain of links (MAXSYMLINKS).
 const maxLinks = 40
 
-// inUsr is where a file of this machine is in the virtual machine, whose root has links
-// into /usr only.
+// inUsr returns the path of a file of this machine in the virtual machine, whose root has only links into /usr.
 func inUsr(path string) string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	if slices.Contains(merged, first) {
@@ -178,7 +176,7 @@ func (im *image) busybox() error {
 	return im.fileAs(path, "/usr/bin/busybox")
 }
 
-// programs adds those of the laboratory that are installed, with their libraries.
+// programs adds the installed programs of the laboratory, with their libraries.
 func (im *image) programs() error {
 	var paths []string
 	for _, name := range programs {
@@ -217,7 +215,7 @@ func (im *image) files(paths []string) error {
 	return nil
 }
 
-// isELF reports whether a file is a program or a library of the machine's own kind.
+// isELF reports whether a file is a program or library of this machine's kind.
 func isELF(path string) bool {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -237,7 +235,7 @@ func (im *image) data() error {
 	return im.files(there)
 }
 
-// modules adds the kernel's.
+// modules adds the kernel's modules.
 func (im *image) modules(kernel *Kernel) error {
 	return filepath.WalkDir(kernel.Modules, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -251,8 +249,8 @@ func (im *image) modules(kernel *Kernel) error {
 	})
 }
 
-// write writes the archive, in the "newc" form that kernels read. It is not compressed:
-// to unpack it would cost an emulated machine more time than to copy it.
+// write writes the archive, in the "newc" format that kernels read. It is not compressed: unpacking it would cost an
+// emulated machine more time than copying it.
 func (im *image) write(w io.Writer) error {
 	to := cpio.Newc.Writer(w)
 	for _, record := range im.records {
@@ -263,7 +261,7 @@ func (im *image) write(w io.Writer) error {
 	return cpio.WriteTrailer(to)
 }
 
-// alternatives are names that Debian's packages give to programs as they are configured.
+// alternatives are names that Debian's packages give to programs when they are configured.
 var alternatives = map[string]string{
 	"usr/sbin/iptables":          "xtables-nft-multi",
 	"usr/sbin/iptables-save":     "xtables-nft-multi",
@@ -273,7 +271,7 @@ var alternatives = map[string]string{
 	"usr/sbin/ip6tables-restore": "xtables-nft-multi",
 }
 
-// tree adds all that is in a root.
+// tree adds everything in a root.
 func (im *image) tree(root string) error {
 	im.add(cpio.Symlink("usr/sbin/modprobe", "/usr/bin/busybox"))
 	im.add(cpio.Symlink("usr/bin/sh", "/usr/bin/busybox"))

@@ -14,7 +14,7 @@ import (
 	"github.com/u-root/u-root/pkg/cpio"
 )
 
-// unpacked reads an archive: files by their path, a link as its target behind an arrow.
+// unpacked reads an archive: files by their path, a link as its target after an arrow.
 func unpacked(t *testing.T, im *image) map[string]string {
 	t.Helper()
 	var archive bytes.Buffer
@@ -94,8 +94,8 @@ func TestFilesComeWithTheirLinksAndDirectories(t *testing.T) {
 	}
 }
 
-// TestProgramsComeWithTheirLibraries puts this machine's programs into an image: all that
-// the dynamic linker will look for must be in it.
+// TestProgramsComeWithTheirLibraries puts this machine's programs into an image: it must contain everything that the
+// dynamic linker will look for.
 func TestProgramsComeWithTheirLibraries(t *testing.T) {
 	path, err := find("ip")
 	if err != nil {

@@ -16,20 +16,21 @@ import (
 
 // Kernel is a kernel and its modules, unpacked.
 type Kernel struct {
-	// Dir is the directory that it was unpacked to.
+	// Dir is the directory into which it was unpacked.
 	Dir string
 	// Arch is the architecture of its machine; empty for this machine's own.
 	Arch Arch
-	// Version is its release, as `uname -r` prints it, Package the package it is from; empty if that is not known.
+	// Version is its release, as `uname -r` prints it, Package the package that it comes from; empty if that is not
+	// known.
 	Version, Package string
 	// Image is the path of the kernel itself.
 	Image string
-	// Modules is the directory of its modules, uncompressed and indexed, as
-	// /lib/modules/VERSION.
+	// Modules is the directory of its modules, uncompressed and indexed, as /lib/modules/VERSION.
 	Modules string
 }
 
-// root is the directory of Debian's programs for the machine; "" where it has those that are installed here.
+// root is the directory of Debian's programs for the machine; "" where the machine gets the programs that are installed
+// here.
 func (k *Kernel) root() string {
 	if k.Arch.isOwn() {
 		return ""
@@ -41,8 +42,7 @@ func (k *Kernel) root() string {
 // name and the SHA-256 of the image.
 const markName = "complete"
 
-// OpenKernel opens a directory that Fetch has made, and checks that it is whole.
-// Its errors wrap ErrKernel.
+// OpenKernel opens a directory that Fetch has made, and checks that it is complete. Its errors wrap ErrKernel.
 func OpenKernel(dir string) (*Kernel, error) {
 	refuse := func(format string, args ...any) (*Kernel, error) {
 		return nil, fmt.Errorf("%s: %w: %s", dir, ErrKernel, fmt.Sprintf(format, args...))
@@ -74,7 +74,7 @@ func OpenKernel(dir string) (*Kernel, error) {
 	return k, nil
 }
 
-// mark writes the file that says that a kernel is whole.
+// mark writes the file that marks a kernel as complete.
 func (k *Kernel) mark() error {
 	sum, err := sumOf(k.Image)
 	if err != nil {
@@ -83,7 +83,7 @@ func (k *Kernel) mark() error {
 	return os.WriteFile(filepath.Join(k.Dir, markName), []byte(k.Package+" "+sum+"\n"), 0o644)
 }
 
-// only returns the one path that matches.
+// only returns the only path that matches.
 func only(pattern string) (string, error) {
 	paths, err := filepath.Glob(pattern)
 	if err != nil {
@@ -108,9 +108,8 @@ func sumOf(path string) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// rootBelow is where a kernel's directory has the root.
+// rootBelow is the directory of the root, below a kernel's directory.
 const rootBelow = "root"
 
-// modulesBelow is where a kernel's modules lie below its directory, as the machine
-// will have them.
+// modulesBelow is the directory of a kernel's modules, below its directory, as the machine will have them.
 const modulesBelow = "modules"

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// moduleDirs are the directories of the kernel's modules that a laboratory can use, and those of the port to
-// the outside, which Debian 12's kernel has as modules; of drivers/net, the devices that are none.
+// moduleDirs are the directories of the kernel's modules that a laboratory can use, and of those of the port to the
+// outside, which Debian 12's kernel has as modules. Of drivers/net, only virtual devices are used.
 var moduleDirs = []string{"kernel/net", "kernel/lib", "kernel/crypto", "kernel/drivers/virtio"}
 
 const (
@@ -19,8 +19,8 @@ const (
 	portDriver     = "kernel/drivers/char/virtio_console.ko"
 )
 
-// indexModules copies the modules to where the machine's are taken from, uncompressed
-// (emulated, that would take seconds at each start), and indexes them.
+// indexModules copies the modules, uncompressed, to the directory from which the machine's are taken, and indexes them.
+// In an emulated machine, decompression would take seconds at each start.
 func (f fetcher) indexModules(dir, version string) error {
 	from, err := only(filepath.Join(dir, "usr", "lib", "modules", version))
 	if err != nil {
@@ -78,7 +78,7 @@ func wantedModule(below string) bool {
 		slices.ContainsFunc(moduleDirs, func(d string) bool { return strings.HasPrefix(below, d+"/") })
 }
 
-// decompress takes every module out of its compression.
+// decompress decompresses every module.
 func (f fetcher) decompress(dir string) error {
 	var packed []string
 	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {

@@ -16,30 +16,30 @@ import (
 	"time"
 )
 
-// Accelerator is how a machine's instructions are carried out.
+// Accelerator is the way in which a machine's instructions are executed.
 type Accelerator string
 
 // The accelerators.
 const (
 	// KVM: by the processor.
 	KVM Accelerator = "kvm"
-	// TCG: translated, some ten times slower.
+	// TCG: by translation, some ten times slower.
 	TCG Accelerator = "tcg"
 	// Counting is TCG on one processor with a clock that counts instructions.
 	Counting Accelerator = "tcg-icount"
 )
 
-// Memory of a machine, in MiB. A machine that counts has the same wherever it runs.
+// Memory of a machine, in MiB. A machine that counts has the same memory on every host.
 const (
 	memory         = 4096
 	countingMemory = 3072
 )
 
-// commandLine is the command line of the machine's kernel. Its console is kept for when it fails; without a file system
-// to start from, it ends at once (panic=-1, and QEMU's -no-reboot).
+// commandLine is the command line of the machine's kernel. Its console is kept in case it fails. Without a file system
+// to start from, it ends immediately (panic=-1, and QEMU's -no-reboot).
 const commandLine = "quiet loglevel=3 panic=-1"
 
-// CPUs is how many processors the machine has.
+// CPUs returns the number of the machine's processors.
 func (a Accelerator) CPUs() int {
 	if a == Counting {
 		return 1
@@ -47,7 +47,7 @@ func (a Accelerator) CPUs() int {
 	return runtime.NumCPU()
 }
 
-// arguments are those of QEMU for a machine without devices but a console.
+// arguments returns QEMU's arguments for a machine without devices other than a console.
 func (a Accelerator) arguments(kernel *Kernel, appended string) []string {
 	board := kernel.Arch.board()
 	args := append(slices.Clone(board.machine), "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
@@ -58,7 +58,7 @@ func (a Accelerator) arguments(kernel *Kernel, appended string) []string {
 		args = append(args, "-accel", "kvm", "-cpu", "host")
 	case Counting:
 		size = countingMemory
-		// One thread, or the processors' instructions would interleave by chance.
+		// With several threads, the processors' instructions would interleave by chance.
 		args = append(args, "-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-cpu", board.cpu)
 	default:
 		args = append(args, "-accel", "tcg,thread=multi", "-cpu", board.cpu)
@@ -67,11 +67,10 @@ func (a Accelerator) arguments(kernel *Kernel, appended string) []string {
 		"-kernel", kernel.Image, "-append", strings.TrimSpace("console="+board.console+" "+commandLine+" "+appended))
 }
 
-// tryBound is how long a kernel may take to find out that it has nothing to start.
+// tryBound is how long a kernel may take to find that it has nothing to start.
 const tryBound = 20 * time.Second
 
-// Choose returns KVM if it works here, which only a try can tell, and TCG otherwise, with
-// the reason.
+// Choose returns KVM if it works here, which only a trial can show, otherwise TCG, with the reason.
 func Choose(ctx context.Context, kernel *Kernel) (Accelerator, string) {
 	if !kernel.Arch.isOwn() {
 		return TCG, fmt.Sprintf("this machine is %s, and the virtual one %s", Own(), kernel.Arch)
@@ -93,8 +92,8 @@ func Choose(ctx context.Context, kernel *Kernel) (Accelerator, string) {
 	return KVM, ""
 }
 
-// qemu prepares QEMU, in a process group of its own, so that a terminal's Ctrl-C does not
-// reach it. It dies with this process.
+// qemu prepares QEMU, in a separate process group, so that a terminal's Ctrl-C does not reach it. It ends with this
+// process.
 func qemu(ctx context.Context, arch Arch, args []string) *exec.Cmd {
 	command := exec.CommandContext(ctx, arch.board().qemu, args...)
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -104,7 +103,8 @@ func qemu(ctx context.Context, arch Arch, args []string) *exec.Cmd {
 
 var versionNumber = regexp.MustCompile(`\d+(\.\d+)+`)
 
-// Version returns that of QEMU for an architecture. Its error wraps ErrMissing where there is none, or ErrArch.
+// Version returns the version of QEMU for an architecture. Its error wraps ErrMissing if QEMU is not installed, or
+// ErrArch.
 func Version(ctx context.Context, arch Arch) (string, error) {
 	if err := arch.Check(); err != nil {
 		return "", err

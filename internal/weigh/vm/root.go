@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 )
 
-// A machine of another architecture cannot have the programs that are installed here: it has Debian's, of the release
-// that its kernel is of. They are unpacked and never configured.
+// A machine of another architecture cannot have the programs that are installed here. It has Debian's programs, of the
+// same release as its kernel. They are unpacked and never configured.
 
 // rootPackages are Debian's packages of a laboratory's programs, and of those that read their output.
 var rootPackages = []string{
@@ -26,7 +26,7 @@ var rootPackages = []string{
 var unwanted = []string{"usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info",
 	"usr/share/bash-completion", "usr/include"}
 
-// unpackRoot fetches the packages with all that they depend on, and unpacks them below dir.
+// unpackRoot fetches the packages with all their dependencies, and unpacks them below dir.
 func (f fetcher) unpackRoot(dir string) error {
 	debs := filepath.Join(f.work, "rootdebs")
 	if err := os.MkdirAll(filepath.Join(debs, "partial"), 0o755); err != nil {
@@ -61,7 +61,7 @@ func (f fetcher) unpackRoot(dir string) error {
 	return nil
 }
 
-// unpackInto unpacks a package whose directories may be links in the root, which dpkg-deb would replace.
+// unpackInto unpacks a package whose directories may be links in the root; dpkg-deb would replace the links.
 func (f fetcher) unpackInto(file, dir string) error {
 	command := f.command(f.work, "dpkg-deb", "--fsys-tarfile", file)
 	out, err := command.StdoutPipe()
@@ -76,7 +76,7 @@ func (f fetcher) unpackInto(file, dir string) error {
 	return errors.Join(err, command.Wait())
 }
 
-// unpackTar writes an archive's directories, files and links below dir, and leaves its owners and devices out.
+// unpackTar writes an archive's directories, files and links below dir, without owners and devices.
 func unpackTar(from io.Reader, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -97,7 +97,7 @@ func unpackTar(from io.Reader, dir string) error {
 	}
 }
 
-// unpackEntry writes one. Files that root opens are below it, whatever the archive says.
+// unpackEntry writes one entry. Files that root opens are below it, whatever the archive contains.
 func unpackEntry(root *os.Root, header *tar.Header, content io.Reader) error {
 	name := filepath.Clean(header.Name)
 	if header.Typeflag == tar.TypeDir {

@@ -18,25 +18,26 @@ import (
 	"github.com/u-root/u-root/pkg/cpio"
 )
 
-// Machine is a machine to be run.
+// Machine is a machine to run.
 type Machine struct {
 	Kernel      *Kernel
 	Accelerator Accelerator
 	// Executable is the path of the jeoul binary.
 	Executable string
-	// Worker is the path of another one that does the job, such as one of another
-	// commit; where it is empty, Executable does.
+	// Worker is the path of another jeoul binary that does the job, such as that of another commit; where it is empty,
+	// Executable does it.
 	Worker string
-	// Other is the path of another build, for a job that upgrades to it and back; the machine has it at
-	// [OtherPath]. Where it is empty, it has none.
+	// Other is the path of another build, for a job that upgrades to it and back. The machine has it at [OtherPath]; if
+	// Other is empty, the machine has none.
 	Other string
 	Job   Job
 	// Files are put into the machine, by their paths below [Job.Path].
 	Files map[string][]byte
-	// Limit is how long the machine may run; 0 is for ever.
+	// Limit is how long the machine may run; 0 is forever.
 	Limit time.Duration
-	// Hello, Line and Result are called as the machine tells them, one at a time: its description, a line that the job
-	// printed, and the file that it leaves, as it is then. An error of Result ends the machine.
+	// Hello, Line and Result are called when the machine reports, one at a time: with its description, with a line that
+	// the job printed, and with the file that the job leaves, in its present state. An error of Result ends the
+	// machine.
 	Hello  func(Hello)
 	Line   func(string)
 	Result func([]byte) error
@@ -46,19 +47,19 @@ type Machine struct {
 type Job struct {
 	// Args are the arguments of jeoul.
 	Args []string `json:"args"`
-	// Result is the path of the file that is sent out whenever the job prints a line and
-	// at its end, if it has changed.
+	// Result is the path of the file that is sent to the outside whenever the job prints a line, and at its end, if the
+	// file has changed.
 	Result string `json:"result"`
-	// Prints: the file is the job's standard output; it is there, and sent, at the job's end.
+	// Prints: the file is the job's standard output; it exists, and is sent, at the job's end.
 	Prints bool `json:"prints,omitempty"`
 }
 
-// JobPath is where the machine has a file of Machine.Files.
+// JobPath returns the path in the machine of a file of Machine.Files.
 func JobPath(name string) string { return filepath.Join(jobDir, name) }
 
 // Hello is a machine's description of itself.
 type Hello struct {
-	// Kernel is its version, Clock the source of its time.
+	// Kernel is the version of its kernel, Clock its clock source.
 	Kernel string `json:"kernel"`
 	Clock  string `json:"clock"`
 	// Missing are modules that could not be loaded.
@@ -69,23 +70,22 @@ type Hello struct {
 type End struct {
 	// Status is the exit status of jeoul, or 128 and the number of the signal that ended it.
 	Status int `json:"status"`
-	// Error is the reason why the job could not be done at all.
+	// Error is the reason why the job could not be started at all.
 	Error string `json:"error,omitempty"`
 }
 
-// Bounds on a machine, generous for one that is emulated on a busy host.
+// Bounds of a machine, generous for an emulated one on a busy host.
 const (
 	bootBound = 5 * time.Minute
-	// endBound is how long a job that was interrupted may take to end.
+	// endBound is how long an interrupted job may take to end.
 	endBound = 2 * time.Minute
 	// offBound is how long a machine may take to switch itself off.
 	offBound = 20 * time.Second
 )
 
-// Run runs the machine until its job has ended, and returns how. If ctx ends, or the
-// limit is reached, the job is interrupted and may end in order; the error is then ctx's
-// or wraps ErrLimit. It wraps ErrMachine where the machine failed. Whatever it returns,
-// the machine is gone.
+// Run runs the machine until its job has ended, and returns how it ended. If ctx ends, or the limit is reached, the job
+// is interrupted and may end in an orderly way; the error is then ctx's, or wraps ErrLimit. The error wraps ErrMachine
+// where the machine failed. The machine is gone in any case.
 func Run(ctx context.Context, m Machine) (End, error) {
 	dir, err := os.MkdirTemp("", "jeoul-vm-")
 	if err != nil {
@@ -108,7 +108,7 @@ func (m Machine) run(ctx context.Context, dir string) (End, error) {
 	if err := m.writeImage(initramfs); err != nil {
 		return End{}, err
 	}
-	// QEMU connects to it, so that we need not wait for QEMU.
+	// QEMU connects to the port, so that this process need not wait for QEMU.
 	port, err := net.Listen("unix", filepath.Join(dir, "port"))
 	if err != nil {
 		return End{}, fmt.Errorf("making the virtual machine's port: %w", err)
@@ -127,7 +127,7 @@ func (m Machine) run(ctx context.Context, dir string) (End, error) {
 	go func() {
 		s.err = s.command.Wait()
 		close(s.gone)
-		port.Close() // ends an Accept that waits
+		port.Close() // ends a waiting Accept
 	}()
 	end, err := s.serveMachine(ctx, port)
 	s.off(err == nil)
@@ -163,7 +163,7 @@ func (m Machine) writeImage(path string) error {
 	return errors.Join(im.write(f), f.Close())
 }
 
-// session is a machine that runs.
+// session is a running machine.
 type session struct {
 	machine Machine
 	command *exec.Cmd
@@ -172,12 +172,12 @@ type session struct {
 	// gone is closed when QEMU has ended, with err.
 	gone chan struct{}
 	err  error
-	// stopped says why the job was interrupted.
+	// stopped is the reason why the job was interrupted.
 	mu      sync.Mutex
 	stopped error
 }
 
-// serveMachine listens to the machine until it says that its job has ended.
+// serveMachine reads the machine's frames until its job has ended.
 func (s *session) serveMachine(ctx context.Context, port net.Listener) (End, error) {
 	conn, err := port.Accept()
 	if err != nil {
@@ -231,7 +231,7 @@ func (s *session) take(frame Frame) error {
 	return nil
 }
 
-// end reads how the job ended.
+// end decodes how the job ended.
 func (s *session) end(frame Frame) (End, error) {
 	var end End
 	if err := json.Unmarshal(frame.Payload, &end); err != nil {
@@ -246,8 +246,8 @@ func (s *session) end(frame Frame) (End, error) {
 	return end, nil
 }
 
-// watch interrupts the job when ctx ends or the limit is reached, and kills the machine
-// if that does not help. It ends when the function that it returns is called.
+// watch interrupts the job when ctx ends or the limit is reached, and kills the machine if that does not help. It ends
+// when the returned function is called.
 func (s *session) watch(ctx context.Context, conn io.Writer) (stop func()) {
 	done := make(chan struct{})
 	var limit <-chan time.Time
@@ -285,14 +285,14 @@ func (s *session) stop(why error) {
 	s.stopped = why
 }
 
-// why returns the error that interrupted the job; nil if none did.
+// why returns the error for which the job was interrupted; nil if it was not.
 func (s *session) why() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stopped
 }
 
-// ended returns the reason why the machine fell silent in the middle of its job.
+// ended returns the reason why the connection to the machine ended in the middle of its job.
 func (s *session) ended(err error) error {
 	if why := s.why(); why != nil {
 		return fmt.Errorf("%w; its job did not end within %v, so the virtual machine was killed", why, endBound)
@@ -303,7 +303,7 @@ func (s *session) ended(err error) error {
 	return s.failed("it ended in the middle of its job")
 }
 
-// failedToBoot returns the reason why a machine that was started printed nothing.
+// failedToBoot returns the reason why a machine that was started sent nothing.
 func (s *session) failedToBoot(ctx context.Context, inTime bool) error {
 	switch {
 	case ctx.Err() != nil:
@@ -314,7 +314,7 @@ func (s *session) failedToBoot(ctx context.Context, inTime bool) error {
 	return s.failed("it did not boot")
 }
 
-// failed is an error with the console's end.
+// failed returns an error with the end of the console's text.
 func (s *session) failed(what string) error {
 	s.kill()
 	<-s.gone
@@ -325,7 +325,7 @@ func (s *session) failed(what string) error {
 	return fmt.Errorf("%w: %s (%v); the last lines of its console: %s", ErrMachine, what, s.err, words)
 }
 
-// off waits until the machine has switched itself off, or makes an end of it.
+// off waits until the machine has switched itself off, or kills it.
 func (s *session) off(byItself bool) {
 	if byItself {
 		timer := time.NewTimer(offBound)

@@ -24,8 +24,8 @@ func machineArch() Arch {
 	return Own()
 }
 
-// TestMachine boots a machine that prints its version, if JEOUL_TEST_VM is set: it
-// downloads a kernel, and takes a minute where the host is busy.
+// TestMachine boots a machine that prints its version, if JEOUL_TEST_VM is set: it downloads a kernel, and takes a
+// minute on a busy host.
 func TestMachine(t *testing.T) {
 	if os.Getenv("JEOUL_TEST_VM") == "" {
 		t.Skip("JEOUL_TEST_VM is not set")
@@ -69,7 +69,7 @@ func TestMachine(t *testing.T) {
 		t.Errorf("what it left is %q", result)
 	}
 
-	// The output of a worker is the result, whole, and no line.
+	// The complete output of a worker is the result, and is not sent as lines.
 	lines, result = nil, ""
 	machine.Worker, machine.Job = jeoul, Job{Args: []string{"version"}, Result: "/tmp/printed", Prints: true}
 	end, err = Run(t.Context(), machine)
@@ -81,8 +81,8 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// TestOtherBuildsAreInTheMachine: the jeoul that does the job, and the one that it upgrades to, are in the file
-// system beside the one that starts it.
+// TestOtherBuildsAreInTheMachine: the file system contains the jeoul that does the job, and the one that it upgrades
+// to, besides the one that starts the job.
 func TestOtherBuildsAreInTheMachine(t *testing.T) {
 	if _, err := find(busyboxProgram); err != nil {
 		t.Skip(err)
@@ -102,7 +102,7 @@ func TestOtherBuildsAreInTheMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, build := range map[string]string{workerPath: "the one that works", OtherPath: "the one to upgrade to"} {
-		// A record is a name that ends in zeroes, and then the content.
+		// A record is a name that ends in zero bytes, and then the content.
 		if !regexp.MustCompile(strings.TrimPrefix(path, "/") + `\x00+` + build).Match(content) {
 			t.Errorf("the image has no %s with the content %q", path, build)
 		}
@@ -118,7 +118,7 @@ func TestOtherBuildsAreInTheMachine(t *testing.T) {
 	}
 }
 
-// TestMachineThatCannotStart: a kernel that is none ends with QEMU's message.
+// TestMachineThatCannotStart: an invalid kernel ends with QEMU's message.
 func TestMachineThatCannotStart(t *testing.T) {
 	if _, err := find(Own().board().qemu); err != nil {
 		t.Skip(err)

@@ -44,14 +44,14 @@ func newBetween(t *testing.T) (r *rig, middle *namespace.Namespace, index map[st
 	return r, middle, index
 }
 
-// sendTo redirects to an interface.
+// sendTo returns instructions that redirect to an interface.
 func sendTo(index int) asm.Instructions {
 	return asm.Instructions{asm.Mov.Imm(asm.R1, int32(index)), asm.Mov.Imm(asm.R2, 0), asm.FnRedirect.Call(),
 		asm.Return()}
 }
 
-// withFlags puts the TCP flags of a frame into R3, before the instructions of then; a frame that has none goes on at
-// their "else".
+// withFlags puts the TCP flags of a frame into R3, before the instructions of then; a frame without TCP flags continues
+// at the label "else".
 func withFlags(then asm.Instructions) asm.Instructions {
 	return append(asm.Instructions{
 		asm.LoadMem(asm.R6, asm.R1, 0, asm.Word),
@@ -69,7 +69,7 @@ func labelled(name string, code asm.Instructions) asm.Instructions {
 }
 
 // every drops each n-th packet of TCP or UDP over IPv4, which a map counts, and redirects the others: packets between
-// the namespaces' kernels are none of the tester's.
+// the namespaces' kernels are not the tester's.
 func every(t *testing.T, n, index int) (code asm.Instructions, seen *ebpf.Map) {
 	t.Helper()
 	seen, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
@@ -115,7 +115,8 @@ func read(t *testing.T, m *ebpf.Map) (n int64) {
 	return n
 }
 
-// TestLossIsRecovered drops packets both ways: retransmissions make up for it, and dropped packets are counted exactly.
+// TestLossIsRecovered drops packets in both directions: retransmissions compensate for that, and dropped packets are
+// counted exactly.
 func TestLossIsRecovered(t *testing.T) {
 	const nth = 20
 	r, middle, index := newBetween(t)
@@ -155,7 +156,7 @@ func TestLossIsRecovered(t *testing.T) {
 	}
 }
 
-// TestNobodyAnswers drops everything.
+// TestNobodyAnswers drops all packets.
 func TestNobodyAnswers(t *testing.T) {
 	r, middle, _ := newBetween(t)
 	for _, name := range []string{"c", "s1", "s2"} {
@@ -166,7 +167,7 @@ func TestNobodyAnswers(t *testing.T) {
 	if s.Failed.NoAnswer != 500 || s.Established != 0 || s.Retransmitted != 500 || s.LostToServers != 1000 {
 		t.Errorf("%+v", s)
 	}
-	// Who would wait for longer is given up when the step has had its time.
+	// Connections that would wait longer are given up when the step's time is over.
 	s = run(t, tester, Load{Kind: Setup, Connections: 100, Outstanding: 100, Timeout: time.Minute,
 		Settle: 50 * time.Millisecond})[0]
 	if s.Failed.NoAnswer != 100 || s.Retransmitted != 0 {
@@ -174,7 +175,7 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
-// TestBalancerThatMovesFlows sends a connection's SYN to one server port, and the packets behind it to the other.
+// TestBalancerThatMovesFlows sends a connection's SYN to one server port, and the following packets to the other.
 func TestBalancerThatMovesFlows(t *testing.T) {
 	r, middle, index := newBetween(t)
 	code := withFlags(asm.Instructions{asm.And.Imm(asm.R3, 2), asm.JEq.Imm(asm.R3, 0, "else")})

@@ -8,13 +8,13 @@ import (
 	"net/netip"
 )
 
-// number is an IPv4 address in host byte order.
+// number returns an IPv4 address in host byte order.
 func number(a netip.Addr) uint32 {
 	b := a.As4()
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// inPacket is an IPv4 address as the programs find it in a packet; 0 for none.
+// inPacket returns an IPv4 address as the programs read it from a packet; 0 for any other address.
 func inPacket(a netip.Addr) uint32 {
 	if !a.Is4() {
 		return 0
@@ -23,12 +23,12 @@ func inPacket(a netip.Addr) uint32 {
 	return binary.NativeEndian.Uint32(b[:])
 }
 
-// portInPacket is a port number likewise.
+// portInPacket returns a port number as the programs read it from a packet.
 func portInPacket(port uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, port))
 }
 
-// word is a MAC address as the first six bytes of a word.
+// word returns a MAC address as the first six bytes of a word.
 func word(mac net.HardwareAddr) uint64 {
 	var b [8]byte
 	copy(b[:], mac)

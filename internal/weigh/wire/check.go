@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// withDefaults fills in the fields that a spec leaves out, and refuses impossible ones.
+// withDefaults sets the fields that a spec leaves out, and rejects an impossible spec.
 func (s Spec) withDefaults() (Spec, error) {
 	wrong := func(format string, args ...any) (Spec, error) {
 		return Spec{}, fmt.Errorf("%w: %s", ErrSpec, fmt.Sprintf(format, args...))
@@ -69,7 +69,7 @@ func (s Spec) withDefaults() (Spec, error) {
 	return s.withConnections()
 }
 
-// overlap refuses client ports that would send from the same addresses.
+// overlap rejects client ports that would send from the same addresses.
 func (s Spec) overlap() error {
 	for i, p := range s.Clients {
 		for _, q := range s.Clients[:i] {
@@ -82,7 +82,7 @@ func (s Spec) overlap() error {
 	return nil
 }
 
-// withConnections says how many connections can be told apart.
+// withConnections sets the number of connections that can be told apart, and rejects an impossible number.
 func (s Spec) withConnections() (Spec, error) {
 	if len(s.Clients) == 0 {
 		s.Connections = 1
@@ -103,8 +103,7 @@ func (s Spec) withConnections() (Spec, error) {
 	return s, nil
 }
 
-// addresses is how many addresses of each client port are used: as many as the one
-// that has the fewest.
+// addresses returns the number of addresses of each client port that are used: as many as the port with the fewest has.
 func (s Spec) addresses() int {
 	fewest := 1 << 24
 	for _, p := range s.Clients {
@@ -114,7 +113,7 @@ func (s Spec) addresses() int {
 	return fewest
 }
 
-// tuples is how many connections there can be to one target.
+// tuples returns the number of possible connections to one target.
 func (s Spec) tuples() int {
 	return len(s.Clients) * s.addresses() * (int(s.SourcePorts[1]) - int(s.SourcePorts[0]) + 1)
 }
@@ -129,7 +128,7 @@ func (p Port) usable() (first uint32, n int) {
 	return first, n
 }
 
-// String names a port as a person knows it.
+// String returns the port's name with its interface.
 func (p Port) String() string {
 	if p.Name != "" && p.Name != p.Interface {
 		return fmt.Sprintf("%s (%s)", p.Name, p.Interface)

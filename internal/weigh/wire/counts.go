@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// totals are the counters until a moment.
+// totals are the values of the counters at a moment.
 type totals struct {
 	clients, servers []bpfWireCounts
 	progress         bpfWireProgress
@@ -34,7 +34,7 @@ func (t *Tester) counts() (totals, error) {
 	return all, nil
 }
 
-// row adds up a port's counts of all CPUs.
+// row sums up a port's counters over all CPUs.
 func (t *Tester) row(row int) (sum bpfWireCounts, err error) {
 	var each []bpfWireCounts
 	if err := t.maps[mapCounts].Lookup(uint32(row), &each); err != nil {
@@ -48,7 +48,7 @@ func (t *Tester) row(row int) (sum bpfWireCounts, err error) {
 	return sum, nil
 }
 
-// where reads how far the sender is.
+// where reads the sender's progress.
 func (t *Tester) where() bpfWireProgress {
 	p := t.progress
 	return bpfWireProgress{
@@ -64,7 +64,7 @@ func (t *Tester) where() bpfWireProgress {
 	}
 }
 
-// since returns the counters after another moment.
+// since returns the counts since an earlier moment.
 func (n totals) since(then totals) totals {
 	d := totals{clients: minus(n.clients, then.clients), servers: minus(n.servers, then.servers), progress: n.progress}
 	p := &d.progress
@@ -97,19 +97,19 @@ func sum(ports []bpfWireCounts, what bpfWireCount) (n uint64) {
 	return n
 }
 
-// client and server add up the counters of a side's ports.
+// client and server sum up a counter over the ports of a side.
 func (n totals) client(what bpfWireCount) uint64 { return sum(n.clients, what) }
 func (n totals) server(what bpfWireCount) uint64 { return sum(n.servers, what) }
 
-// abandoned are connections that were given up.
+// abandoned returns the number of connections that were given up.
 func (n totals) abandoned() uint64 { return n.progress.NoAnswer + n.progress.Checksum }
 
-// refused are those that failed by an answer: a reset, or one of another backend.
+// refused returns the number of connections that failed by an answer: a reset, or a packet of another backend.
 func (n totals) refused() uint64 {
 	return n.client(bpfWireCountWIRE_COUNT_FAILED_RESET) + n.client(bpfWireCountWIRE_COUNT_FAILED_WRONG_BACKEND)
 }
 
-// agreed reports whether servers know of each connection that clients have established.
+// agreed reports whether servers have counted each connection that clients have established.
 func (n totals) agreed() bool {
 	return n.server(bpfWireCountWIRE_COUNT_ESTABLISHED) >= n.client(bpfWireCountWIRE_COUNT_ESTABLISHED)
 }

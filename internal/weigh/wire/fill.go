@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// fill sums a step up.
+// fill sums up a step.
 func (t *Tester) fill(s *Step, before totals) error {
 	n, err := t.counts()
 	if err != nil {
@@ -25,7 +25,7 @@ func (t *Tester) fill(s *Step, before totals) error {
 	s.Completed = d.client(bpfWireCountWIRE_COUNT_COMPLETED)
 	switch s.Kind {
 	case Setup:
-		// A connection that was reset right after it came to nothing.
+		// A connection that was reset right after its handshake has failed.
 		s.Established -= d.client(bpfWireCountWIRE_COUNT_BROKEN)
 	case UDP:
 		s.Established = d.server(bpfWireCountWIRE_COUNT_ESTABLISHED)
@@ -51,7 +51,7 @@ func (t *Tester) fill(s *Step, before totals) error {
 	return errors.Join(setupErr, responseErr)
 }
 
-// fillPackets says which packets went where.
+// fillPackets sets the step's counts of packets.
 func (n totals) fillPackets(s *Step) {
 	both := func(what bpfWireCount) uint64 { return n.client(what) + n.server(what) }
 	s.Strange = Strange{
@@ -85,9 +85,9 @@ func (n totals) fillPackets(s *Step) {
 	s.LostToClients = int64(s.Servers.Sent) - int64(s.Clients.Received)
 }
 
-// Succeeded is how many connections (queries, packets) reached the goal of the load. A connection that was only to be
-// set up has once it is at a server, where the servers are ports of the tester, and where as much as can be was offered
-// once it is there in time: a proxy's kernel has accepted many before that.
+// Succeeded returns the number of connections (queries, packets) that reached the goal of the load. The goal of a
+// connection that is only set up is to reach a server, where the servers are ports of the tester. Where as many as
+// possible were offered, it must reach the server in time: a proxy's kernel has accepted many connections before that.
 func (s Step) Succeeded() uint64 {
 	switch s.Kind {
 	case Session, Mix, DNS, Capacity:
@@ -112,7 +112,7 @@ func (s Step) setUp() uint64 {
 	return min(s.Established, arrived)
 }
 
-// Loss is the share of those to be begun that failed, or needed a packet sent again: timeout would hide any loss.
+// Loss is the share of Asked that failed or needed a retransmission: otherwise the timeout would hide any loss.
 func (s Step) Loss() float64 {
 	if s.Asked == 0 {
 		return 0
@@ -121,7 +121,7 @@ func (s Step) Loss() float64 {
 	return min(max(lost/float64(s.Asked), 0), 1)
 }
 
-// Passes reports whether a step lost at most a share, with a tester that kept up.
+// Passes reports whether a step lost at most a share and the tester kept up.
 func (s Step) Passes(loss float64) bool {
 	return s.KeptUp && !s.Interrupted && s.Succeeded() > 0 && s.Loss() <= loss
 }

@@ -13,7 +13,7 @@ import (
 // subBits is WIRE_SUB of bpf/wire/types.h: 2^6 buckets in each power of two.
 const subBits = 6
 
-// bucketBounds is the lowest value of a bucket, and the lowest of the next, in ns.
+// bucketBounds returns the lowest value of a bucket, and the lowest value of the next, in ns.
 func bucketBounds(i int) (from, to int64) {
 	const sub = 1 << subBits
 	if i < sub {
@@ -65,7 +65,7 @@ func summarize(each []bpfWireHistogram) Latency {
 	return all
 }
 
-// forget empties the histograms.
+// forget clears the histograms.
 func (t *Tester) forget() error {
 	m := t.maps[mapLatencies]
 	for which := range uint32(bpfWireLatencyWIRE_LATENCIES) {

@@ -45,7 +45,7 @@ func attach(t *testing.T, ns *namespace.Namespace, name string, code asm.Instruc
 	})
 }
 
-// pass lets everything pass.
+// pass returns a program that lets everything pass.
 func pass() asm.Instructions { return asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()} }
 
 // kernel is a namespace with the kernel's own stack, at the other end of a port's wire.
@@ -55,8 +55,8 @@ type kernel struct {
 	mac, portMAC net.HardwareAddr
 }
 
-// newKernel joins a kernel's stack, which has an address, with a port's namespace: `host` and `port`. It routes packets
-// for a network to the port.
+// newKernel connects a kernel's stack, which has an address, with a port's namespace: `host` and `port`. The kernel
+// routes packets for a network to the port.
 func newKernel(t *testing.T, address, network netip.Prefix) *kernel {
 	t.Helper()
 	k := &kernel{ns: testenv.Namespace(t), port: testenv.Namespace(t)}
@@ -82,7 +82,7 @@ http { access_log off; client_body_temp_path %[1]s/b; proxy_temp_path %[1]s/p; f
   server { listen 198.18.0.100:80 backlog=8192; root %[1]s; } }
 `
 
-// startNginx serves a file of so many bytes as /file.
+// startNginx serves a file of a size as /file.
 func startNginx(t *testing.T, k *kernel, size int) {
 	t.Helper()
 	program := testenv.Program(t, "nginx")
@@ -118,8 +118,8 @@ func startNginx(t *testing.T, k *kernel, size int) {
 	})
 }
 
-// TestAgainstKernel has client ports talk to a real TCP stack and a real web server. The
-// kernel finds the clients by ARP.
+// TestAgainstKernel connects client ports to a real TCP stack and a real web server. The kernel resolves the clients by
+// ARP.
 func TestAgainstKernel(t *testing.T) {
 	k := newKernel(t, netip.MustParsePrefix("198.18.0.100/32"), netip.MustParsePrefix("198.19.1.0/24"))
 	startNginx(t, k, 20_000)
@@ -165,7 +165,7 @@ func TestAgainstKernel(t *testing.T) {
 	})
 }
 
-// TestKernelAgainst has a real client ask the server ports.
+// TestKernelAgainst sends requests from a real client to the server ports.
 func TestKernelAgainst(t *testing.T) {
 	curl := testenv.Program(t, "curl")
 	k := newKernel(t, netip.MustParsePrefix("198.18.1.1/32"), netip.MustParsePrefix("198.18.0.100/32"))
@@ -174,7 +174,7 @@ func TestKernelAgainst(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		// Server ports leave ARP for the VIP to the balancer, which there is none of here.
+		// Server ports leave ARP for the VIP to the balancer, and there is none here.
 		return netlink.NeighAdd(&netlink.Neigh{LinkIndex: nic.Attrs().Index, State: netlink.NUD_PERMANENT,
 			IP: vip.Addr().AsSlice(), HardwareAddr: k.portMAC})
 	})

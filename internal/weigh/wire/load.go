@@ -32,8 +32,8 @@ const (
 // Kinds lists the kinds of loads.
 func Kinds() []Kind { return []Kind{Setup, Session, Capacity, UDP, DNS, SYNFlood, Mix} }
 
-// Load is a tester's load. Exactly one of Rate, Ladder and Search says how much a second is offered; all of them empty:
-// as much as can be.
+// Load is a tester's load. At most one of Rate, Ladder and Search sets the rate that is offered; without any of them,
+// the tester offers as much as possible.
 type Load struct {
 	Kind Kind
 	// Rate is a constant rate, of connections, sessions, queries or packets a second.
@@ -42,25 +42,24 @@ type Load struct {
 	Ladder *Ladder
 	// Search looks for the highest rate.
 	Search *Search
-	// Connections is how many connections (queries, packets) a step offers; a Ladder's
-	// goes before. 0: as many as Duration holds.
+	// Connections is the number of connections (queries, packets) that a step offers; a Ladder's number has precedence.
+	// 0: as many as fit into Duration.
 	Connections uint64
 	// Duration is how long a step without Connections offers its rate.
 	Duration time.Duration
-	// Outstanding is how many connections may wait for an answer at a time: more are
-	// not begun until some have it, or have failed. 0: no bound; where no rate is given
-	// either, 256.
+	// Outstanding is the greatest number of connections that wait for an answer at a time: no more are begun until some
+	// have their answer, or have failed. 0: no bound, but 256 where there is no rate either.
 	Outstanding int
-	// WarmUp is how long the first step's rate is offered before, and not counted.
+	// WarmUp is how long the first step's rate is offered before that step, without being counted.
 	WarmUp time.Duration
-	// Settle is how long late answers are waited for after a step (1 s).
+	// Settle is how long the tester waits for late answers after a step (4 s).
 	Settle time.Duration
 	// Request and Response are bytes of the two sides of a Session. A request must fit
 	// one segment. Response 0 with a request: until the server closes.
 	Request, Response int
 	// Content is the text of a request in place of filler; its length is the Request.
 	Content []byte
-	// Hold is how long a Capacity's connections are held before each is asked.
+	// Hold is how long a Capacity's connections are held before each is sent a request.
 	Hold time.Duration
 	// Frame is the length of a UDP load's frames in bytes, without the frame check
 	// sequence (60).
@@ -71,8 +70,8 @@ type Load struct {
 	Sizes []Size
 	// Flood, beside another load, fills the rest of the sender's time with SYNs; nil: none.
 	Flood *Flood
-	// Timeout is how long an answer is waited for before the packet is sent again (1 s,
-	// RFC 6298), and Tries how often a packet is sent at most (3).
+	// Timeout is how long the tester waits for an answer before it sends the packet again (1 s, RFC 6298), and Tries
+	// how often it sends a packet at most (3).
 	Timeout time.Duration
 	Tries   int
 }
@@ -81,7 +80,7 @@ type Load struct {
 type Ladder struct {
 	// From, To and By are rates a second.
 	From, To, By float64
-	// Connections is how many a step offers.
+	// Connections is the number that a step offers.
 	Connections uint64
 }
 
@@ -97,17 +96,17 @@ type Search struct {
 
 // Flood is a flood of SYNs beside a load.
 type Flood struct {
-	// Sources is the IPv4 prefix that source addresses are taken from by chance.
+	// Sources is the IPv4 prefix from which source addresses are chosen at random.
 	Sources netip.Prefix
-	// Rate is SYNs a second; 0: as many as can be.
+	// Rate is the number of SYNs a second; 0: as many as possible.
 	Rate float64
-	// From is the index of the client port that it leaves by.
+	// From is the index of the client port that sends the flood.
 	From int
 }
 
 // Size is a part of a Mix.
 type Size struct {
-	// Share is how much of all sessions it is, relative to the others.
+	// Share is the share of this size in all sessions, relative to the shares of the other sizes.
 	Share float64
 	// Bytes is the length of its responses.
 	Bytes int

@@ -36,7 +36,7 @@ const (
 	defaultExchange    = 16
 )
 
-// withDefaults fills in the fields that a load leaves out, and refuses impossible ones.
+// withDefaults sets the fields that a load leaves out, and rejects an impossible load.
 func (l Load) withDefaults() (Load, error) {
 	if l.Timeout == 0 {
 		l.Timeout = defaultTimeout
@@ -79,7 +79,7 @@ func (l Load) withDefaults() (Load, error) {
 	return l, l.check()
 }
 
-// Validate refuses an impossible load, whichever tester runs it.
+// Validate rejects an impossible load, whichever tester runs it.
 func (l Load) Validate() error {
 	_, err := l.withDefaults()
 	return err
@@ -208,7 +208,7 @@ func (l Load) checkRates() error {
 	return nil
 }
 
-// fits reports whether the tester can run the load.
+// fits returns an error if the tester cannot run the load.
 func (t *Tester) fits(l Load) error {
 	if len(t.clients) == 0 {
 		return wrongLoad("%s needs client ports", l.Kind)

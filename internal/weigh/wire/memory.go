@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapping is the memory of an array map that the programs and we share.
+// mapping is the memory of an array map that this process shares with the programs.
 type mapping []byte
 
 func mapMemory(m *ebpf.Map) (mapping, error) {
@@ -31,6 +31,6 @@ func (m mapping) unmap() {
 	}
 }
 
-// first is the map's one element. Fields that programs read while we write them are
-// written by sync/atomic.
+// first returns the map's only element. Fields that programs read while this process writes them are written by
+// sync/atomic.
 func first[T any](m mapping) *T { return (*T)(unsafe.Pointer(unsafe.SliceData(m))) }

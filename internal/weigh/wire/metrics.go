@@ -10,8 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Metric is the name of the metric that says how many a second a load has brought to its
-// end.
+// Metric returns the name of the metric for the number that a load completes a second.
 func (k Kind) Metric() string {
 	switch k {
 	case Session, Mix:
@@ -24,7 +23,7 @@ func (k Kind) Metric() string {
 	return results.ConnectionsPerSecond
 }
 
-// Metrics are a step's, by their names in the results contract.
+// Metrics returns a step's metrics, by their names in the results contract.
 func (s Step) Metrics() map[string]float64 {
 	rate := func(n uint64) float64 {
 		if s.Duration <= 0 {
@@ -59,7 +58,7 @@ func (s Step) Metrics() map[string]float64 {
 	return all
 }
 
-// named are the step's counts by their metrics' names.
+// named returns the step's counts by the names of their metrics.
 func (s Step) named() map[string]uint64 {
 	return map[string]uint64{
 		results.WireBegun: s.Begun, results.WireEstablished: s.Established, results.WireCompleted: s.Completed,
@@ -78,7 +77,7 @@ func (s Step) named() map[string]uint64 {
 	}
 }
 
-// accepted is the sum of the connections of all server ports.
+// accepted returns the sum of the connections of all server ports.
 func (s Step) accepted() (sum uint64) {
 	for _, n := range s.PerServer {
 		sum += n
@@ -86,8 +85,8 @@ func (s Step) accepted() (sum uint64) {
 	return sum
 }
 
-// unevenness is the greatest difference of a server port from an equal share, in per cent
-// of that; false where there is nothing to share.
+// unevenness returns the greatest difference of a server port from an equal share, in per cent of that share; false
+// where there is nothing to share.
 func (s Step) unevenness() (percent float64, ok bool) {
 	share := float64(s.accepted()) / float64(max(len(s.PerServer), 1))
 	if share == 0 {
@@ -101,7 +100,7 @@ func (s Step) unevenness() (percent float64, ok bool) {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// put writes a latency under three names, if there was any.
+// put stores a latency under three names, if there was any.
 func (l Latency) put(all map[string]float64, p50, p99, most string) {
 	if l.Count > 0 {
 		all[p50], all[p99], all[most] = milliseconds(l.P50), milliseconds(l.P99), milliseconds(l.Max)

@@ -16,8 +16,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testpacket"
 )
 
-// established has a connection opened and accepted by the first server port, and returns the client's SYN, the SYN-ACK
-// and the client's reply to that.
+// established opens a connection that the first server port accepts, and returns the client's SYN, the SYN-ACK and the
+// client's reply to that.
 func (k *talk) established() (syn, synack tcpSegment, third []byte) {
 	k.Helper()
 	first := k.open()
@@ -74,8 +74,8 @@ func TestSessionWithResponse(t *testing.T) {
 	if k.state(0) != bpfWireStateWIRE_CLOSED {
 		t.Errorf("the connection is in state %v", k.state(0))
 	}
-	// The server's FIN again, as if our last ACK had been lost: acknowledged, and not
-	// counted as another session.
+	// The server's FIN again, as if the client's last ACK had been lost: it is acknowledged, and not counted as another
+	// session.
 	k.expect(k.answer(k.client, lost), "ACK", sent+1, end+1, 0)
 	client, server := k.total()
 	k.counted(client, map[bpfWireCount]uint64{
@@ -86,7 +86,7 @@ func TestSessionWithResponse(t *testing.T) {
 		bpfWireCountWIRE_COUNT_RECEIVED: 6, bpfWireCountWIRE_COUNT_SENT: 5})
 }
 
-// TestWrongBackend gives a connection's ACK to another server port than its SYN.
+// TestWrongBackend sends a connection's ACK to another server port than its SYN.
 func TestWrongBackend(t *testing.T) {
 	k := newTalk(t, Load{Kind: Setup}, nil)
 	syn, synack, ack := k.established()
@@ -98,7 +98,7 @@ func TestWrongBackend(t *testing.T) {
 		bpfWireCountWIRE_COUNT_BROKEN: 1})
 	k.counted(server, map[bpfWireCount]uint64{bpfWireCountWIRE_COUNT_WRONG_BACKEND: 1,
 		bpfWireCountWIRE_COUNT_ESTABLISHED: 0})
-	// A segment that acknowledges a number that no server gave out is of no connection.
+	// A segment that acknowledges a number that no server gave out belongs to no connection.
 	for _, ack := range []uint32{synack.Seq + 1 + 5<<26, synack.Seq, 12345} {
 		odd := k.change(k.open(), func(_ *layers.Ethernet, ip *layers.IPv4, tcp *layers.TCP) {
 			ip.SrcIP, tcp.SrcPort = syn.ip.SrcIP, syn.SrcPort
@@ -110,7 +110,7 @@ func TestWrongBackend(t *testing.T) {
 	k.counted(server, map[bpfWireCount]uint64{bpfWireCountWIRE_COUNT_INVALID_ACK: 3})
 }
 
-// TestNothingStrangeCounts gives the client port packets that belong to no result.
+// TestNothingStrangeCounts sends the client port packets that belong to no result.
 func TestNothingStrangeCounts(t *testing.T) {
 	k := newTalk(t, Load{Kind: Setup}, nil)
 	syn := k.open()
@@ -143,13 +143,13 @@ func TestNothingStrangeCounts(t *testing.T) {
 		bpfWireCountWIRE_COUNT_RECEIVED: 10, bpfWireCountWIRE_COUNT_UNKNOWN_PEER: 3, bpfWireCountWIRE_COUNT_LATE: 4,
 		bpfWireCountWIRE_COUNT_CHECKSUM: 2, bpfWireCountWIRE_COUNT_MALFORMED: 1,
 		bpfWireCountWIRE_COUNT_ESTABLISHED: 0, bpfWireCountWIRE_COUNT_FAILED_RESET: 0})
-	// The real one still does, once.
+	// The real SYN-ACK still counts, once.
 	k.answer(k.client, synack)
 	k.answer(k.client, synack)
 	client, _ = k.total()
 	k.counted(client, map[bpfWireCount]uint64{bpfWireCountWIRE_COUNT_ESTABLISHED: 1,
 		bpfWireCountWIRE_COUNT_DUPLICATE: 1})
-	// And a packet that is not the tester's is the kernel's.
+	// A packet that is not the tester's is passed to the kernel.
 	for name, do := range map[string]func(*layers.IPv4, *layers.TCP){
 		"another address": func(ip *layers.IPv4, _ *layers.TCP) { ip.DstIP = net.IP{198, 19, 1, 3} },
 		"a fragment":      func(ip *layers.IPv4, _ *layers.TCP) { ip.Flags, ip.FragOffset = 0, 1 },
@@ -160,15 +160,14 @@ func TestNothingStrangeCounts(t *testing.T) {
 	}
 }
 
-// malformed has a TCP header that claims to be longer than the packet; the checksums
-// are right.
+// malformed returns a frame whose TCP header claims to be longer than the packet; the checksums are right.
 func malformed(frame []byte) []byte {
 	frame = bytes.Clone(frame)
 	frame[ethernetLength+ipv4Length+12] = 0xf0
 	return frame
 }
 
-// TestRetransmission has the sender send unanswered packets again.
+// TestRetransmission makes the sender send unanswered packets again.
 func TestRetransmission(t *testing.T) {
 	k := newTalk(t, Load{Kind: Session, Request: 10, Response: 2000, Timeout: 2 * time.Millisecond, Tries: 3}, nil)
 	again := func() (frame []byte) {
@@ -186,7 +185,7 @@ func TestRetransmission(t *testing.T) {
 	k.expect(request, "PSH ACK", syn.Seq+1, synack.Seq+1, 10)
 	repeated := again()
 	k.expect(repeated, "PSH ACK", syn.Seq+1, synack.Seq+1, 10)
-	// The first part comes, and the client's ACK is lost: the retransmission asks for the rest.
+	// The first part arrives, and the client's ACK is lost: the retransmission requests the rest.
 	part := k.answer(k.servers[0], repeated)
 	k.answer(k.client, part)
 	k.expect(again(), "ACK", syn.Seq+11, synack.Seq+1+1460, 0)
@@ -201,14 +200,14 @@ func TestRetransmission(t *testing.T) {
 	}
 }
 
-// TestServerModes gives server ports packets as each kind of balancer sends them.
+// TestServerModes sends server ports packets in the form of each kind of balancer.
 func TestServerModes(t *testing.T) {
 	own := netip.MustParseAddr("198.18.2.1")
 	for _, test := range []struct {
 		name  string
 		reply Reply
 		wrap  func(k *talk, syn []byte) []byte
-		// Who answers, and to whom.
+		// The source of the answer, and its destination.
 		source string
 		to     net.HardwareAddr
 	}{
@@ -254,7 +253,7 @@ func TestServerModes(t *testing.T) {
 	}
 }
 
-// tunnel puts a packet into another.
+// tunnel encapsulates a packet.
 func tunnel(t *testing.T, frame []byte, to netip.Addr, gue bool) []byte {
 	t.Helper()
 	inner := frame[ethernetLength:]
@@ -268,7 +267,7 @@ func tunnel(t *testing.T, frame []byte, to netip.Addr, gue bool) []byte {
 	return testpacket.Build(t, ethernet, outer, &layers.UDP{SrcPort: 50000, DstPort: 6080}, gopacket.Payload(inner))
 }
 
-// TestDNS has another library read a query and its answer.
+// TestDNS decodes a query and its answer with another library.
 func TestDNS(t *testing.T) {
 	k := newTalk(t, Load{Kind: DNS, Question: "www.jeoul.example"}, nil)
 	read := func(frame []byte) *dns.Msg {
@@ -306,7 +305,7 @@ func TestDNS(t *testing.T) {
 	k.counted(client, map[bpfWireCount]uint64{bpfWireCountWIRE_COUNT_COMPLETED: 1, bpfWireCountWIRE_COUNT_LATE: 2,
 		bpfWireCountWIRE_COUNT_DUPLICATE: 1})
 	k.counted(server, map[bpfWireCount]uint64{bpfWireCountWIRE_COUNT_ESTABLISHED: 1})
-	// A server's failure is none of ours to call an answer.
+	// A server's failure does not count as an answer.
 	failure := read(k.answer(k.servers[0], k.open()))
 	failure.SetRcode(failure, dns.RcodeServerFailure)
 	k.silence(k.client, datagram(t, failure, k.spec.SourcePorts[0]))
@@ -315,7 +314,7 @@ func TestDNS(t *testing.T) {
 		bpfWireCountWIRE_COUNT_FAILED_RESET: 1})
 }
 
-// datagram is a DNS message from the VIP to the client's second address.
+// datagram returns a DNS message from the VIP to the client's second address.
 func datagram(t *testing.T, m *dns.Msg, port uint16) []byte {
 	t.Helper()
 	payload, err := m.Pack()
@@ -329,7 +328,7 @@ func datagram(t *testing.T, m *dns.Msg, port uint16) []byte {
 		&layers.UDP{SrcPort: 80, DstPort: layers.UDPPort(port)}, gopacket.Payload(payload))
 }
 
-// TestARP answers for the clients' addresses, and leaves others to the kernel.
+// TestARP: ports answer for the clients' addresses, and leave others to the kernel.
 func TestARP(t *testing.T) {
 	k := newTalk(t, Load{Kind: Setup}, nil)
 	ask := func(address net.IP) []byte {

@@ -10,14 +10,14 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// Pass is an XDP program that lets everything pass, on interfaces whose other end is a port of a tester: without one
+// Pass is an XDP program that passes every packet, on interfaces whose peer is a port of a tester: without a program
 // there, a veth loses the port's frames.
 type Pass struct {
 	program *ebpf.Program
 	devices []*device
 }
 
-// NewPass puts the program on interfaces. It is to be closed. Errors: ErrPort.
+// NewPass attaches the program to interfaces. The caller must close the Pass. Errors: ErrPort.
 func NewPass(ports []Port) (*Pass, error) {
 	const xdpPass = 2 // linux/bpf.h
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "wire_pass", Type: ebpf.XDP, License: "Dual BSD/GPL",
@@ -39,7 +39,7 @@ func NewPass(ports []Port) (*Pass, error) {
 	return p, nil
 }
 
-// Close takes the program off.
+// Close detaches the program.
 func (p *Pass) Close() error {
 	var errs []error
 	for _, d := range p.devices {

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkPeer reports whether frames of a veth arrive at its other end. A veth takes a frame of an XDP program only if
-// the end that it is for has one as well; otherwise the frame is lost, and nothing counts it. Where the other end
-// cannot be seen, there is no warning.
+// checkPeer returns an error if frames of a veth do not arrive at its peer. A veth takes a frame of an XDP program only
+// if its peer has a program as well; otherwise the frame is lost, and nothing counts it. Where the peer cannot be seen,
+// there is no warning.
 func (d *device) checkPeer() error {
 	var peer netlink.Link
 	err := d.port.in(func() error {
@@ -42,7 +42,7 @@ func (d *device) checkPeer() error {
 		ErrPort, d.port, peer.Attrs().Name)
 }
 
-// linkIn reads a link of another network namespace, which this one knows by a number.
+// linkIn reads a link of another network namespace, which this one refers to by a number.
 func linkIn(namespace, index int) (netlink.Link, error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_ACK)
 	message := nl.NewIfInfomsg(unix.AF_UNSPEC)

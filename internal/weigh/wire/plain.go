@@ -16,19 +16,18 @@ import (
 	"github.com/jeoul/jeoul/internal/host/namespace"
 )
 
-// Plain is a laboratory in which each client port is joined with a server port by a wire and nothing between: the
-// tester's rate there is its own ceiling. It has namespaces without names, which end with the process at the latest,
-// and no way out.
+// Plain is a laboratory in which a wire joins each client port directly with a server port: the tester's rate there is
+// its own ceiling. Its namespaces have no names, end with the process at the latest, and have no route out.
 type Plain struct {
-	// Spec is an arrangement of its ports: client port n has the addresses of
-	// 198.19.n.0/24, server port n has 198.18.2.n, and the target is 198.18.0.100:80.
+	// Spec is an arrangement of its ports: client port n has the addresses of 198.19.n.0/24, server port n has
+	// 198.18.2.n, and the target is 198.18.0.100:80.
 	Spec Spec
 
 	namespaces []*namespace.Namespace
 }
 
-// NewPlain joins so many client ports with as many server ports. It is to be closed, after
-// the testers on it.
+// NewPlain joins a number of client ports with as many server ports. The caller must close the Plain, after the testers
+// on it.
 func NewPlain(ports int) (*Plain, error) {
 	if ports < 1 || ports > MaxPorts {
 		return nil, fmt.Errorf("%w: %d ports on each side; use 1 to %d", ErrSpec, ports, MaxPorts)
@@ -42,9 +41,8 @@ func NewPlain(ports int) (*Plain, error) {
 	return p, nil
 }
 
-// plainLinks counts the wires of this process. The kernel is in no hurry (up to a second)
-// to notice the carrier of a link whose index is that of its peer, as in two new
-// namespaces: each wire's client end has an index of its own.
+// plainLinks counts the wires of this process. The kernel takes up to a second to notice the carrier of a link that has
+// the same index as its peer, as in two new namespaces: so each wire's client end has an index of its own.
 var plainLinks atomic.Int32
 
 // join makes port n of both sides and their wire.
@@ -80,8 +78,8 @@ func (p *Plain) join(n byte) error {
 	return err
 }
 
-// raise sets an interface of this namespace up. It sends nothing by itself, or else
-// whole checksums.
+// raise sets an interface of this namespace up. IPv6 is off, so that the interface sends nothing by itself, and
+// checksum offload is off, so that the checksums of other frames are complete.
 func raise(name string) (net.HardwareAddr, error) {
 	if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0); err != nil &&
 		!errors.Is(err, os.ErrNotExist) {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// device is the interface of a port, as it was found.
+// device is the interface of a port.
 type device struct {
 	port  Port
 	index int
@@ -31,7 +31,7 @@ func (p Port) in(f func() error) error {
 	return p.Do(f)
 }
 
-// find looks a port's interface up.
+// find looks up a port's interface.
 func (p Port) find() (*device, error) {
 	d := &device{port: p}
 	err := p.in(func() error {
@@ -55,7 +55,7 @@ func (p Port) find() (*device, error) {
 	return d, nil
 }
 
-// attach puts a program on the port, in the driver.
+// attach attaches a program to the port, in the driver.
 func (d *device) attach(program *ebpf.Program) error {
 	err := d.port.in(func() (err error) {
 		d.attached, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: d.index,
@@ -81,7 +81,7 @@ func (d *device) attach(program *ebpf.Program) error {
 	return fmt.Errorf("%w %s: attaching an XDP program: %v", ErrPort, d.port, err)
 }
 
-// detach takes the program off again.
+// detach detaches the program.
 func (d *device) detach() error {
 	if d.attached == nil {
 		return nil

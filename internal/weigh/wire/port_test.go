@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestImpossibleSpecs names the faults of impossible specs.
+// TestImpossibleSpecs: errors name the faults of impossible specs.
 func TestImpossibleSpecs(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*Spec)
@@ -58,7 +58,7 @@ func TestImpossibleSpecs(t *testing.T) {
 	}
 }
 
-// TestUnusablePorts names interfaces that cannot be ports, and leaves them as they were.
+// TestUnusablePorts: errors name interfaces that cannot be ports, which stay unchanged.
 func TestUnusablePorts(t *testing.T) {
 	a, b := testenv.Namespace(t), testenv.Namespace(t)
 	testenv.Veth(t, testenv.End{Namespace: a, Name: "veth"}, testenv.End{Namespace: b, Name: "peer"})
@@ -91,7 +91,7 @@ func TestUnusablePorts(t *testing.T) {
 			t.Errorf("%s: got %v, want one that says %q", name, err, says)
 		}
 	}
-	// With a program there it is one; but not for two.
+	// With a program at its peer it can be a port; but not of two testers.
 	attach(t, b, "peer", pass())
 	if err := try("veth"); err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func narrow(t *testing.T, p Port, mtu int) {
 	}
 }
 
-// TestUnsupportedLoads names the loads that a tester cannot run.
+// TestUnsupportedLoads: errors name the loads that a tester cannot run.
 func TestUnsupportedLoads(t *testing.T) {
 	r := newRig(t, 1)
 	r.spec.Connections = 1000
@@ -145,14 +145,14 @@ func TestUnsupportedLoads(t *testing.T) {
 	}
 }
 
-// TestInterrupt ends a ladder in the middle of a step: those before it are good.
+// TestInterrupt ends a ladder in the middle of a step: the steps before it are valid.
 func TestInterrupt(t *testing.T) {
 	r := newRig(t, 1)
 	tester := r.open(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	steps, err := tester.Run(ctx,
 		Load{Kind: Setup, Ladder: &Ladder{From: 1000, To: 1_000_000, By: 1000, Connections: 200}}, func(s Step) {
-			// The next has begun by then, or not: both are right.
+			// The next step may or may not have begun by then: both are right.
 			time.AfterFunc(50*time.Millisecond, cancel)
 		})
 	if !errors.Is(err, ErrInterrupted) || len(steps) == 0 {
@@ -163,7 +163,7 @@ func TestInterrupt(t *testing.T) {
 			t.Errorf("step %d of %d: %+v", i, len(steps), s)
 		}
 	}
-	// The tester can go on.
+	// The tester can run another load.
 	allWell(t, run(t, tester, Load{Kind: Setup, Connections: 1000})[0], 1000)
 }
 
@@ -177,7 +177,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// TestSearchHalves goes on between a rate that passed and one that did not.
+// TestSearchHalves continues between a rate that passed and one that did not.
 func TestSearchHalves(t *testing.T) {
 	r, middle, _ := newBetween(t)
 	for _, name := range []string{"c", "s1", "s2"} {
@@ -200,7 +200,7 @@ func TestSearchHalves(t *testing.T) {
 	}
 }
 
-// TestSucceeded: a connection that a proxy has accepted and not passed on has not come to anything.
+// TestSucceeded: a connection that a proxy has accepted and not passed on has not succeeded.
 func TestSucceeded(t *testing.T) {
 	for name, c := range map[string]struct {
 		step Step

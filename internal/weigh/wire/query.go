@@ -9,8 +9,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// query returns a DNS query for the A record of a name, without its identification, and
-// how long its question is.
+// query returns a DNS query for the A record of a name, without its identification, and the length of its question.
 func query(name string) (message []byte, question int, err error) {
 	if _, ok := dns.IsDomainName(name); !ok || strings.Contains(name, `\`) {
 		return nil, 0, wrongLoad("%q is no domain name", name)

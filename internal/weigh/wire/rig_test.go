@@ -15,10 +15,10 @@ import (
 
 var vip = netip.MustParseAddrPort("198.18.0.100:80")
 
-// rig has the parts of a test's tester.
+// rig holds the parts of a test's tester.
 type rig struct{ spec Spec }
 
-// newRig joins so many client ports with as many server ports, as NewPlain.
+// newRig joins a number of client ports with as many server ports, like NewPlain.
 func newRig(t testing.TB, ports int) *rig {
 	t.Helper()
 	testenv.Root(t)
@@ -39,7 +39,7 @@ func sources(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 19, byte(i + 1), 0}), 24)
 }
 
-// withoutOffload makes a kernel finish the checksums of packets that it sends by an interface.
+// withoutOffload makes a kernel complete the checksums of packets that it sends by an interface.
 func withoutOffload(t testing.TB, ns *namespace.Namespace, name string) {
 	t.Helper()
 	testenv.In(t, ns, func() error {

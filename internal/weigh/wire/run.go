@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// running is a load on its way.
+// running is a load in progress.
 type running struct {
 	*Tester
 	ctx  context.Context
@@ -21,10 +21,9 @@ type running struct {
 	steps []Step
 }
 
-// Run runs a load, and calls done after each step, if it is not nil. It returns the
-// steps until an error; ErrInterrupted, where ctx has ended: then the last step, if it
-// had begun, is Interrupted. One load at a time. Other errors: ErrLoad, ErrPort,
-// ErrKernel.
+// Run runs a load, and calls done after each step, if done is not nil. It returns the steps up to an error. The error
+// is ErrInterrupted where ctx has ended: then the last step, if it had begun, is Interrupted. Only one load runs at a
+// time. Other errors: ErrLoad, ErrPort, ErrKernel.
 func (t *Tester) Run(ctx context.Context, load Load, done func(Step)) ([]Step, error) {
 	load, err := load.withDefaults()
 	if err != nil {
@@ -63,7 +62,7 @@ func (r *running) all() error {
 	return err
 }
 
-// warmUp offers the first rate for a while, and forgets the results.
+// warmUp offers the first rate for a while, and discards the results.
 func (r *running) warmUp() error {
 	if r.load.WarmUp == 0 {
 		return nil
@@ -81,7 +80,7 @@ func (r *running) warmUp() error {
 	n := uint64(0)
 	if rate > 0 {
 		n = uint64(math.Ceil(rate * r.load.WarmUp.Seconds()))
-		// Held connections must find room.
+		// Held connections must fit.
 		if r.load.Kind == Capacity {
 			n = min(n, uint64(r.spec.Connections))
 		}
@@ -90,7 +89,7 @@ func (r *running) warmUp() error {
 	return err
 }
 
-// Rates are the rates of the ladder's steps.
+// Rates returns the rates of the ladder's steps.
 func (l Ladder) Rates() []float64 {
 	if !(l.By > 0) {
 		return nil
@@ -120,7 +119,7 @@ func (r *running) ladder(l Ladder) error {
 	return nil
 }
 
-// defaultResolution of a search.
+// defaultResolution is the resolution of a search that gives none.
 const defaultResolution = 0.01
 
 // search halves the interval between a rate that passed and one that did not (RFC 2544, section 26.1; RFC 9411, section
@@ -149,8 +148,8 @@ func (r *running) search(s Search) error {
 	}
 }
 
-// Best returns the step with the highest rate that passes with at most a share lost, as a
-// search means it; false if there is none.
+// Best returns the step with the highest rate that passes with at most a share lost, by the criterion of a search;
+// false if there is none.
 func Best(steps []Step, loss float64) (best Step, found bool) {
 	for _, s := range steps {
 		if s.Passes(loss) && (!found || s.Offered > best.Offered) {
@@ -160,7 +159,7 @@ func Best(steps []Step, loss float64) (best Step, found bool) {
 	return best, found
 }
 
-// report runs a step and reports it. Interrupted ones are reported, too.
+// report runs a step and reports it, even if it was interrupted.
 func (r *running) report(rate float64, connections uint64) (Step, error) {
 	if r.ctx.Err() != nil {
 		return Step{}, ErrInterrupted
@@ -176,7 +175,7 @@ func (r *running) report(rate float64, connections uint64) (Step, error) {
 	return step, err
 }
 
-// longestStep is the longest time that the programs' clock arithmetic holds.
+// longestStep is the longest time that the programs' clock arithmetic can represent.
 const longestStep = 4 * time.Hour
 
 // step offers one rate, and returns the result.
@@ -209,8 +208,8 @@ func (r *running) step(rate float64, connections uint64) (Step, error) {
 	return s, err
 }
 
-// poll calls a function every two milliseconds until it returns true, or for a time; and until the context ends, if it
-// is to be interrupted. It returns the function's result.
+// poll calls a function every two milliseconds until it returns true, or for a time; with interrupted, also until the
+// context ends. It returns the function's result.
 func (r *running) poll(atMost time.Duration, interrupted bool, ok func() (bool, error)) (bool, error) {
 	ticker := time.NewTicker(2 * time.Millisecond)
 	defer ticker.Stop()
@@ -222,7 +221,7 @@ func (r *running) poll(atMost time.Duration, interrupted bool, ok func() (bool, 
 		}
 		select {
 		case err := <-r.sender.done:
-			// For the caller that stops it.
+			// The caller that stops the sender reads the error again.
 			r.sender.done <- err
 			return false, fmt.Errorf("the sender has ended: %w", err)
 		default:
@@ -262,7 +261,7 @@ func (r *running) offer(s *Step, first uint64, before totals) error {
 		p := r.where()
 		return p.Opened-first >= asked || stuck(p.Opened, s.Offered), nil
 	})
-	// Whatever ended it: no more.
+	// Whatever ended the wait, no more connections are begun.
 	atomic.StoreUint64(&r.control.OpenTo, 0)
 	if s.Offered != 0 {
 		return err
@@ -270,15 +269,15 @@ func (r *running) offer(s *Step, first uint64, before totals) error {
 	end, clockErr := now()
 	n, countErr := r.counts()
 	if clockErr == nil && countErr == nil {
-		// Who waits for answers may begin the last one long before the end.
+		// A tester that waits for answers may begin the last connection long before the end.
 		s.Duration = time.Duration(end - begin)
 		s.InTime = n.since(before).server(bpfWireCountWIRE_COUNT_ESTABLISHED)
 	}
 	return errors.Join(err, clockErr, countErr)
 }
 
-// stuck returns a function that reports whether connections have not been begun for so long that they will not be: who
-// was waited for must have been given up by then.
+// stuck returns a function that reports whether no connection has been begun for so long that none will be: the tester
+// must have given up by then the connections whose answers it waited for.
 func (r *running) stuck() func(opened uint64, rate float64) bool {
 	last, since := uint64(math.MaxUint64), time.Now()
 	return func(opened uint64, rate float64) bool {
@@ -293,7 +292,7 @@ func (r *running) stuck() func(opened uint64, rate float64) bool {
 	}
 }
 
-// accompany sets the follower up for a step.
+// accompany configures the follower for a step.
 func (r *running) accompany(first, asked uint64) error {
 	capacity := uint64(r.spec.Connections)
 	switch {
@@ -302,13 +301,13 @@ func (r *running) accompany(first, asked uint64) error {
 	case r.load.Request > 0 && r.load.Kind != Capacity:
 		return r.follow(bpfWireActionWIRE_REQUEST, first, math.MaxUint64, 0, 0)
 	case r.load.Kind == Setup && asked > capacity/2:
-		// Their numbers are needed again.
+		// The numbers of the connections are needed again.
 		return r.follow(bpfWireActionWIRE_RESET, first, math.MaxUint64, capacity/2, 0)
 	}
 	return r.follow(bpfWireActionWIRE_NOTHING, first, first, 0, 0)
 }
 
-// resolved reports whether each connection that was begun has come to an end.
+// resolved reports whether each connection that was begun has ended.
 func (r *running) resolved(d totals) bool {
 	begun := d.progress.Opened
 	switch r.load.Kind {
@@ -321,7 +320,7 @@ func (r *running) resolved(d totals) bool {
 		d.abandoned() >= begun
 }
 
-// resolve waits for answers that are still to come; late ones are given up.
+// resolve waits for outstanding answers, and gives up the connections whose answers are late.
 func (r *running) resolve(before totals, resolved func(totals) bool) error {
 	look := func() (bool, error) {
 		n, err := r.counts()
@@ -341,15 +340,15 @@ func (r *running) resolve(before totals, resolved func(totals) bool) error {
 	return errors.Join(err, r.quiet(settle, func(n totals) bool { return n.since(before).agreed() }))
 }
 
-// How many polls nothing must be counted in to be taken for the end. Where the sides do not
-// agree, a packet was lost, or is on a core that others keep busy.
+// Numbers of polls after which unchanged counts mean the end. Where the sides do not agree, a packet was lost, or is on
+// a core that others keep busy.
 const (
 	stillPolls     = 3
 	stillPollsLost = 50
 )
 
-// quiet waits until nothing is counted any more: the last packets of a connection are on their way when it is resolved
-// already. It waits longer while the counts do not look complete.
+// quiet waits until the counts no longer change: the last packets of a connection are still under way when it is
+// resolved. It waits longer while the counts do not look complete.
 func (r *running) quiet(atMost time.Duration, complete func(totals) bool) error {
 	var last totals
 	still := 0
@@ -383,7 +382,7 @@ func same(a, b totals) bool {
 	return a.progress.Sent == b.progress.Sent
 }
 
-// prove asks each of the connections that a Capacity holds.
+// prove sends a request on each connection that a Capacity holds.
 func (r *running) prove(s *Step, before totals) error {
 	if r.load.Kind != Capacity {
 		return nil
@@ -422,13 +421,13 @@ func (r *running) prove(s *Step, before totals) error {
 	})
 }
 
-// cleanUp resets the connections that a step has left open, so that a balancer in between forgets them.
+// cleanUp resets the connections that a step has left open, so that a balancer in between deletes them.
 func (r *running) cleanUp(s *Step, first uint64) error {
 	if r.load.Kind == UDP || r.load.Kind == DNS || (s.Kind == Session || s.Kind == Mix) && s.Failed.Total() == 0 {
 		return nil
 	}
 	to := r.where().Opened
-	// Who has carried them carries resets at twice the rate; slower would take too long.
+	// A path that has carried the connections carries resets at twice the rate; a lower rate would take too long.
 	rate := s.Offered
 	if rate == 0 {
 		rate = s.Rate()

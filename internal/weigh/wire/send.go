@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sender is the thread that has the kernel make frames.
+// sender is the thread that makes the kernel send frames.
 type sender struct {
 	program *ebpf.Program
 	control *bpfWireControl
@@ -28,7 +28,7 @@ type sender struct {
 	done   chan error
 }
 
-// start begins to send. It is to be stopped.
+// start begins to send. The caller must call stop.
 func (s *sender) start() {
 	atomic.StoreUint32(&s.control.Stopped, 0)
 	s.done = make(chan error, 1)
@@ -44,7 +44,7 @@ func (s *sender) ready(ctx context.Context, progress *bpfWireProgress, was uint3
 		case <-ctx.Done():
 			return ErrInterrupted
 		case err := <-s.done:
-			// For the caller that stops it.
+			// The caller that stops the sender reads the error again.
 			s.done <- err
 			return err
 		case <-ticker.C:
@@ -53,20 +53,19 @@ func (s *sender) ready(ctx context.Context, progress *bpfWireProgress, was uint3
 	return nil
 }
 
-// stop ends sending, and reports whether it went well.
+// stop ends sending, and returns the sender's error.
 func (s *sender) stop() error {
 	atomic.StoreUint32(&s.control.Stopped, 1)
-	// The call ends after some milliseconds of frames that are not sent, or at once by
-	// a signal: Go's runtime uses this one, and takes one too many for nothing.
+	// The call ends after some milliseconds of frames that are not sent, or immediately on a signal: Go's runtime uses
+	// SIGURG itself, and ignores an extra one.
 	if thread := s.thread.Load(); thread != 0 {
 		_ = unix.Tgkill(os.Getpid(), int(thread), unix.SIGURG)
 	}
 	return <-s.done
 }
 
-// run sends until it is stopped, on a thread that ends with it. The call takes as long
-// as it is let: each begins and ends with a grace period of RCU, some ten milliseconds
-// in which nothing is sent.
+// run sends until it is stopped, on a thread that ends with it. The call lasts as long as possible, because each call
+// begins and ends with a grace period of RCU, some ten milliseconds in which nothing is sent.
 func (s *sender) run() error {
 	runtime.LockOSThread()
 	if s.cpu >= 0 {
@@ -76,8 +75,8 @@ func (s *sender) run() error {
 			return fmt.Errorf("tying the sender to CPU %d: %w", s.cpu, err)
 		}
 	}
-	// Who waits for a core begins connections late. Without the right to go before others it may be so; a step reports
-	// whether the tester has kept up.
+	// A thread that waits for a core begins connections late. Without the right to raise its priority, it may have to
+	// wait; a step reports whether the tester has kept up.
 	if !s.polite {
 		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, -20)
 	}
@@ -96,15 +95,15 @@ func (s *sender) run() error {
 	return nil
 }
 
-// burst is how many frames a call makes, if no signal ends it. When it is stopped, each of those left takes some 60 ns:
-// a fraction of a second, should the signal have come too early.
+// burst is the number of frames that a call makes, if no signal ends it. After a stop, each remaining frame takes some
+// 60 ns: a fraction of a second, should the signal have come too early.
 const burst = 1 << 24
 
-// shortest is the length of the frames that the sender is given.
+// shortest is the length of the frames that the sender is given, in bytes.
 const shortest = 60
 
-// sendFrames runs a program with live frames. The library's Program.Run begins again when a signal ends the call; this
-// one returns EINTR.
+// sendFrames runs a program with live frames. The library's Program.Run restarts the call when a signal ends it;
+// sendFrames returns EINTR.
 func sendFrames(program, batch int) error {
 	frame := make([]byte, shortest)
 	// union bpf_attr for BPF_PROG_TEST_RUN, linux/bpf.h.

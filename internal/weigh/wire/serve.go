@@ -2,8 +2,8 @@
 
 package wire
 
-// Serve has server ports answer in a load's way (its Kind, its Response, its Question)
-// all that ask, from now on and without a Run.
+// Serve makes server ports answer all requests as a load defines (its Kind, its Response, its Question), from now on
+// and without a Run.
 func (t *Tester) Serve(load Load) error {
 	load, err := load.withDefaults()
 	if err != nil {
@@ -12,7 +12,7 @@ func (t *Tester) Serve(load Load) error {
 	return t.control.take(load)
 }
 
-// Served has the ports' counters since they were made, as a step.
+// Served returns the ports' counters since they were created, as a step.
 func (t *Tester) Served() (Step, error) {
 	n, err := t.counts()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// now is the time as the programs see it, in ns.
+// now returns the time of the programs' clock, in ns.
 func now() (uint64, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
@@ -21,7 +21,7 @@ func now() (uint64, error) {
 	return uint64(ts.Nano()), nil
 }
 
-// interval is the time between two of a rate, in ns << WIRE_FRACTION; of 0 it is 0.
+// interval returns the time between two items of a rate, in ns << WIRE_FRACTION; 0 for a rate of 0.
 func interval(rate float64) uint64 {
 	if rate <= 0 {
 		return 0
@@ -32,7 +32,7 @@ func interval(rate float64) uint64 {
 // tick is 2^WIRE_TICK ns.
 const tick = time.Duration(1 << 20)
 
-// take puts a load into the programs' memory, while nothing is sent.
+// take copies a load into the programs' memory, while nothing is sent.
 func (c *bpfWireControl) take(l Load) error {
 	keep := *c
 	*c = bpfWireControl{FollowId: keep.FollowId, Stopped: 1, OpenTo: keep.OpenTo, First: keep.First,
@@ -80,8 +80,8 @@ func (c *bpfWireControl) takeFlood(f Flood) {
 // headLength is WIRE_HEAD of bpf/wire/types.h.
 const headLength = 256
 
-// head is how a response of so many bytes begins: as one of HTTP, where there is room
-// for that, so that a client of that protocol takes it for one; else as filler.
+// head returns the beginning of a response of a length: as of HTTP, where there is room for that, so that an HTTP
+// client accepts it; otherwise filler.
 func head(response int) []byte {
 	filler := make([]byte, headLength)
 	for i := range filler {
@@ -99,7 +99,7 @@ func head(response int) []byte {
 	return filler
 }
 
-// sizes gives each of the programs' places a size, by the shares.
+// sizes assigns a size to each of the programs' places, by the shares.
 func sizes(mix []Size) (places [256]uint32) {
 	total := 0.0
 	for _, s := range mix {
@@ -116,10 +116,10 @@ func sizes(mix []Size) (places [256]uint32) {
 	return places
 }
 
-// begin has connections begun up to a number, from a moment on.
+// begin makes the sender begin connections up to a number, from a moment on.
 func (t *Tester) begin(to, first uint64, rate float64, start uint64) {
 	c := t.control
-	// While no client waits, all that were begun are answered.
+	// While no client waits, all connections that were begun are answered.
 	p := t.where()
 	atomic.StoreUint64(&t.shared.Answered, p.Opened-p.NoAnswer-p.Checksum)
 	atomic.StoreUint64(&t.progress.Behind, 0)
@@ -129,8 +129,7 @@ func (t *Tester) begin(to, first uint64, rate float64, start uint64) {
 	atomic.StoreUint64(&c.OpenTo, to)
 }
 
-// follow has the follower do an action from one number to another, `lag` behind the
-// opener.
+// follow makes the follower perform an action on the connections from one number to another, `lag` behind the opener.
 func (t *Tester) follow(action bpfWireAction, from, to, lag uint64, rate float64) error {
 	c := t.control
 	start, err := now()
@@ -148,7 +147,7 @@ func (t *Tester) follow(action bpfWireAction, from, to, lag uint64, rate float64
 	return nil
 }
 
-// flood has a flood sent from now on, up to so many.
+// flood makes the sender send a flood from now on, up to a number of frames.
 func (t *Tester) flood(frames uint64, rate float64, start uint64) {
 	c := t.control
 	first := t.where().Flooded

@@ -10,46 +10,46 @@ import (
 
 // Errors that callers may test for.
 var (
-	// ErrSpec: the ports or addresses of a tester cannot be.
+	// ErrSpec means that the ports or addresses of a tester are impossible.
 	ErrSpec = errors.New("impossible tester")
-	// ErrLoad: there is no such load, or that it does not fit the tester.
+	// ErrLoad means that there is no such load, or that it does not fit the tester.
 	ErrLoad = errors.New("impossible load")
-	// ErrPort: an interface cannot be a port.
+	// ErrPort means that an interface cannot be a port.
 	ErrPort = errors.New("unusable port")
-	// ErrKernel: this kernel cannot send frames from a program.
+	// ErrKernel means that this kernel cannot send frames from a program.
 	ErrKernel = errors.New(
 		"this kernel does not send live frames (BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES, Linux 5.18)")
-	// ErrInterrupted: a load was ended early; the steps so far are good.
+	// ErrInterrupted means that a load was ended early; the steps so far are valid.
 	ErrInterrupted = errors.New("interrupted")
 )
 
-// Port is an interface with an XDP program of ours.
+// Port is an interface with an XDP program of the tester.
 type Port struct {
 	// Name is the port's name in results.
 	Name string
-	// Interface is its name in the network namespace that Do runs functions in.
+	// Interface is its name in the network namespace in which Do runs functions.
 	Interface string
-	// Do runs a function inside the port's network namespace, on a thread that is in
-	// there, and returns the function's error; nil is for the namespace of the
-	// process. It is as (*lab.Host).Do and (*namespace.Namespace).Do.
+	// Do runs a function inside the port's network namespace, on a thread in that namespace, and returns the function's
+	// error; nil stands for the namespace of the process. (*lab.Host).Do and (*namespace.Namespace).Do are such
+	// functions.
 	Do func(func() error) error
-	// Sources are the addresses of a client port: of this IPv4 prefix all but the
-	// first and the last (of a /31 or /32: all). The port answers ARP for them.
+	// Sources are the addresses of a client port: all addresses of this IPv4 prefix but the first and the last (of a
+	// /31 or /32: all). The port answers ARP for them.
 	Sources netip.Prefix
-	// Address is that of a server port, if it is to serve besides the VIP; with it as source it answers packets that
-	// came for it (NAT).
+	// Address is the address of a server port, if it serves one besides the VIP: it answers packets to this address
+	// with this address as their source (NAT).
 	Address netip.Addr
 }
 
-// Reply says where a server port sends its answers to.
+// Reply selects where a server port sends its answers.
 type Reply string
 
 // The kinds of replies.
 const (
-	// ReplyDirect: to the MAC address of the client port that has the address that
-	// the request came from (direct server return); of strangers, to the sender's.
+	// ReplyDirect sends them to the MAC address of the client port that has the source address of the request (direct
+	// server return); for an unknown source, to the sender's MAC address.
 	ReplyDirect Reply = "direct"
-	// ReplyToSender: to the MAC address that the request came from.
+	// ReplyToSender sends them to the MAC address that the request came from.
 	ReplyToSender Reply = "sender"
 )
 
@@ -58,7 +58,7 @@ type Spec struct {
 	// Clients and Servers are the ports, at most MaxPorts of each. Without servers
 	// the host behind Next answers.
 	Clients, Servers []Port
-	// Target is the VIP, where clients send to.
+	// Target is the VIP that clients send to.
 	Target netip.AddrPort
 	// ServerPort is the port of server ports' own addresses; 0: as the target's.
 	ServerPort uint16
@@ -72,18 +72,18 @@ type Spec struct {
 	DSCP map[uint8]netip.Addr
 	// SourcePorts are the first and the last port of the clients (1024 to 65535).
 	SourcePorts [2]uint16
-	// Connections is how many connections the tester can tell apart at a time, each
-	// of which takes 32 bytes of memory that is never swapped (DefaultConnections).
+	// Connections is the number of connections that the tester can tell apart at a time. Each takes 32 bytes of memory
+	// that is never swapped (DefaultConnections).
 	Connections int
-	// CPU is the core that sends; -1: whichever.
+	// CPU is the core that sends; -1: any core.
 	CPU int
-	// Polite has the sender take its turn among the machine's threads; else it goes
-	// before all others, and never leaves its core while a load runs.
+	// Polite makes the sender take its turn among the machine's threads. Otherwise it has priority over all others, and
+	// never leaves its core while a load runs.
 	Polite bool
-	// Batch is how many frames are made at a time (DefaultBatch). More than 64
-	// overflow a veth's ring of 256 where they are answered.
+	// Batch is the number of frames that are made at a time (DefaultBatch). More than 64 overflow a veth's ring of 256
+	// frames where they are answered.
 	Batch int
-	// Seed makes sequence numbers and sources of a flood the same as another's.
+	// Seed determines the sequence numbers and the sources of a flood: testers with the same seed have the same.
 	Seed uint64
 }
 

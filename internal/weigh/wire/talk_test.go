@@ -31,7 +31,7 @@ var (
 	serverMACs  = []net.HardwareAddr{{2, 0, 0, 2, 0, 1}, {2, 0, 0, 2, 0, 2}}
 )
 
-// talk has a tester's programs, on no interface: each is run with one packet at a time.
+// talk holds a tester's programs, attached to no interface: each is run with one packet at a time.
 type talk struct {
 	*testing.T
 	*Tester
@@ -103,7 +103,7 @@ func (k *talk) loadAll() error {
 	return k.maps[mapDevices].Put(uint32(0), uint32(1))
 }
 
-// give gives a program a frame, and returns its verdict and the frame as it is then.
+// give passes a frame to a program, and returns its verdict and the frame after it.
 func (k *talk) give(program *ebpf.Program, frame []byte) (uint32, []byte) {
 	k.Helper()
 	out := make([]byte, 2048)
@@ -115,14 +115,15 @@ func (k *talk) give(program *ebpf.Program, frame []byte) (uint32, []byte) {
 	return verdict, options.DataOut
 }
 
-// send has the sender make its next frame. Its buffer is full of rubbish, as a recycled frame is. nil: nothing is due.
+// send makes the sender produce its next frame. Its buffer is full of garbage, like a recycled frame. nil: nothing is
+// due.
 func (k *talk) send() []byte {
 	k.Helper()
 	frame := make([]byte, shortest)
 	for i := range frame {
 		frame[i] = 0xa5
 	}
-	// Who comes first in turn changes from run to run.
+	// The first in turn changes from run to run.
 	for range 2 {
 		if verdict, out := k.give(k.sender.program, frame); verdict == xdpRedirect {
 			return out
@@ -133,7 +134,7 @@ func (k *talk) send() []byte {
 	return nil
 }
 
-// open has one more connection begun, and returns its first frame.
+// open makes the sender begin one more connection, and returns its first frame.
 func (k *talk) open() []byte {
 	k.Helper()
 	opened := k.where().Opened
@@ -145,7 +146,7 @@ func (k *talk) open() []byte {
 	return frame
 }
 
-// answer is a program's answer to a frame.
+// answer returns a program's answer to a frame.
 func (k *talk) answer(program *ebpf.Program, frame []byte) []byte {
 	k.Helper()
 	verdict, out := k.give(program, frame)
@@ -156,7 +157,7 @@ func (k *talk) answer(program *ebpf.Program, frame []byte) []byte {
 	return out
 }
 
-// silence has a program say nothing to a frame.
+// silence checks that a program does not answer a frame.
 func (k *talk) silence(program *ebpf.Program, frame []byte) {
 	k.Helper()
 	if verdict, out := k.give(program, frame); verdict != xdpDrop {
@@ -189,7 +190,7 @@ func (s tcpSegment) String() string {
 		s.flags(), s.ip.SrcIP, s.SrcPort, s.ip.DstIP, s.DstPort, s.Seq, s.Ack, len(s.Payload))
 }
 
-// read decodes a frame by a decoder that is not ours, and has it check everything.
+// read decodes a frame with an independent decoder, and verifies everything in it.
 func (k *talk) read(frame []byte) tcpSegment {
 	k.Helper()
 	packet := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)
@@ -233,7 +234,7 @@ func (k *talk) expect(frame []byte, flags string, sequence, acknowledges uint32,
 	return s
 }
 
-// from checks who sent a frame to whom.
+// from checks the source and the destination of a frame.
 func (s tcpSegment) from(k *talk, source, destination net.HardwareAddr) {
 	k.Helper()
 	if s.ethernet.SrcMAC.String() != source.String() || s.ethernet.DstMAC.String() != destination.String() {
@@ -241,7 +242,7 @@ func (s tcpSegment) from(k *talk, source, destination net.HardwareAddr) {
 	}
 }
 
-// change returns a frame with fields of it changed, and checksums that are right again.
+// change returns a frame with changed fields, and with correct checksums.
 func (k *talk) change(frame []byte, do func(*layers.Ethernet, *layers.IPv4, *layers.TCP)) []byte {
 	k.Helper()
 	s := k.read(frame)
@@ -249,7 +250,7 @@ func (k *talk) change(frame []byte, do func(*layers.Ethernet, *layers.IPv4, *lay
 	return testpacket.Build(k.T, s.ethernet, s.ip, s.TCP, gopacket.Payload(s.Payload))
 }
 
-// total are the counters of all ports.
+// total returns the counters of all ports.
 func (k *talk) total() (client, server bpfWireCounts) {
 	k.Helper()
 	n, err := k.counts()
@@ -273,7 +274,7 @@ func (k *talk) counted(c bpfWireCounts, want map[bpfWireCount]uint64) {
 	}
 }
 
-// state of the connection with a number.
+// state returns the state of the connection with a number.
 func (k *talk) state(slot uint32) bpfWireState {
 	k.Helper()
 	var c bpfWireConnection

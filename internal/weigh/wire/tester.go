@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 )
 
-// Tester has its programs on its ports.
+// Tester is a tester whose programs are attached to its ports.
 type Tester struct {
 	spec             Spec
 	clients, servers []*device
@@ -26,8 +26,8 @@ type Tester struct {
 	sender   *sender
 }
 
-// New attaches a tester's programs to its ports. It is to be closed. Errors: ErrSpec,
-// ErrPort, or one of loading eBPF programs.
+// New attaches a tester's programs to its ports. The caller must close the Tester. Errors: ErrSpec, ErrPort, or an
+// error of loading eBPF programs.
 func New(ctx context.Context, spec Spec) (*Tester, error) {
 	spec, err := spec.withDefaults()
 	if err != nil {
@@ -64,7 +64,7 @@ func (t *Tester) open() error {
 	return nil
 }
 
-// The names of the programs and of maps that have memory, in bpf/.
+// The names of the programs in bpf/, and of maps whose memory is mapped.
 const (
 	programSender = "wire_sender"
 	programClient = "wire_client"
@@ -149,7 +149,7 @@ func (t *Tester) loadOne(spec *ebpf.CollectionSpec, name string, port bpfWirePor
 	return c.Programs[name], nil
 }
 
-// mapAll maps the memory that the programs and we share.
+// mapAll maps the memory that this process shares with the programs.
 func (t *Tester) mapAll() error {
 	for _, name := range []string{mapControl, mapProgress, mapShared} {
 		m, err := mapMemory(t.maps[name])
@@ -164,7 +164,7 @@ func (t *Tester) mapAll() error {
 	return nil
 }
 
-// settings is the arrangement as the programs know it.
+// settings returns the arrangement in the form of the programs.
 func (t *Tester) settings() bpfWireSettings {
 	s := bpfWireSettings{
 		Seed: t.spec.Seed, Vip: inPacket(t.spec.Target.Addr()), VipPort: portInPacket(t.spec.Target.Port()),
@@ -187,7 +187,7 @@ func (t *Tester) settings() bpfWireSettings {
 	return s
 }
 
-// Close takes the programs off the ports.
+// Close detaches the programs from the ports.
 func (t *Tester) Close() error {
 	var errs []error
 	for _, d := range append(t.clients[:len(t.clients):len(t.clients)], t.servers...) {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// allWell checks a step in which nothing may be lost, strange or miscounted: each side has received the packets that
-// the other has sent, to the packet.
+// allWell checks a step in which nothing may be lost, strange or miscounted: each side has received exactly the packets
+// that the other has sent.
 func allWell(t *testing.T, s Step, begun uint64) {
 	t.Helper()
 	if s.Begun != begun || s.Asked != begun || s.Succeeded() != begun {
@@ -31,7 +31,7 @@ func allWell(t *testing.T, s Step, begun uint64) {
 	}
 }
 
-// TestPlainWire runs each load from client ports to server ports with nothing between.
+// TestPlainWire runs each load from client ports directly to server ports.
 func TestPlainWire(t *testing.T) {
 	r := newRig(t, 2)
 	r.spec.Connections = 100_000
@@ -39,10 +39,10 @@ func TestPlainWire(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		load Load
-		// Packets of each side, for each connection.
+		// The packets of each side, for each connection.
 		clients, servers uint64
 	}{
-		// More than there is room for: their numbers are used again.
+		// More connections than there is room for: their numbers are used again.
 		{"setup", Load{Kind: Setup, Connections: 120_000}, 0, 1},
 		{"session", Load{Kind: Session, Connections: 20_000}, 4, 2},
 		{"exchange", Load{Kind: Session, Connections: 20_000, Request: 100, Response: 1000}, 4, 3},
@@ -93,7 +93,7 @@ func TestLadder(t *testing.T) {
 	}
 }
 
-// TestFloodBesideSessions counts a flood apart from the sessions that it disturbs.
+// TestFloodBesideSessions counts a flood separately from the sessions that it disturbs.
 func TestFloodBesideSessions(t *testing.T) {
 	r := newRig(t, 2)
 	s := run(t, r.open(t), Load{Kind: Session, Rate: 2000, Connections: 1000,
@@ -104,7 +104,7 @@ func TestFloodBesideSessions(t *testing.T) {
 	}
 }
 
-// TestFlood sends nothing but a flood.
+// TestFlood sends only a flood.
 func TestFlood(t *testing.T) {
 	r := newRig(t, 1)
 	s := run(t, r.open(t), Load{Kind: SYNFlood, Rate: 50_000, Connections: 10_000,

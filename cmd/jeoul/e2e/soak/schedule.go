@@ -12,11 +12,11 @@ import (
 // Kind is a kind of fault or of change.
 type Kind string
 
-// Faults of one balancer; Part is one of two.
+// Faults of one balancer; Part affects two.
 const (
 	KillDaemon Kind = "kill-daemon" // SIGKILL to the daemon; data plane and speaker go on
 	KillAll    Kind = "kill-all"    // SIGKILL to daemon and speaker; the data plane stays for the next start
-	// Lose is KillAll, and the data plane is taken away: a machine that is gone, with all its flows
+	// Lose is KillAll, and removes the data plane: the machine is lost, with all its flows.
 	Lose        Kind = "lose"
 	Stop        Kind = "stop"         // SIGTERM, and a start
 	Restart     Kind = "restart"      // SIGUSR2, and a start
@@ -24,32 +24,33 @@ const (
 	HangSpeaker Kind = "hang-speaker" // the same, of the process that speaks BGP
 	KillSpeaker Kind = "kill-speaker"
 	Cut         Kind = "cut"   // the link to the router goes down
-	Part        Kind = "part"  // two members get nothing from each other
+	Part        Kind = "part"  // two members receive nothing from each other
 	Drain       Kind = "drain" // jeoul balancer drain
 )
 
-// Faults of a backend, changes of the configuration, and attacks by strangers.
+// Faults of a backend, changes of the configuration, and attacks by unknown senders.
 const (
 	BackendDies   Kind = "backend-dies"   // its sockets close
 	BackendLink   Kind = "backend-link"   // its link goes down at the switch
 	BackendDrain  Kind = "backend-drain"  // by API, on one balancer after the other
 	BackendLeaves Kind = "backend-leaves" // a reload without it, and one with it
 	Reweigh       Kind = "reweigh"        // a reload with another weight
-	// UnknownSender sends garbage to the ports of members, from a host that is none, and from one that is
+	// UnknownSender sends garbage to the ports of members, from a host that is no member, and from one that is.
 	UnknownSender Kind = "stranger"
 )
 
-// ofBalancers and ofBackends are in the order in which they are drawn, so that a change of it is another schedule.
+// ofBalancers and ofBackends are in the order in which they are drawn, so that a change of the order changes the
+// schedule.
 var (
 	ofBalancers = []Kind{KillDaemon, KillAll, Lose, Stop, Restart, HangDaemon, HangSpeaker, KillSpeaker, Cut,
 		Part, Drain}
 	ofBackends = []Kind{BackendDies, BackendLink, BackendDrain, BackendLeaves, Reweigh}
 )
 
-// OfBalancer reports whether a fault is one of balancers.
+// OfBalancer reports whether a fault is a fault of balancers.
 func (k Kind) OfBalancer() bool { return slices.Contains(ofBalancers, k) }
 
-// Takes reports whether a backend cannot go on with the connections that it has.
+// Takes reports whether a backend cannot continue its connections.
 func (k Kind) Takes() bool { return k == BackendDies || k == BackendLink || k == BackendLeaves }
 
 // Fault is a fault of a schedule.
@@ -57,18 +58,18 @@ type Fault struct {
 	// Number counts from 1.
 	Number int  `json:"number"`
 	Kind   Kind `json:"kind"`
-	// After is how long after the fault before this one begins.
+	// After is the time from the beginning of the previous fault to the beginning of this one.
 	After time.Duration `json:"after_ns"`
-	// For is how long it lasts; 0 where it is over at once.
+	// For is how long it lasts; 0 if it has no duration.
 	For time.Duration `json:"for_ns,omitempty"`
-	// Balancers are its targets, from 0; Backend is, where there is none.
+	// Balancers are its targets, from 0; without any, Backend is the target.
 	Balancers []int `json:"balancers,omitempty"`
 	Backend   int   `json:"backend,omitempty"`
 	// Weight is the new weight of Reweigh.
 	Weight int `json:"weight,omitempty"`
 }
 
-// String is a line of the log.
+// String returns a line of the log.
 func (f Fault) String() string {
 	on := fmt.Sprintf("balancers %v", f.Balancers)
 	if !f.Kind.OfBalancer() && f.Kind != UnknownSender {
@@ -89,14 +90,14 @@ func (k Kind) Known() bool {
 	return k == UnknownSender || slices.Contains(ofBalancers, k) || slices.Contains(ofBackends, k)
 }
 
-// Among is the set that faults are drawn from.
+// Among is the set from which faults are drawn.
 type Among struct {
 	Balancers, Backends int
 	// Kinds are the kinds that are drawn; nil: all.
 	Kinds []Kind
 }
 
-// of are the kinds among these that may be drawn, in their order.
+// of returns those of kinds that may be drawn, in their order.
 func (a Among) of(kinds []Kind) []Kind {
 	if a.Kinds == nil {
 		return kinds
@@ -110,14 +111,14 @@ const (
 	// settling is the time after the planned end of a balancer's fault in which the fault still counts: the balancer
 	// starts, and its members send it their flows.
 	settling = 12 * time.Second
-	// beside is in how many of 100 cases a fault of a balancer comes while one of another goes on.
+	// beside is the percentage of cases in which a fault of a balancer begins while a fault of another one goes on.
 	beside = 25
-	// strange is in how many of 100 cases a fault is a stranger's, and balancing in how many of the others a
-	// balancer's.
+	// strange is the percentage of faults that are an unknown sender's, and balancing the percentage of the others that
+	// are a balancer's.
 	strange, balancing = 6, 60
 )
 
-// Schedule is the sequence of faults that a seed stands for, of about the length given. Equal arguments give equal
+// Schedule returns the sequence of faults that a seed determines, of about the given length. Equal arguments give equal
 // schedules.
 func Schedule(seed uint64, length time.Duration, among Among) []Fault {
 	d := &drawing{Rand: rand.New(rand.NewPCG(seed, 0)), among: among, ofBalancers: among.of(ofBalancers),
@@ -147,7 +148,7 @@ type drawing struct {
 	among                   Among
 	ofBalancers, ofBackends []Kind
 	now                     time.Duration
-	// Until when each is taken.
+	// The times until which each is occupied.
 	balancers, backends []time.Duration
 }
 
@@ -156,7 +157,7 @@ func (d *drawing) between(least, most time.Duration) time.Duration {
 	return least + step*time.Duration(d.IntN(int((most-least)/step)+1))
 }
 
-// free are the indices of the balancers or backends that no fault has now.
+// free returns the indices of the balancers or backends that have no fault now.
 func (d *drawing) free(until []time.Duration) (free []int) {
 	for i, at := range until {
 		if at <= d.now {
@@ -167,13 +168,13 @@ func (d *drawing) free(until []time.Duration) (free []int) {
 	return free
 }
 
-// draw draws a fault; false where there is none of the kinds that may be drawn.
+// draw draws a fault; false if there is none of the kinds that may be drawn.
 func (d *drawing) draw() (Fault, bool) {
 	if d.IntN(100) < strange {
 		return d.drawStranger()
 	}
 	balancers, backends := d.free(d.balancers), d.free(d.backends)
-	// Two faults of balancers go on at most, of which one may be of a pair; and all but two of the backends have none.
+	// At most two faults of balancers go on, of which one may be of a pair; and all but two of the backends have none.
 	room := len(balancers) == d.among.Balancers || len(balancers) == d.among.Balancers-1 && d.IntN(100) < beside
 	if room && len(d.ofBalancers) > 0 && d.IntN(100) < balancing {
 		return d.drawOfBalancer(balancers), true

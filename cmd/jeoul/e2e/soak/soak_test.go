@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestScheduleIsReplayable: a seed stands for one sequence of faults, another one for another.
+// TestScheduleIsReplayable: a seed determines one sequence of faults, and another seed another one.
 func TestScheduleIsReplayable(t *testing.T) {
 	among := Among{Balancers: 3, Backends: 6}
 	one, again, other := Schedule(7, time.Hour, among), Schedule(7, time.Hour, among), Schedule(8, time.Hour, among)
@@ -41,7 +41,7 @@ func TestScheduleIsReplayable(t *testing.T) {
 	t.Logf("%d faults: %v", len(one), kinds)
 }
 
-// TestScheduleOfSomeKinds: nothing else is drawn.
+// TestScheduleOfSomeKinds: only these kinds are drawn.
 func TestScheduleOfSomeKinds(t *testing.T) {
 	for _, of := range [][]Kind{{KillAll, BackendDies, Reweigh}, {Lose}, {BackendLeaves, UnknownSender}} {
 		kinds := map[Kind]bool{}
@@ -56,7 +56,7 @@ func TestScheduleOfSomeKinds(t *testing.T) {
 	}
 }
 
-// TestScheduleLeavesSome: at any time, as planned, two faults of balancers go on at most, and four of six backends have
+// TestScheduleLeavesSome: at any planned time, at most two faults of balancers go on, and four of six backends have
 // none.
 func TestScheduleLeavesSome(t *testing.T) {
 	type going struct {
@@ -88,7 +88,7 @@ func TestScheduleLeavesSome(t *testing.T) {
 
 var noon = time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 
-// at is so many seconds after noon.
+// at returns the time a number of seconds after noon.
 func at(seconds float64) time.Time { return noon.Add(time.Duration(seconds * float64(time.Second))) }
 
 func of(kind Kind, from, restored, to float64, balancers ...int) *Happened {
@@ -96,8 +96,8 @@ func of(kind Kind, from, restored, to float64, balancers ...int) *Happened {
 		Restored: at(restored)}
 }
 
-// TestExplain: each reason, and a case close to it that is none. A connection was answered last at 100 s, and seen to
-// be broken at 101 s.
+// TestExplain: each reason, and a similar case that it does not explain. A connection was answered last at 100 s, and
+// its break was seen at 101 s.
 func TestExplain(t *testing.T) {
 	moved := []RouteChange{{Before: at(100.1), Seen: at(100.2)}}
 	lost := of(Lose, 50, 60, 70, 1)
@@ -153,9 +153,9 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestExplainLongOpening: a connection whose first SYN was sent to a backend that is gone is opened seconds later, by a
-// SYN that is sent again; its hand-over to other balancers begins then. Its last answer came at 100 s, and its break
-// was seen at 101 s.
+// TestExplainLongOpening: a connection whose first SYN was sent to a removed backend is opened seconds later, by a
+// retransmitted SYN; its hand-over to other balancers begins then. Its last answer came at 100 s, and its break was
+// seen at 101 s.
 func TestExplainLongOpening(t *testing.T) {
 	moved := []RouteChange{{Before: at(100.1), Seen: at(100.2)}}
 	// As in a soak: while the daemon of one balancer hung, another one's speaker was killed.
@@ -191,7 +191,7 @@ func TestExplainLongOpening(t *testing.T) {
 	}
 }
 
-// TestExplainRefused: a new connection may fail in a fault that takes something, and while next hops change.
+// TestExplainRefused: a new connection may fail during a fault that takes something, and while routes change.
 func TestExplainRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
 		timeline Timeline
@@ -209,7 +209,7 @@ func TestExplainRefused(t *testing.T) {
 	}
 }
 
-// TestLeaks: a daemon that holds more than it may.
+// TestLeaks: a daemon holds more than it may.
 func TestLeaks(t *testing.T) {
 	first := Held{Balancer: "lb02", Descriptors: 100, BPF: 50, Pins: 20, RSSKiB: 70000}
 	fine, bad := first, first

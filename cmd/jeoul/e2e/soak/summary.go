@@ -25,13 +25,13 @@ type Held struct {
 }
 
 // Bounds of a daemon's growth between the first minutes and the end: descriptors of connections that come and go
-// (status, checks, members), and memory beyond a half more.
+// (status, checks, members), and memory beyond one and a half times the amount.
 const (
 	moreDescriptors = 16
 	moreRSSKiB      = 32 << 10
 )
 
-// Leaks names the resources that a daemon holds more of than it may, compared with an earlier moment.
+// Leaks names the resources of which a daemon holds more than allowed, compared with an earlier moment.
 func (h Held) Leaks(before Held) (lines []string) {
 	say := func(what string, now, then, most int) {
 		if now > most {
@@ -49,18 +49,19 @@ func (h Held) Leaks(before Held) (lines []string) {
 type Summary struct {
 	Version string `json:"version,omitempty"`
 	Seed    uint64 `json:"seed"`
-	// Seconds is how long faults were made.
+	// Seconds is the duration of the faults.
 	Seconds float64 `json:"seconds"`
-	// Faults are by kind, Overlapping those of balancers that began while another one went on.
+	// Faults counts faults by kind, Overlapping those of balancers that began while another one went on.
 	Faults      map[Kind]int `json:"faults"`
 	Overlapping int          `json:"overlapping"`
-	// WayChanges counts the changes of the router's next hops.
+	// NextHopChanges counts the changes of the router's routes.
 	NextHopChanges int `json:"way_changes"`
-	// Opened counts connections, Answered their answers, Open those that lived to the end.
+	// Opened counts connections, Answered their answers, Open those that existed at the end.
 	Opened   uint64 `json:"opened"`
 	Answered uint64 `json:"answered"`
 	Open     int64  `json:"living"`
-	// Broken are connections that broke, by reason; Refused new ones that failed, in a fault and otherwise.
+	// Broken counts connections that broke, by reason; Refused counts new ones that failed in a fault, RefusedInPeace
+	// the others that failed.
 	Broken         map[Reason]int `json:"broken"`
 	Refused        int            `json:"refused_in_faults"`
 	RefusedInPeace int            `json:"refused_in_peace"`
@@ -69,18 +70,19 @@ type Summary struct {
 	// First and Last are the resources of each daemon, in the first minutes and at the end.
 	First []Held `json:"first"`
 	Last  []Held `json:"last"`
-	// FlowsLeft is how many flows the balancers remembered when the crowd had gone and timeouts were over.
+	// FlowsLeft is the number of flows that the balancers remembered when all clients had gone and timeouts were over.
 	FlowsLeft uint64 `json:"flows_left"`
-	// Unexplained has a line for each connection that broke without a reason, and Failures for all else that was wrong.
+	// Unexplained has a line for each connection that broke without a reason, and Failures for all other failures.
 	Unexplained []string `json:"unexplained"`
 	Failures    []string `json:"failures"`
-	// Evidence has the balancers' answers about connections that broke and are among the unexplained.
+	// Evidence holds the balancers' answers about unexplained connections that broke.
 	Evidence []Evidence `json:"evidence,omitempty"`
 }
 
-// Evidence is the state of all balancers just after a connection has broken: its packet may have come to any of them.
+// Evidence is the state of all balancers just after a connection has broken: its packet may have reached any of them.
 type Evidence struct {
-	// Connection is the line of it, At when all were asked, and NextHops are the balancers that the router sent to then.
+	// Connection is the connection's line, At the time when all balancers were asked, and NextHops are the balancers
+	// that the router sent to then.
 	Connection string       `json:"connection"`
 	At         time.Time    `json:"at"`
 	NextHops   []int        `json:"ways"`
@@ -91,13 +93,13 @@ type Evidence struct {
 type FlowReport struct {
 	Balancer string    `json:"balancer"`
 	At       time.Time `json:"at"`
-	// Flow is its flow of the connection's client and port; empty: none.
+	// Flow is its flow of the connection's client and port; empty if it has none.
 	Flow    string `json:"flow"`
 	Service string `json:"service"`
 	Members string `json:"members"`
 }
 
-// String is for the log.
+// String returns the text for the log.
 func (e Evidence) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "evidence of %s, next hops %v:", e.At.Format("15:04:05.000"), e.NextHops)
@@ -108,7 +110,7 @@ func (e Evidence) String() string {
 	return text.String()
 }
 
-// String is the summary for a person.
+// String returns the summary for a person.
 func (s Summary) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "seed %d, %v of faults\n", s.Seed,

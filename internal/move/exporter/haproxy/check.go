@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// asked returns which of the service's checks are HAProxy's check of a server and its agent; -1: none.
+// asked returns the indexes of the checks that become HAProxy's check of a server and its agent check; -1: none.
 func (w *writer) asked() (checked, agent int) {
 	checked, agent = -1, -1
 	for k, c := range w.service.Checks.List {
@@ -25,7 +25,7 @@ func (w *writer) asked() (checked, agent int) {
 	return checked, agent
 }
 
-// check writes how servers are asked, and remarks on checks that are not.
+// check writes the servers' check, and remarks on the checks that HAProxy has no place for.
 func (w *writer) check() {
 	checked, agent := w.asked()
 	for k := range w.service.Checks.List {
@@ -54,7 +54,7 @@ func (w *writer) check() {
 	}
 }
 
-// checkField is the path of check k of the service.
+// checkField returns the path of check k of the service.
 func (w *writer) checkField(k int) string {
 	if w.Written(config.ServiceField(w.i, "check")) {
 		return config.ServiceField(w.i, "check")
@@ -64,7 +64,7 @@ func (w *writer) checkField(k int) string {
 
 // common carries over the settings that all checks have, and remarks on differences.
 func (w *writer) common(field string, c lb.Check) {
-	if !w.Written(field + ".type") { // the type alone
+	if !w.Written(field + ".type") { // the type alone is given
 		w.Carry(field)
 	}
 	for _, key := range []string{"type", "interval", "fast", "timeout", "rise", "fall", "port", "via", "tls.verify",
@@ -117,12 +117,12 @@ func (w *writer) http(field string, h lb.HTTPCheck) {
 	w.expect(field, h)
 }
 
-// escaped is a text in a format of HAProxy's.
+// escaped escapes a text for HAProxy's log-format strings.
 func escaped(text string) string { return strings.ReplaceAll(text, "%", "%%") }
 
 // expect writes the expected answer.
 func (w *writer) expect(field string, h lb.HTTPCheck) {
-	if len(h.Status) > 0 || h.Body != "" { // else HAProxy's own, which are Jeoul's
+	if len(h.Status) > 0 || h.Body != "" { // otherwise HAProxy's default statuses apply, which are Jeoul's as well
 		words := make([]string, 0, len(h.Status)+1)
 		for _, r := range h.Status {
 			words = append(words, r.String())

@@ -9,17 +9,17 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// perLine is how many networks stand in a line, which holds 64 words.
+// perLine is the number of networks in a line, which holds up to 64 words.
 const perLine = 32
 
-// entry is a network of clients that are served, or are not.
+// entry is a network whose clients are served or denied.
 type entry struct {
 	network netip.Prefix
 	denied  bool
 }
 
-// clients writes the rules on who is served: of two networks the smaller one counts, and HAProxy takes
-// the first rule that fits.
+// clients writes the rules that allow and deny clients. In Jeoul the longest matching prefix decides, and in HAProxy
+// the first rule that matches.
 func (w *writer) clients() {
 	s := w.service
 	if !s.RestrictsClients() {
@@ -42,7 +42,7 @@ func (w *writer) clients() {
 	}
 }
 
-// overlap reports whether an allowed network is within a denied one: otherwise the denied networks can come first.
+// overlap reports whether an allowed network is within a denied one. Otherwise the denied networks can come first.
 func overlap(s lb.Service) bool {
 	denied := make(map[netip.Prefix]bool, len(s.Deny))
 	lengths := map[int]bool{}
@@ -59,7 +59,7 @@ func overlap(s lb.Service) bool {
 	})
 }
 
-// bySize returns the networks with the smallest first.
+// bySize returns the networks, longest prefix first.
 func bySize(s lb.Service) []entry {
 	var all []entry
 	for _, network := range s.Allow {
@@ -72,7 +72,7 @@ func bySize(s lb.Service) []entry {
 	return all
 }
 
-// rule writes the action on connections from networks.
+// rule writes a rule that applies the action to connections from the networks.
 func (w *writer) rule(action string, networks []netip.Prefix) {
 	words := []string{"tcp-request", "connection", action, "if", "{", "src"}
 	for _, network := range networks {

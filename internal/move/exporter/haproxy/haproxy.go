@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package haproxy writes a configuration as haproxy.cfg: a section listen for each service, or where requests are
-// routed a frontend and backends.
+// Package haproxy writes a configuration as haproxy.cfg: a section listen for each service, or a frontend and backends
+// for a service with routes.
 package haproxy
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// connectTimeout is HAProxy's for its own connections; our configuration has no key for it.
+// connectTimeout is HAProxy's timeout for connections to servers. Jeoul's configuration has no key for it.
 const connectTimeout = 5 * time.Second
 
-// Reasons say why HAProxy has nothing like a key, where the key concerns balancing at all.
+// Reasons give, by key, why HAProxy has no equivalent of it. They cover the keys that concern balancing.
 var Reasons = map[string]ledger.Reason{
 	"bgp": {Kind: remark.Left,
 		Why: "HAProxy speaks no BGP; BIRD or FRR on the host announces addresses"},
@@ -55,14 +55,14 @@ var Reasons = map[string]ledger.Reason{
 		Why: "a server takes connections again as soon as it has fewer than maxconn"},
 }
 
-// algorithms are HAProxy's for schedulers.
+// algorithms maps schedulers to HAProxy's balance algorithms.
 var algorithms = map[lb.Scheduler]string{
 	lb.RoundRobin: "roundrobin", lb.WeightedRoundRobin: "roundrobin", lb.LeastConnections: "leastconn",
 	lb.WeightedLeastConnections: "leastconn",
 	lb.SourceHash:               "source", lb.Maglev: "random(1)", lb.TwoChoices: "random", lb.Failover: "first",
 }
 
-// Write writes the services, behind the sections that they share.
+// Write writes the sections global and defaults, then the services.
 func Write(l *ledger.Ledger) string {
 	var text strings.Builder
 	names := map[string]int{}
@@ -84,7 +84,7 @@ func Write(l *ledger.Ledger) string {
 	return global(l, external) + defaults(l) + text.String()
 }
 
-// defaults writes the section of that name.
+// defaults writes the section defaults.
 func defaults(l *ledger.Ledger) string {
 	var text strings.Builder
 	t := l.Flows.Timeouts
@@ -97,7 +97,7 @@ func defaults(l *ledger.Ledger) string {
 	return text.String()
 }
 
-// canServe reports whether HAProxy can express a service, or leaves it out.
+// canServe reports whether HAProxy can express a service. If not, it leaves the service out.
 func canServe(l *ledger.Ledger, i int) bool {
 	s, field := l.Services[i], config.ServiceField(i, "")
 	switch {
@@ -158,7 +158,7 @@ func (w *writer) clientSide() {
 	w.requests()
 }
 
-// bind writes where the service is.
+// bind writes the address and port that the service listens on.
 func (w *writer) bind() {
 	s := w.service
 	words := []string{"bind", netip.AddrPortFrom(s.VIP, s.Port).String()}
@@ -168,7 +168,7 @@ func (w *writer) bind() {
 	w.line(append(words, w.bindWords()...)...)
 }
 
-// backendSide writes the lines about some of the backends.
+// backendSide writes the lines about the chosen backends.
 func (w *writer) backendSide(chosen []int, names []string) {
 	w.source()
 	w.balance()
@@ -188,14 +188,14 @@ func (w *writer) source() {
 		w.ApproximateService(w.i, "mode",
 			"HAProxy sends from clients' addresses (usesrc): it needs CAP_NET_ADMIN, and rules that bring the answers to its sockets (TPROXY)")
 		w.line("source", netip.AddrPortFrom(anyAddress(s.VIP.Is4()), 0).String(), "usesrc", "clientip")
-	case lb.ModeProxy: // which is the same
+	case lb.ModeProxy: // HAProxy does the same
 	default:
 		w.ApproximateService(w.i, "mode",
 			"%s becomes a proxy: backends see HAProxy's address, must listen on their own, and answer through HAProxy, which carries all they send", s.Mode)
 	}
 }
 
-// anyAddress is the unspecified address of a family.
+// anyAddress returns the unspecified address of a family.
 func anyAddress(four bool) netip.Addr {
 	if four {
 		return netip.IPv4Unspecified()
@@ -203,8 +203,8 @@ func anyAddress(four bool) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// sourceOf returns which of the addresses of full NAT HAProxy sends from in a family: the first that is this
-// balancer's.
+// sourceOf returns the index of the full NAT address that HAProxy sends from in a family: the first one that belongs to
+// this balancer.
 func sourceOf(l *ledger.Ledger, four bool) int {
 	own := l.Pool().Addresses
 	return slices.IndexFunc(l.FullNAT.Addresses, func(a config.PoolAddress) bool {
@@ -212,7 +212,7 @@ func sourceOf(l *ledger.Ledger, four bool) int {
 	})
 }
 
-// sources speaks of the addresses of full NAT.
+// sources carries over the full NAT addresses that HAProxy sends from, and leaves out the others.
 func sources(l *ledger.Ledger) {
 	for j, a := range l.FullNAT.Addresses {
 		field := fmt.Sprintf("fullnat.addresses[%d].address", j)
@@ -224,7 +224,7 @@ func sources(l *ledger.Ledger) {
 	}
 }
 
-// balance writes the algorithm.
+// balance writes the balancing algorithm.
 func (w *writer) balance() {
 	s := w.service
 	algorithm := algorithms[s.Scheduler]
@@ -256,13 +256,13 @@ func (w *writer) limits() {
 			continue
 		}
 		w.line(append(limit.words, strconv.FormatUint(limit.most, 10))...)
-		if w.service.Mode != lb.ModeProxy { // where it is the same
+		if w.service.Mode != lb.ModeProxy { // in mode proxy, HAProxy does the same
 			w.ApproximateService(w.i, limit.key, "what is beyond waits in HAProxy")
 		}
 	}
 }
 
-// persistence has a table of clients.
+// persistence writes a stick table keyed by the client's address.
 func (w *writer) persistence() {
 	p := w.service.Persistence
 	if !p.On() {
@@ -284,7 +284,7 @@ func (w *writer) persistence() {
 	w.line("stick", "on", key)
 }
 
-// shared writes the settings that all servers share.
+// shared writes the settings that all servers of the service share.
 func (w *writer) shared() {
 	s := w.service
 	if slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Backup }) {

@@ -15,10 +15,10 @@ import (
 	"github.com/jeoul/jeoul/internal/move/exporter/ledger"
 )
 
-// perCondition is how many patterns stand in a line, which holds 64 words.
+// perCondition is the number of patterns in a line, which holds up to 64 words.
 const perCondition = 40
 
-// global writes the section of that name, where it is needed.
+// global writes the section global, if any setting needs it.
 func global(l *ledger.Ledger, external bool) string {
 	w := &writer{Ledger: l, text: &strings.Builder{}}
 	if external {
@@ -41,7 +41,7 @@ func global(l *ledger.Ledger, external bool) string {
 	return "global\n" + w.text.String() + "\n"
 }
 
-// engine writes a line of the settings that all services share, if there is one.
+// engine carries over a key of the shared settings and writes its line, if the key is set.
 func (w *writer) engine(key string, is bool, words ...string) {
 	if is {
 		w.Carry("proxy." + key)
@@ -49,7 +49,7 @@ func (w *writer) engine(key string, is bool, words ...string) {
 	}
 }
 
-// verbatim writes lines of HAProxy's own language, unless they would be of more than the section.
+// verbatim writes lines in HAProxy's own language, and leaves them out if they reach beyond their section.
 func (w *writer) verbatim(field, lines string, ours map[string]string) {
 	if lines == "" {
 		return
@@ -66,7 +66,7 @@ func (w *writer) verbatim(field, lines string, ours map[string]string) {
 	}
 }
 
-// bindWords are the words of the protocols that clients of a service of mode proxy speak.
+// bindWords returns the parameters of bind for the protocols that clients of a service in mode proxy speak.
 func (w *writer) bindWords() (words []string) {
 	if w.proxy.AcceptProxy {
 		words = append(words, "accept-proxy")
@@ -93,7 +93,7 @@ func (w *writer) bindWords() (words []string) {
 	return words
 }
 
-// requests writes the rules for the clients' requests and their answers.
+// requests writes the rules for clients' requests and for the responses.
 func (w *writer) requests() {
 	p := w.proxy
 	w.timeouts([]timeout{{"client", p.Timeouts.Client}, {"http-request", p.Timeouts.Request},
@@ -122,7 +122,7 @@ func (w *writer) requests() {
 	w.verbatim(config.ServiceField(w.i, "proxy.frontend"), p.Frontend, nil)
 }
 
-// headers writes fields that are set or removed.
+// headers writes the rules that set or remove header fields.
 func (w *writer) headers(key, rule string, headers []lb.Header) {
 	for k, h := range headers {
 		words := []string{rule, "set-header", h.Name, escaped(h.Value)}
@@ -138,7 +138,7 @@ func (w *writer) headers(key, rule string, headers []lb.Header) {
 	}
 }
 
-// route writes which requests go to a section.
+// route writes the conditions of a route and the section that matching requests go to.
 func (w *writer) route(k int, section string, route lb.Route) {
 	words := []string{"use_backend", section}
 	name := fmt.Sprintf("route%d", k+1)
@@ -170,7 +170,7 @@ func (w *writer) route(k int, section string, route lb.Route) {
 	w.line(words...)
 }
 
-// parted returns the texts that a test rejects, and those that it makes of the others.
+// parted splits texts into the ones that the test rejects, and the test's results for the others.
 func parted(texts []string, test func(string) (string, bool)) (without, with []string) {
 	for _, text := range texts {
 		if made, is := test(text); is {
@@ -182,7 +182,7 @@ func parted(texts []string, test func(string) (string, bool)) (without, with []s
 	return without, with
 }
 
-// acl writes a condition of which one of the patterns must fit; those of one name are alternatives.
+// acl writes a condition that holds if one of the patterns matches. Lines of the same name are alternatives.
 func (w *writer) acl(name, fetch, match string, patterns []string) {
 	for some := range slices.Chunk(patterns, perCondition) {
 		w.line(append([]string{"acl", name, fetch, "-m", match, "--"}, some...)...)
@@ -214,14 +214,14 @@ func (w *writer) connections() {
 	w.verbatim(config.ServiceField(w.i, "proxy.backend"), p.Back, nil)
 }
 
-// timeout is a timeout of HAProxy's.
+// timeout is a timeout of HAProxy.
 type timeout struct {
 	name   string
 	length time.Duration
 }
 
-// timeouts writes the timeouts of a service of mode proxy: with HTTP also unset ones, because the section defaults has
-// other values.
+// timeouts writes the timeouts of a service in mode proxy. With HTTP it also writes unset ones, because the section
+// defaults has other values.
 func (w *writer) timeouts(all []timeout) {
 	usual := lb.ProxyTimeouts{}.WithDefaults(w.proxy.Speaks)
 	standard := map[string]time.Duration{"connect": usual.Connect, "client": usual.Client, "server": usual.Server,

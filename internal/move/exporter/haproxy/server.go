@@ -12,10 +12,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// mostWeight is the greatest weight of a server.
+// mostWeight is HAProxy's greatest server weight.
 const mostWeight = 256
 
-// names are those of the servers, of which each is in one or more sections.
+// names returns the servers' names, which are unique in the service. A server may be in several sections.
 func (w *writer) names() []string {
 	names, given := make([]string, len(w.service.Backends)), map[string]int{}
 	for j, b := range w.service.Backends {
@@ -24,7 +24,7 @@ func (w *writer) names() []string {
 	return names
 }
 
-// chosen returns which of the backends a route has.
+// chosen returns the indexes of a route's backends.
 func (w *writer) chosen(route lb.Route) (chosen []int) {
 	for j, b := range w.service.Backends {
 		if slices.Contains(route.Backends, b.Name) {
@@ -34,7 +34,7 @@ func (w *writer) chosen(route lb.Route) (chosen []int) {
 	return chosen
 }
 
-// servers writes some of the backends.
+// servers writes server lines for the chosen backends.
 func (w *writer) servers(chosen []int, names []string) {
 	s := w.service
 	weights := w.weights()
@@ -46,7 +46,7 @@ func (w *writer) servers(chosen []int, names []string) {
 			strconv.Itoa(weights[j])}
 		if b.Upper > 0 {
 			words = append(words, "maxconn", strconv.FormatUint(uint64(b.Upper), 10))
-			if s.Mode != lb.ModeProxy { // where it is the same
+			if s.Mode != lb.ModeProxy { // in mode proxy, HAProxy does the same
 				w.Approximate(config.BackendField(w.i, j, "upper"),
 					"upper: becomes maxconn, beyond which connections may wait for this server while others have room")
 			}
@@ -63,8 +63,8 @@ func (w *writer) servers(chosen []int, names []string) {
 	}
 }
 
-// weights returns the servers' weights, scaled down to HAProxy's maximum if needed. Schedulers without weights only
-// distinguish 0 from others.
+// weights returns the servers' weights, scaled down to HAProxy's maximum if needed. A scheduler without weights only
+// distinguishes 0 from other weights.
 func (w *writer) weights() []int {
 	s := w.service
 	weights := make([]int, len(s.Backends))
@@ -98,7 +98,7 @@ func gcd(a, b uint64) uint64 {
 	return a
 }
 
-// sharedWords are the parameters that all servers of the service have.
+// sharedWords returns the parameters that all servers of the service have.
 func (w *writer) sharedWords() []string {
 	s := w.service
 	words := append(w.checkWords(), w.towards()...)
@@ -111,7 +111,7 @@ func (w *writer) sharedWords() []string {
 	return words
 }
 
-// checkWords are the parameters of the servers' check, and of their agent.
+// checkWords returns the parameters of the servers' check and agent check.
 func (w *writer) checkWords() []string {
 	var words []string
 	checked, agent := w.asked()
@@ -138,7 +138,7 @@ func (w *writer) checkWords() []string {
 	return words
 }
 
-// tlsWords are the parameters of a check over TLS.
+// tlsWords returns the parameters of a check over TLS.
 func tlsWords(c lb.Check) []string {
 	if c.Type != lb.CheckTLS && (c.TLS == nil || c.Type != lb.CheckHTTP) {
 		return nil
@@ -162,7 +162,7 @@ func tlsWords(c lb.Check) []string {
 	return words
 }
 
-// unique returns a name that was not given before, and gives it.
+// unique returns a name that is not in given yet, and adds it.
 func unique(given map[string]int, name string) string {
 	free := name
 	for given[free] > 0 {
@@ -173,11 +173,11 @@ func unique(given map[string]int, name string) string {
 	return free
 }
 
-// systemAuthorities stands for the authorities that the host trusts.
+// systemAuthorities is HAProxy's name of the certificate authorities that the host trusts.
 const systemAuthorities = "@system-ca"
 
-// towards are the words of a server that name the protocols which HAProxy speaks to it, behind those of its check,
-// which has no authorities of its own.
+// towards returns a server's parameters for the protocols that HAProxy speaks to it. They follow the parameters of the
+// check, which has no certificate authorities of its own.
 func (w *writer) towards() []string {
 	words := w.spoken()
 	checked, _ := w.asked()
@@ -200,7 +200,7 @@ func (w *writer) towards() []string {
 	return words
 }
 
-// spoken are the words of the protocols that HAProxy speaks to a server.
+// spoken returns the parameters of the protocols that HAProxy speaks to a server.
 func (w *writer) spoken() (words []string) {
 	p := w.proxy
 	switch p.SendProxy {
@@ -215,7 +215,7 @@ func (w *writer) spoken() (words []string) {
 	case lb.BackendTLSVerified:
 		words = append(words, "ssl", "verify", "required", "ca-file")
 		if p.BackendCA != "" {
-			return append(words, p.BackendCA) // of one's own: by whatever name
+			return append(words, p.BackendCA) // a private CA: the certificate may have any name
 		}
 		words = append(words, systemAuthorities)
 	default:

@@ -13,13 +13,13 @@ const (
 	mostBytes = 2000
 )
 
-// fits reports whether words fit a line, which holds no control characters.
+// fits reports whether words fit in a line. A line holds no control characters.
 func fits(words []string) bool {
 	line := quoted(words)
 	return len(words) <= mostWords && len(line) <= mostBytes && !strings.ContainsFunc(line, unicode.IsControl)
 }
 
-// quoted writes words as a line, each in quotation marks where it needs them.
+// quoted joins words into a line, and quotes each word that needs it.
 func quoted(words []string) string {
 	all := make([]string, len(words))
 	for i, word := range words {
@@ -28,8 +28,8 @@ func quoted(words []string) string {
 	return strings.Join(all, " ")
 }
 
-// quote writes a word so that HAProxy reads it as it stands: within single quotation marks everything
-// does but those (section 2.2).
+// quote quotes a word so that HAProxy reads it literally. Within single quotation marks every character is literal
+// except the single quotation mark itself (section 2.2).
 func quote(word string) string {
 	if word != "" && !strings.ContainsAny(word, " \t\"'\\#$") {
 		return word
@@ -37,7 +37,8 @@ func quote(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// name returns a text as a name of a section or a server: letters and digits of ASCII, and - _ . :.
+// name returns a text as the name of a section or a server. Characters other than ASCII letters and digits, and - _ . :
+// become hyphens.
 func name(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -16,14 +16,14 @@ type writer struct {
 	*ledger.Ledger
 	i       int
 	service lb.Service
-	// proxy has the settings of a service of mode proxy; of the others it is empty.
+	// proxy has the settings of a service in mode proxy, and is empty for other services.
 	proxy *lb.Proxy
 	text  *strings.Builder
 	// external: a check runs a program.
 	external bool
 }
 
-// line writes a line of the section, in words that are quoted where they must be.
+// line writes a line of the section, and quotes words where needed.
 func (w *writer) line(words ...string) {
 	w.text.WriteByte('\t')
 	w.text.WriteString(quoted(words))
@@ -46,5 +46,5 @@ func duration(d time.Duration) string {
 	return fmt.Sprintf("%dms", (d+time.Millisecond-1)/time.Millisecond)
 }
 
-// speaksHTTP reports whether HAProxy is to understand requests.
+// speaksHTTP reports whether HAProxy parses HTTP requests for the service.
 func (w *writer) speaksHTTP() bool { return w.proxy.Speaks == lb.SpeaksHTTP }

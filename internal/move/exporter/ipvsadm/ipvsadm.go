@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ipvsadm writes a configuration as the rules that ipvsadm-restore(8) reads. The dialect of keepalived has its
-// knowledge of IPVS from here.
+// Package ipvsadm writes a configuration as the rules that ipvsadm-restore(8) reads. Package keepalived uses its
+// knowledge of IPVS.
 package ipvsadm
 
 import (
@@ -20,17 +20,17 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// guePort is where mode gue sends.
+// guePort is the UDP port that mode gue sends to.
 const guePort = "6080"
 
-// methods are the options that have IPVS send packets as a mode does.
+// methods maps modes to ipvsadm's options for the packet forwarding method.
 var methods = map[lb.Mode]string{lb.L2DSR: "-g", lb.IPIP: "-i", lb.GUE: "-i --tun-type gue --tun-port " + guePort,
 	lb.NAT: "-m"}
 
-// noChecks is the reason for which checks, and keys that depend on them, are left out.
+// noChecks is the reason why checks, and the keys that depend on them, are left out.
 const noChecks = "ipvsadm has no health checks, so a failed backend still gets connections; `jeoul export keepalived` writes checks"
 
-// Reasons say why ipvsadm has nothing like a key.
+// Reasons give, by key, why ipvsadm has no equivalent of it.
 var Reasons = With(map[string]ledger.Reason{
 	"services[].require": {Kind: remark.Left, Why: noChecks},
 	"services[].panic":   {Kind: remark.Left, Why: noChecks},
@@ -39,7 +39,7 @@ var Reasons = With(map[string]ledger.Reason{
 		Why: "IPVS has no backups, and the backend would get connections all the time; the keepalived dialect has a sorry_server"},
 })
 
-// With returns reasons with those that hold for IPVS whatever configures it.
+// With returns reasons, and adds the ones that hold for IPVS no matter which program configures it.
 func With(more map[string]ledger.Reason) map[string]ledger.Reason {
 	left := func(why string) ledger.Reason { return ledger.Reason{Kind: remark.Left, Why: why} }
 	all := map[string]ledger.Reason{
@@ -99,10 +99,10 @@ func timeouts(l *ledger.Ledger) string {
 		seconds(t.Established), seconds(t.Fin), seconds(t.UDP))
 }
 
-// seconds rounds up.
+// seconds returns a duration in seconds, rounded up.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
-// CanServe reports whether IPVS can express a service, or leaves it out.
+// CanServe reports whether IPVS can express a service. If not, it leaves the service out.
 func CanServe(l *ledger.Ledger, i int) bool {
 	s, field := l.Services[i], config.ServiceField(i, "")
 	switch {
@@ -123,8 +123,8 @@ func CanServe(l *ledger.Ledger, i int) bool {
 	return true
 }
 
-// Scheduler returns IPVS's name of a service's scheduler, and whether it hashes ports as well. As
-// Jeoul's, IPVS's mh is the table of Maglev.
+// Scheduler returns IPVS's name of a service's scheduler, and whether it hashes ports as well. IPVS's mh uses Maglev's
+// lookup table, as Jeoul does.
 func Scheduler(s lb.Service) (name string, ports bool) {
 	switch s.Scheduler {
 	case lb.SourceHash, lb.Maglev:
@@ -135,8 +135,8 @@ func Scheduler(s lb.Service) (name string, ports bool) {
 	return string(s.Scheduler), false
 }
 
-// Weight returns a backend's weight as IPVS has it. IPVS's fo goes by weights, where Jeoul's goes by
-// the order.
+// Weight returns a backend's weight for IPVS. IPVS's fo orders backends by weight, Jeoul's failover by their place in
+// the list.
 func Weight(l *ledger.Ledger, i, j int) int {
 	s := l.Services[i]
 	b := s.Backends[j]
@@ -152,11 +152,11 @@ func Weight(l *ledger.Ledger, i, j int) int {
 	return int(b.Weight)
 }
 
-// Lower is a backend's lower threshold as IPVS takes it: without one it would be three quarters of
-// the upper.
+// Lower returns a backend's lower threshold for IPVS. Without one, IPVS would take three quarters of the upper
+// threshold.
 func Lower(b lb.Backend) uint32 { return cmp.Or(b.Lower, b.Upper) }
 
-// Mask is the mask of persistence, as IPVS has it, or "" where each address is a client.
+// Mask returns the netmask of persistence in IPVS's form, or "" where each address is a client.
 func Mask(s lb.Service) string {
 	bits := int(s.Persistence.Prefix)
 	switch {
@@ -168,7 +168,7 @@ func Mask(s lb.Service) string {
 	return strconv.Itoa(bits)
 }
 
-// Persistence is the timeout in seconds, rounded up, with a remark where that changes it.
+// Persistence returns the persistence timeout in seconds, rounded up, and adds a remark if rounding changes it.
 func Persistence(l *ledger.Ledger, i int) int64 {
 	timeout := l.Services[i].Persistence.Timeout
 	whole := seconds(timeout)
@@ -178,7 +178,7 @@ func Persistence(l *ledger.Ledger, i int) int64 {
 	return whole
 }
 
-// writeService writes the command that adds a service, and those that add its backends.
+// writeService writes the command that adds a service, and the commands that add its backends.
 func writeService(text *strings.Builder, l *ledger.Ledger, i int) {
 	s := l.Services[i]
 	at := protocolOption(s.Protocol) + " " + netip.AddrPortFrom(s.VIP, s.Port).String()

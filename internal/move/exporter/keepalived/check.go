@@ -15,10 +15,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// errWords: a value cannot be written.
+// errWords means that a value cannot be written.
 var errWords = errors.New("keepalived takes some of its characters for its own; write it by hand")
 
-// check writes a check of a real server. A setting that keepalived does not have is remarked once a service.
+// check writes a check of a real server. It remarks once per service on a setting that keepalived does not have.
 func (w *writer) check(k int, b lb.Backend) {
 	c := w.service.Checks.List[k]
 	field := w.checkField(k)
@@ -43,7 +43,7 @@ func (w *writer) check(k int, b lb.Backend) {
 	w.common(field, c)
 }
 
-// checkField is the path of check k of the service.
+// checkField returns the path of check k of the service.
 func (w *writer) checkField(k int) string {
 	if w.Written(config.ServiceField(w.i, "check")) {
 		return config.ServiceField(w.i, "check")
@@ -53,7 +53,7 @@ func (w *writer) checkField(k int) string {
 
 // common carries over the settings that all checks have, and remarks on differences.
 func (w *writer) common(field string, c lb.Check) {
-	if !w.Written(field + ".type") { // the type alone
+	if !w.Written(field + ".type") { // the type alone is given
 		w.Carry(field)
 	}
 	for _, key := range []string{"type", "interval", "fast", "timeout", "fall", "port", "via"} {
@@ -68,7 +68,8 @@ func (w *writer) common(field string, c lb.Check) {
 	}
 }
 
-// times writes how often and how long is asked; timeout is keepalived's word for a check's bound, or "".
+// times writes how often a check runs and how long it may take. timeout is keepalived's keyword for the check's
+// timeout, or "".
 func (w *writer) times(c lb.Check, timeout string) {
 	w.line("delay_loop %s", seconds(c.Interval))
 	if timeout != "" {
@@ -78,12 +79,12 @@ func (w *writer) times(c lb.Check, timeout string) {
 	w.line("delay_before_retry %s", seconds(cmp.Or(c.Fast, c.Interval)))
 }
 
-// seconds writes a length of time, to the millisecond.
+// seconds writes a duration in seconds, to the millisecond.
 func seconds(d time.Duration) string {
 	return strconv.FormatFloat(d.Round(time.Millisecond).Seconds(), 'f', -1, 64)
 }
 
-// place writes the port that is asked where it is another than the real server's.
+// place writes the port to check, if it differs from the real server's port.
 func (w *writer) place(c lb.Check, b lb.Backend) {
 	if c.Port != 0 && c.Port != b.Port {
 		w.line("connect_port %d", c.Port)
@@ -97,7 +98,7 @@ func (w *writer) tcp(c lb.Check, b lb.Backend) {
 	})
 }
 
-// http writes HTTP_GET or SSL_GET, which make a GET.
+// http writes HTTP_GET or SSL_GET, which send a GET request.
 func (w *writer) http(field string, c lb.Check, b lb.Backend) error {
 	h := c.HTTP
 	host, body := h.Host, h.Body
@@ -165,7 +166,7 @@ func (w *writer) tls(field string, c lb.Check) {
 	}
 }
 
-// statuses writes the codes that pass.
+// statuses writes the status codes that pass.
 func statuses(list []lb.StatusRange) string {
 	if len(list) == 0 {
 		list = lb.DefaultStatus
@@ -215,7 +216,7 @@ func (w *writer) udp(field string, c lb.Check, b lb.Backend) error {
 	return nil
 }
 
-// exec writes MISC_CHECK. The program's environment has no backend there.
+// exec writes MISC_CHECK. keepalived does not pass the backend in the program's environment.
 func (w *writer) exec(field string, c lb.Check, _ lb.Backend) error {
 	words := make([]string, len(c.Exec.Command))
 	for i, word := range c.Exec.Command {
@@ -238,8 +239,8 @@ func (w *writer) exec(field string, c lb.Check, _ lb.Backend) error {
 // plainMarks are the characters besides letters and digits that keepalived takes literally within quotation marks.
 const plainMarks = " -_./:?=&%+,;()[]|^*"
 
-// plain reports whether keepalived takes a text literally within quotation marks: it has variables, sequences, comments
-// and braces of its own.
+// plain reports whether keepalived takes a text literally within quotation marks. keepalived has its own variables,
+// escape sequences, comments and braces.
 func plain(text string) bool {
 	return text != "" && !strings.ContainsFunc(text, func(r rune) bool {
 		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
@@ -247,7 +248,7 @@ func plain(text string) bool {
 	})
 }
 
-// quote writes a text that is plain as one word.
+// quote writes a plain text as one word.
 func quote(text string) string {
 	if strings.ContainsAny(text, " ;|()[]^*?&%,=") {
 		return `"` + text + `"`

@@ -15,10 +15,10 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// kinds are keepalived's words for modes.
+// kinds maps modes to keepalived's values of lb_kind.
 var kinds = map[lb.Mode]string{lb.L2DSR: "DR", lb.NAT: "NAT", lb.IPIP: "TUN", lb.GUE: "TUN type gue port 6080"}
 
-// Reasons say why keepalived has nothing like a key.
+// Reasons give, by key, why keepalived has no equivalent of it.
 var Reasons = ipvsadm.With(map[string]ledger.Reason{
 	"flows.timeouts": {Kind: remark.Left,
 		Why: "keepalived does not set IPVS's timeouts; `ipvsadm --set` does, once for the host"},
@@ -64,7 +64,7 @@ func (w *writer) line(format string, args ...any) {
 	fmt.Fprintf(w.text, "%s%s\n", strings.Repeat("\t", w.depth), fmt.Sprintf(format, args...))
 }
 
-// block writes a statement and the block that it opens.
+// block writes a statement and the block that follows it.
 func (w *writer) block(statement string, inside func()) {
 	w.line("%s {", statement)
 	w.depth++
@@ -96,7 +96,7 @@ func (w *writer) virtualServer() {
 	})
 }
 
-// judging remarks on the treatment of a backend that fails.
+// judging remarks on differences in the treatment of a backend that fails.
 func (w *writer) judging() {
 	s := w.service
 	if !s.Checks.On() {
@@ -114,7 +114,7 @@ func (w *writer) judging() {
 	}
 }
 
-// realServers writes the backends; one that is a backup becomes the sorry_server.
+// realServers writes the backends. A backup becomes the sorry_server.
 func (w *writer) realServers() {
 	sorry := false
 	for j, b := range w.service.Backends {
@@ -150,7 +150,7 @@ func (w *writer) realServer(j int, b lb.Backend) {
 			w.line("lthreshold %d", ipvsadm.Lower(b))
 		}
 		if s.Checks.On() && s.Checks.OnDown.Keeps() {
-			w.line("inhibit_on_failure") // connections of one that fails go on
+			w.line("inhibit_on_failure") // the connections of a failed backend continue
 		}
 		for k := range s.Checks.List {
 			w.check(k, b)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ledger keeps account of each key of a configuration while it is written in the language of another program. A
-// writer of a dialect notes the keys that it has written; Account speaks of the rest, so that nothing is dropped
+// Package ledger accounts for each key of a configuration while it is written in the language of another program. The
+// writer of a dialect notes the keys that it has written. Account adds remarks on all others, so that no key is dropped
 // silently.
 package ledger
 
@@ -25,14 +25,15 @@ type Ledger struct {
 	Remarks []remark.Remark
 
 	texts []string
-	// spoken has the fate of a field and, but of one that is approximated, of all below it; "" is carried over.
+	// spoken has the outcome of a field and of all fields below it, or, for an approximated field, of that field alone;
+	// "": carried over.
 	spoken map[string]remark.Kind
 	made   map[remark.Remark]bool
-	// carried are the services that are in the result.
+	// carried has the indexes of the services that are in the result.
 	carried map[int]bool
 }
 
-// New reads a configuration, whose errors are those of config.Parse.
+// New parses a configuration. Its errors are those of config.Parse.
 func New(dialect string, file config.Source) (*Ledger, error) {
 	cfg, err := config.Parse(file.Name, file.Data)
 	if err != nil {
@@ -46,14 +47,14 @@ func New(dialect string, file config.Source) (*Ledger, error) {
 	return l, nil
 }
 
-// Carry notes that fields, and all that stands below them, are in the result.
+// Carry notes that fields, and all fields below them, are in the result.
 func (l *Ledger) Carry(fields ...string) {
 	for _, field := range fields {
 		l.spoken[field] = ""
 	}
 }
 
-// CarryService notes that a service (from 0) is in the result, with the keys of it that are named.
+// CarryService notes that a service (from 0) and the given keys of it are in the result.
 func (l *Ledger) CarryService(i int, keys ...string) {
 	l.carried[i] = true
 	for _, key := range keys {
@@ -68,29 +69,29 @@ func (l *Ledger) CarryBackend(i, j int, keys ...string) {
 	}
 }
 
-// Spoken reports whether a writer has spoken of a field.
+// Spoken reports whether a writer has noted a field.
 func (l *Ledger) Spoken(field string) bool {
 	_, spoken := l.spoken[field]
 	return spoken
 }
 
-// Left notes that a field, and all that stands below it, is left out, with the reason and the remedy.
+// Left notes that a field, and all fields below it, are left out, with the reason and the remedy.
 func (l *Ledger) Left(field, format string, args ...any) { l.note(field, remark.Left, format, args...) }
 
-// Approximate notes that the result's form of a field is not quite the same. Of the fields below it, that says nothing.
+// Approximate notes that the result's form of a field differs slightly. The note does not cover the fields below it.
 func (l *Ledger) Approximate(field, format string, args ...any) {
 	l.note(field, remark.Approximated, format, args...)
 }
 
 func (l *Ledger) note(field string, kind remark.Kind, format string, args ...any) {
 	before, spoken := l.spoken[field]
-	if l.Written(field) && (!spoken || before != "" || kind == remark.Left) { // what is carried over may differ
+	if l.Written(field) && (!spoken || before != "" || kind == remark.Left) { // carried over, but may differ
 		l.spoken[field] = kind
 	}
 	l.remark(l.At(field), kind, format, args...)
 }
 
-// ApproximateService is Approximate for a service's key or its default; it does not concern the service's other keys.
+// ApproximateService calls Approximate for a service's key or its default. It does not affect the service's other keys.
 func (l *Ledger) ApproximateService(i int, key, format string, args ...any) {
 	l.Approximate(config.ServiceField(i, key), key+": "+format, args...)
 }
@@ -103,7 +104,7 @@ func (l *Ledger) remark(at remark.At, kind remark.Kind, format string, args ...a
 	}
 }
 
-// At is the line of a field or, where it is not written, of the mapping that would have it.
+// At returns the line of a field or, if the field is not written, of the mapping that it would be in.
 func (l *Ledger) At(field string) remark.At {
 	problem := l.Config.At(field, "")
 	return remark.At{File: problem.File, Line: problem.Line}
@@ -116,13 +117,13 @@ func (l *Ledger) text(at remark.At) string {
 	return remark.Shorten(strings.TrimPrefix(strings.TrimSpace(l.texts[at.Line-1]), "- "))
 }
 
-// Origin says where a service comes from, for a comment in the result.
+// Origin returns a service's line and name, for a comment in the result.
 func (l *Ledger) Origin(i int) string {
 	return fmt.Sprintf("%s, service %s", remark.Printable(l.At(config.ServiceField(i, "")).String()),
 		l.Services[i].Name)
 }
 
-// Heading returns a comment for the result: where it comes from, and which tasks are left to the operator.
+// Heading returns a comment for the result: its source, and the tasks that are left to the operator.
 func (l *Ledger) Heading() []string {
 	lines := []string{fmt.Sprintf("Made of %s by `jeoul export %s`.", remark.Printable(l.File), l.Dialect)}
 	var vips []netip.Addr
@@ -141,10 +142,10 @@ func (l *Ledger) Heading() []string {
 	return lines
 }
 
-// Carried is how many services are in the result.
+// Carried returns the number of services in the result.
 func (l *Ledger) Carried() int { return len(l.carried) }
 
-// Count returns how many remarks of a kind there are.
+// Count returns the number of remarks of a kind.
 func (l *Ledger) Count(kind remark.Kind) int {
 	n := 0
 	for _, r := range l.Remarks {
@@ -161,8 +162,8 @@ type Reason struct {
 	Why  string
 }
 
-// Account speaks of each key that is written and that no writer has spoken of, by the reasons for it
-// or for the nearest that it stands below. Paths of reasons have no numbers: services[].backends[].port.
+// Account adds remarks on each written key that no writer has noted. The remark's reason is that of the key, or of the
+// nearest key above it. Paths of reasons have no numbers: services[].backends[].port.
 func (l *Ledger) Account(reasons map[string]Reason) {
 	for _, field := range l.Leaves() {
 		above, known := l.nearest(field)
@@ -177,7 +178,7 @@ func (l *Ledger) Account(reasons map[string]Reason) {
 	slices.SortStableFunc(l.Remarks, func(a, b remark.Remark) int { return cmp.Compare(a.At.Line, b.At.Line) })
 }
 
-// nearest returns the field, or the nearest above it, that a writer has spoken of with all below.
+// nearest returns the field, or the nearest one above it, whose note covers all fields below.
 func (l *Ledger) nearest(field string) (string, bool) {
 	for own := field; ; {
 		if kind, spoken := l.spoken[field]; spoken && (kind != remark.Approximated || field == own) {
@@ -198,13 +199,13 @@ var (
 	onlyKeys = regexp.MustCompile(`^(services\[\d+\]\.)?(backends\[\d+\]\.)?`)
 )
 
-// lastKey is a field without the service and the backend that its line shows, and without its place in a list.
+// lastKey returns a field without the service and the backend, which its line shows, and without its index in a list.
 func lastKey(field string) string {
 	key := cmp.Or(strings.TrimPrefix(field, onlyKeys.FindString(field)), field)
 	return atEnd.ReplaceAllString(key, "")
 }
 
-// reasonFor returns the reason for a field or for the nearest above it.
+// reasonFor returns the reason for a field or for the nearest field above it.
 func reasonFor(reasons map[string]Reason, field, dialect string) Reason {
 	for path := number.ReplaceAllString(field, "[]"); path != ""; path = parent(path) {
 		for _, table := range []map[string]Reason{reasons, own} {
@@ -216,10 +217,10 @@ func reasonFor(reasons map[string]Reason, field, dialect string) Reason {
 	return Reason{remark.Left, dialect + " has nothing like it"}
 }
 
-// process is the reason for keys that any other program has in its own way.
+// process is the reason for keys of the process and its tables, which any other program has in its own way.
 var process = Reason{remark.Needless, "of Jeoul's own process and tables"}
 
-// own are keys that no other program needs.
+// own has the reasons for keys that no other program needs.
 var own = map[string]Reason{
 	"interface":             {remark.Needless, "the other program takes packets on every interface that has the VIP"},
 	"interfaces":            {remark.Needless, "the other program takes packets on every interface that has the VIP"},

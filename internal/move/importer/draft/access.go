@@ -8,20 +8,20 @@ import (
 	"slices"
 )
 
-// Rule decides on clients by their address. The first rule of a list that matches a client counts.
+// Rule allows or denies clients by address. In a list of rules, the first one that matches a client decides.
 type Rule struct {
-	// Networks match the clients in them, or, where Others is set, all clients but those.
+	// Networks match the clients in them. If Others is set, the rule matches all other clients instead.
 	Networks []netip.Prefix
 	Others   bool
 	// Serve reports whether clients that match are served.
 	Serve bool
 }
 
-// Everyone returns a rule on all clients.
+// Everyone returns a rule that matches all clients.
 func Everyone(serve bool) Rule { return Rule{Others: true, Serve: serve} }
 
-// matches reports whether a rule matches the clients whose smallest network, of all that are named, is node: all other
-// networks that they are in contain it.
+// matches reports whether a rule matches the clients of a node: the clients for which node is the smallest named
+// network. All other named networks that have these clients contain node.
 func (r Rule) matches(node netip.Prefix) bool {
 	in := slices.ContainsFunc(r.Networks, func(n netip.Prefix) bool {
 		return n.Bits() <= node.Bits() && n.Overlaps(node)
@@ -29,10 +29,10 @@ func (r Rule) matches(node netip.Prefix) bool {
 	return in != r.Others
 }
 
-// Access returns the lists with which Jeoul serves the same clients of addr's family as the rules. Each list of rules
-// is tried in its order; a client that matches no rule of it is served, and a client must be served by all lists. In
-// Jeoul the longest matching prefix decides, so each network of a rule gets the decision of the first rule that matches
-// it. noClients: no client is served, which lists cannot express.
+// Access returns allow and deny lists that serve the same clients of addr's family as the rules. Each list of rules is
+// tried in its order. A client that no rule of a list matches is served by that list, and a client must be served by
+// all lists. In Jeoul the longest matching prefix decides, so each network of a rule gets the decision of the first
+// rule that matches it. noClients: no client is served, which allow and deny cannot express.
 func Access(addr netip.Addr, lists ...[]Rule) (allow, deny []netip.Prefix, noClients bool) {
 	root := netip.PrefixFrom(addr, 0).Masked()
 	nodes := []netip.Prefix{root}
@@ -46,7 +46,7 @@ func Access(addr netip.Addr, lists ...[]Rule) (allow, deny []netip.Prefix, noCli
 	for i, node := range nodes {
 		served[node] = decide(node, lists)
 		if i > 0 && served[node] == served[enclosing(nodes[:i], node)] {
-			continue // as without it
+			continue // the enclosing network has the same decision
 		}
 		if served[node] {
 			allow = append(allow, node)
@@ -74,7 +74,7 @@ func decide(node netip.Prefix, lists [][]Rule) bool {
 	return true
 }
 
-// enclosing returns the smallest of several networks, in the order of their size, that a network is in.
+// enclosing returns the smallest network in nodes, which are sorted by prefix length, that contains a network.
 func enclosing(nodes []netip.Prefix, of netip.Prefix) netip.Prefix {
 	for _, node := range slices.Backward(nodes) {
 		if node.Overlaps(of) {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestAccess: for every client, the smallest network of the lists decides as the first rule does that matches. The
-// rules are random, over networks of a few bits, so that many contain each other.
+// TestAccess: for every client, the smallest network of the lists decides like the first matching rule. The rules are
+// random, over networks of a few bits, so that many contain each other.
 func TestAccess(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	network := func() netip.Prefix {
@@ -40,7 +40,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// firstMatch decides as the rules are meant.
+// firstMatch decides by the rules.
 func firstMatch(client netip.Addr, lists [][]Rule) bool {
 	for _, rules := range lists {
 		for _, r := range rules {
@@ -57,7 +57,7 @@ func firstMatch(client netip.Addr, lists [][]Rule) bool {
 	return true
 }
 
-// smallest decides as Jeoul does.
+// smallest decides as Jeoul does, by the longest prefix.
 func smallest(client netip.Addr, allow, deny []netip.Prefix) bool {
 	served, bits := len(allow) == 0, -1
 	for _, list := range [][]netip.Prefix{allow, deny} {
@@ -77,7 +77,7 @@ func first(list []netip.Prefix) *netip.Prefix {
 	return &list[0]
 }
 
-// TestAccessFamilies: rules of one family say nothing of the other's clients, but by their negation.
+// TestAccessFamilies: rules of one family do not match the other family's clients, except by negation.
 func TestAccessFamilies(t *testing.T) {
 	rules := []Rule{{Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Others: true}}
 	if _, _, noClients := Access(netip.MustParseAddr("2001:db8::1"), rules); !noClients {

@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// heading is the comment on the file.
+// heading returns the comment at the top of the file.
 func (d *Draft) heading() string {
 	text := fmt.Sprintf("Made of %s by `jeoul import %s`.", remark.Printable(d.Input), d.Dialect)
 	if len(d.Interfaces)+len(d.interfaces) == 0 {
@@ -24,7 +24,7 @@ func (d *Draft) heading() string {
 	return text
 }
 
-// comments are the comments on the services.
+// comments returns the comments on the services.
 func (d *Draft) comments() []string {
 	texts := make([]string, len(d.Services))
 	for i, s := range d.Services {
@@ -33,7 +33,7 @@ func (d *Draft) comments() []string {
 	return texts
 }
 
-// Count returns how many remarks of a kind there are.
+// Count returns the number of remarks of a kind.
 func (d *Draft) Count(kind remark.Kind) int {
 	n := 0
 	for _, r := range d.Remarks {
@@ -44,7 +44,7 @@ func (d *Draft) Count(kind remark.Kind) int {
 	return n
 }
 
-// comment puts comments on a written configuration and on its services.
+// comment adds comments to a written configuration and to its services.
 func comment(text []byte, heading string, services []string) ([]byte, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package draft holds a configuration while it is made of another balancer's: the services as far as they are read, and
-// the fate of each line of the input. A reader of a dialect fills it; Finish makes the file of it that Jeoul reads.
+// Package draft holds a configuration while it is converted from another balancer's: the services read so far, and the
+// outcome of each line of the input. The reader of a dialect fills it. Finish makes the file that Jeoul reads.
 package draft
 
 import (
@@ -15,25 +15,24 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// ErrNothing means that no service of the input can be carried over; the remarks say why.
+// ErrNothing means that no service of the input can be carried over. The remarks give the reasons.
 var ErrNothing = errors.New("no service could be carried over")
 
-// Options are the settings that the input cannot have.
+// Options are the settings that the input cannot provide.
 type Options struct {
-	// Interfaces take the packets; empty: those that the input names.
+	// Interfaces receive the packets; empty: the interfaces that the input names.
 	Interfaces []string
-	// VIPs stand for services that listen on every address, one for each family.
+	// VIPs replace the wildcard address of services that listen on every address, one for each family.
 	VIPs []netip.Addr
-	// Sources are the addresses of the balancer that mode fullnat sends from.
+	// Sources are the balancer's addresses that mode fullnat sends from.
 	Sources []netip.Addr
 	// Mode, unless it is empty, is the mode of all services.
 	Mode lb.Mode
-	// HTTPAsTCP converts HTTP services that only balance to TCP services instead of mode proxy.
+	// HTTPAsTCP converts HTTP services that need only balancing to TCP services, instead of mode proxy.
 	HTTPAsTCP bool
-	// Resolve looks up the addresses of a host; nil: names of hosts are left out.
+	// Resolve looks up the addresses of a host; nil: host names are left out.
 	Resolve func(name string) ([]netip.Addr, error)
-	// Include reads the files that a pattern of the input names, in their order; nil: the contents of other files are
-	// left out.
+	// Include reads the files that a pattern of the input names, in their order; nil: included files are left out.
 	Include func(pattern string) ([]File, error)
 }
 
@@ -46,17 +45,17 @@ type File struct {
 // Service is a service that is being read.
 type Service struct {
 	lb.Service
-	// At is where it begins, and Backends[i] stands at BackendAt[i].
+	// At is the line where the service begins. BackendAt[i] is the line of Backends[i].
 	At        remark.At
 	BackendAt []remark.At
 	// RouteAt are the lines of the routes of mode proxy.
 	RouteAt []remark.At
 	// Unsafe is the reason why the service must not be made: without the lines that could not be carried over, it would
-	// serve requests that the input refuses, or send them elsewhere. Empty: it can be made.
+	// serve requests that the input refuses, or send them elsewhere. Empty: the service can be made.
 	Unsafe string
 }
 
-// Add appends a backend that stands at a line.
+// Add appends a backend with its line.
 func (s *Service) Add(at remark.At, b lb.Backend) {
 	s.Backends, s.BackendAt = append(s.Backends, b), append(s.BackendAt, at)
 }
@@ -68,25 +67,25 @@ type Draft struct {
 	Dialect, Input string
 	Services       []*Service
 	Timeouts       lb.Timeouts
-	// VRRP is how the VIPs are shared with another balancer.
+	// VRRP has the settings for sharing the VIPs with another balancer.
 	VRRP lb.VRRP
-	// Engine has the settings that services of mode proxy share.
+	// Engine has the settings that services in mode proxy share.
 	Engine  lb.ProxyEngine
 	Remarks []remark.Remark
 
-	// interfaces are the interfaces that the input names, and sources the addresses that it sends from.
+	// interfaces are the interfaces that the input names. sources are the addresses that it sends from.
 	interfaces []string
 	sources    []source
 	lines      []Line
 	texts      map[remark.At]string
-	// carried are the lines that readers have taken, and remarked those that have a remark.
+	// carried are the lines that readers have carried over. remarked are the lines that have a remark.
 	carried, remarked map[remark.At]bool
 	made              map[remark.Remark]bool
 	// dropped are services that were left out after they had been read.
 	dropped []*Service
 }
 
-// MaxEstablished and MaxUDP are the longest times for which Jeoul can be told to remember a silent flow.
+// MaxEstablished and MaxUDP are the longest idle timeouts of a flow that Jeoul accepts.
 const (
 	MaxEstablished = 168 * time.Hour
 	MaxUDP         = 24 * time.Hour
@@ -99,7 +98,7 @@ func New(dialect, input string, options Options) *Draft {
 		carried: map[remark.At]bool{}, remarked: map[remark.At]bool{}, made: map[remark.Remark]bool{}}
 }
 
-// NewService adds a service of TCP, which begins at a line.
+// NewService adds a TCP service that begins at a line.
 func (d *Draft) NewService(at remark.At) *Service {
 	s := &Service{At: at}
 	s.Protocol, s.Scheduler = lb.TCP, lb.Maglev
@@ -115,7 +114,7 @@ func (d *Draft) Carry(lines ...remark.At) {
 	}
 }
 
-// Forget takes lines back that were in the configuration.
+// Forget undoes Carry for lines.
 func (d *Draft) Forget(lines ...remark.At) {
 	for _, at := range lines {
 		delete(d.carried, at)
@@ -127,7 +126,7 @@ func (d *Draft) Left(at remark.At, format string, args ...any) {
 	d.remark(at, remark.Left, format, args...)
 }
 
-// Approximate notes that the configuration's form of a line is not quite the same.
+// Approximate notes that the configuration's form of a line differs slightly.
 func (d *Draft) Approximate(at remark.At, format string, args ...any) {
 	d.remark(at, remark.Approximated, format, args...)
 }
@@ -140,21 +139,20 @@ func (d *Draft) Needless(at remark.At, format string, args ...any) {
 func (d *Draft) remark(at remark.At, kind remark.Kind, format string, args ...any) {
 	d.remarked[at] = true
 	r := remark.Remark{At: at, Kind: kind, Text: d.Text(at), Why: fmt.Sprintf(format, args...)}
-	if !d.made[r] { // a line may be read for each of several services
+	if !d.made[r] { // a line may be read once for each of several services
 		d.made[r] = true
 		d.Remarks = append(d.Remarks, r)
 	}
 }
 
-// Line returns a line of the input as it stands.
+// Line returns a line of the input unchanged.
 func (d *Draft) Line(at remark.At) string { return d.texts[at] }
 
-// Text returns a line of the input, shortened, and without characters that a terminal or a comment would take for
-// something else.
+// Text returns a line of the input, shortened, and without characters that a terminal or a comment would interpret.
 func (d *Draft) Text(at remark.At) string { return remark.Shorten(d.texts[at]) }
 
-// Idle has flows of a protocol remembered for as long as the input leaves a silent connection open, where that is
-// longer than Jeoul's default: it would end the connection earlier. Timeouts are those of all services.
+// Idle raises a protocol's idle timeout to the input's, where the input's is longer than Jeoul's default: Jeoul would
+// end the connection earlier. Timeouts apply to all services.
 func (d *Draft) Idle(at remark.At, protocol lb.Protocol, silence time.Duration) {
 	usual, longest, into := lb.DefaultTimeouts.Established, MaxEstablished, &d.Timeouts.Established
 	if protocol == lb.UDP {
@@ -176,7 +174,7 @@ func (d *Draft) Idle(at remark.At, protocol lb.Protocol, silence time.Duration) 
 	*into = max(*into, silence)
 }
 
-// HalfClosed is Idle for a connection that one side has ended.
+// HalfClosed is Idle for a connection that one side has closed.
 func (d *Draft) HalfClosed(at remark.At, silence time.Duration) {
 	const usual = "a connection that one side has ended is remembered for %s"
 	if silence > 0 && silence <= lb.DefaultTimeouts.Fin {
@@ -190,10 +188,10 @@ func (d *Draft) HalfClosed(at remark.At, silence time.Duration) {
 	d.Timeouts.Fin = max(d.Timeouts.Fin, silence)
 }
 
-// Arrives notes an interface that the input takes packets on.
+// Arrives notes an interface that the input receives packets on.
 func (d *Draft) Arrives(name string) { d.interfaces = appendNew(d.interfaces, name) }
 
-// source is an address that the input sends from, and where it stands.
+// source is an address that the input sends from, and the line that names it.
 type source struct {
 	addr netip.Addr
 	at   remark.At
@@ -215,7 +213,7 @@ func appendNew[T comparable](list []T, value T) []T {
 	return append(list, value)
 }
 
-// VIP returns the address that stands for every address of a family.
+// VIP returns the address that replaces the wildcard address of a family.
 func (d *Draft) VIP(four bool) (netip.Addr, bool) {
 	for _, addr := range d.VIPs {
 		if addr.Is4() == four {
@@ -244,8 +242,8 @@ func NewCheck(kind lb.CheckType) lb.Check {
 	return c
 }
 
-// SetTimes sets a check's interval and timeout, 0 for the default, and keeps the timeout within the
-// interval, as Jeoul asks.
+// SetTimes sets a check's interval and timeout; 0: the default. It keeps the timeout within the interval, as Jeoul
+// requires.
 func SetTimes(c *lb.Check, interval, timeout time.Duration) {
 	if interval > 0 {
 		c.Interval = min(max(interval, 100*time.Millisecond), time.Hour)

@@ -19,11 +19,11 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// UnknownInterface stands for the interface where neither the input nor a person names one.
+// UnknownInterface is the placeholder where neither the input nor the options name an interface.
 const UnknownInterface = "INTERFACE"
 
 // Finish returns the configuration as a file that Jeoul reads, with a comment at each service. Parts that Jeoul would
-// refuse are left out, with a remark. The error is ErrNothing where no service is left.
+// reject are left out, with a remark. The error is ErrNothing where no service remains.
 func (d *Draft) Finish() ([]byte, error) {
 	d.settle()
 	text, err := d.write()
@@ -31,7 +31,7 @@ func (d *Draft) Finish() ([]byte, error) {
 	return text, err
 }
 
-// write makes the file, and leaves out the parts that Jeoul would refuse.
+// write writes the file without the parts that Jeoul would reject.
 func (d *Draft) write() ([]byte, error) {
 	for {
 		d.pruneRoutes()
@@ -55,7 +55,8 @@ func (d *Draft) write() ([]byte, error) {
 	}
 }
 
-// settle gives services the parts that they lack: a name of their own, and addresses to send from.
+// settle gives services the parts that they lack: a mode, unique names, ports and defaults. It leaves out services that
+// cannot be made.
 func (d *Draft) settle() {
 	d.checkSources()
 	names := map[string]int{}
@@ -78,7 +79,7 @@ func (d *Draft) settle() {
 	})
 }
 
-// bound leaves out backends beyond those that a service can have.
+// bound leaves out backends beyond the maximum of a service.
 func (d *Draft) bound(s *Service) {
 	for _, at := range s.BackendAt[min(len(s.BackendAt), config.MaxBackends):] {
 		d.Left(at, "a service has up to %d backends", config.MaxBackends)
@@ -87,7 +88,7 @@ func (d *Draft) bound(s *Service) {
 		s.BackendAt[:min(len(s.BackendAt), config.MaxBackends)]
 }
 
-// keepPorts gives backends the service's port where the mode leaves ports as they are.
+// keepPorts gives backends the service's port where the mode does not change ports.
 func (d *Draft) keepPorts(s *Service) {
 	for j := range s.Backends {
 		b := &s.Backends[j]
@@ -102,7 +103,7 @@ func (d *Draft) keepPorts(s *Service) {
 	}
 }
 
-// cannot returns the reason why a service cannot be, "" if it can; services are those before it.
+// cannot returns the reason why a service cannot be made, or "". services is the number of services before it.
 func (d *Draft) cannot(s *Service, services int) string {
 	switch {
 	case s.Unsafe != "":
@@ -128,7 +129,7 @@ func (s *Service) usual() {
 		s.Scheduler = cmp.Or(s.Scheduler, map[lb.Mode]lb.Scheduler{lb.ModeProxy: lb.WeightedRoundRobin}[s.Mode],
 			lb.Maglev)
 	}
-	if !s.Scheduler.Weighted() { // weights say no more than whether a backend takes new flows
+	if !s.Scheduler.Weighted() { // here weights only say whether a backend takes new flows
 		for j := range s.Backends {
 			s.Backends[j].Weight = min(s.Backends[j].Weight, 1)
 		}
@@ -147,12 +148,12 @@ func (s *Service) usual() {
 	}
 }
 
-// usualName is made of the properties that make a service unique.
+// usualName returns a name from the properties that make a service unique.
 func usualName(s *Service) string {
 	return fmt.Sprintf("%s-%s-%d", s.Protocol, s.VIP, s.Port)
 }
 
-// Name makes a valid name of a text.
+// Name returns a text as a valid name.
 func Name(text string) string {
 	const longest = 56 // leaves room for a number
 	runes := []rune(strings.Map(func(r rune) rune {
@@ -164,7 +165,7 @@ func Name(text string) string {
 	return string(runes[:min(len(runes), longest)])
 }
 
-// unique returns a name that was not given before, and gives it.
+// unique returns a name that is not in given yet, and adds it.
 func unique(given map[string]int, name string) string {
 	free := name
 	for given[free] > 0 {
@@ -175,7 +176,7 @@ func unique(given map[string]int, name string) string {
 	return free
 }
 
-// nameBackends names those that have no name by their address and, where several share it, port.
+// nameBackends names backends without a name by their address and, where several share the address, port.
 func nameBackends(s *Service) {
 	hosts, names := map[netip.Addr]int{}, map[string]int{}
 	for _, b := range s.Backends {
@@ -194,7 +195,7 @@ func nameBackends(s *Service) {
 	}
 }
 
-// fullNAT are the addresses of the pool: those that a person names, or else the input.
+// fullNAT returns the addresses of the full NAT pool: those of the options, or else those of the input.
 func (d *Draft) fullNAT() []netip.Addr {
 	if len(d.Sources) > 0 {
 		return d.Sources
@@ -206,7 +207,7 @@ func (d *Draft) fullNAT() []netip.Addr {
 	return addrs
 }
 
-// checkSources leaves out addresses of the input that are those of a service.
+// checkSources leaves out source addresses of the input that are a VIP or the address of a backend.
 func (d *Draft) checkSources() {
 	taken := map[netip.Addr]bool{}
 	for _, s := range d.Services {
@@ -224,7 +225,7 @@ func (d *Draft) checkSources() {
 	})
 }
 
-// config returns the configuration of the services.
+// config returns the configuration with the services.
 func (d *Draft) config() *config.Config {
 	cfg := config.New()
 	switch {
@@ -252,11 +253,10 @@ func (d *Draft) config() *config.Config {
 	return cfg
 }
 
-// problemAt is the field of a problem that is of a service, or of one of its backends.
+// problemAt matches the field of a problem in a service, or in one of its backends.
 var problemAt = regexp.MustCompile(`^services\[(\d+)\](?:\.backends\[(\d+)\])?`)
 
-// drop leaves out the services and backends that have problems; it returns false where a problem
-// is of none.
+// drop leaves out the services and backends that have problems. It returns false if a problem is in none of them.
 func (d *Draft) drop(problems yamlfile.Problems) bool {
 	if d.dropRoutes(problems) {
 		return true // the next round reports further problems
@@ -308,13 +308,12 @@ func (d *Draft) dropBackends(i int, s *Service, problems map[[2]int]string) {
 	}
 }
 
-// withoutPlace takes the name of the text that is being made out of a message: a person has never
-// seen it.
+// withoutPlace replaces the name of the generated text in a message, because the user has never seen that text.
 func withoutPlace(message, input string) string {
 	return strings.ReplaceAll(message, "the configuration made of "+input+":", "line ")
 }
 
-// disown remarks on the backends of services that were left out, unless another service has them.
+// disown remarks on the backends of dropped services, unless another service has them.
 func (d *Draft) disown() {
 	kept := map[remark.At]bool{}
 	for _, s := range d.Services {

@@ -2,21 +2,21 @@
 
 package draft
 
-// Keyword is a word of a dialect that a reader passes over, since the requests and connections that a service gets are
-// the same with it and without it.
+// Keyword is a word of a dialect that a reader skips, because a service gets the same requests and connections with and
+// without it.
 type Keyword struct {
-	// Where is the block or section that the word stands in; a word may stand in several, and do more in one of them.
+	// Where is the block or section of the word. A word may occur in several, and have an effect in one of them.
 	Where, Name string
 	// Example is a line that has the word, without indentation.
 	Example string
-	// Why is the reason for which the word has no effect, for a remark.
+	// Why is the reason why the word has no effect, for a remark.
 	Why string
 }
 
-// Keywords are the words that a reader passes over, each in a place.
+// Keywords are the words that a reader skips, each with its place.
 type Keywords []Keyword
 
-// Why returns why a word changes nothing where it stands, and whether it is one of those.
+// Why returns the reason why a word has no effect at a place, and whether it is one of the keywords.
 func (k Keywords) Why(where, name string) (string, bool) {
 	for _, word := range k {
 		if word.Where == where && word.Name == name {

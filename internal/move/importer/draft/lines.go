@@ -12,10 +12,10 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// MaxBytes bounds an input, with all that it includes.
+// MaxBytes limits the size of an input, with all files that it includes.
 const MaxBytes = 10 << 20
 
-// MaxLine bounds a line, in bytes: longer ones are of something else.
+// MaxLine limits the length of a line, in bytes. A longer line is no configuration.
 const MaxLine = 64 << 10
 
 // Line is a line of an input.
@@ -24,8 +24,8 @@ type Line struct {
 	Text string
 }
 
-// Lines returns the lines of a file, and notes them: a line that no reader speaks of is left out as not understood. An
-// error names the line from which on the file cannot be read.
+// Lines returns the lines of a file, and notes them: Account leaves out each line that no reader has noted, as not
+// understood. An error names the line from which on the file cannot be read.
 func (d *Draft) Lines(file File) ([]Line, error) {
 	size := len(file.Data)
 	for _, line := range d.lines {
@@ -57,13 +57,13 @@ func (d *Draft) Lines(file File) ([]Line, error) {
 	return lines, nil
 }
 
-// Blank reports whether a line has nothing, or a comment by one of the marks.
+// Blank reports whether a line is empty, or a comment that begins with one of the marks.
 func (l Line) Blank(marks string) bool {
 	text := strings.TrimSpace(l.Text)
 	return text == "" || strings.ContainsRune(marks, rune(text[0]))
 }
 
-// signatures tell dialects by a line that only they have.
+// signatures identify dialects by a line that only they have.
 var signatures = []struct {
 	dialect string
 	pattern *regexp.Regexp
@@ -80,8 +80,8 @@ var signatures = []struct {
 	{"nginx", regexp.MustCompile(`^\s*((stream|http|events)\s*\{|(upstream\s+\S+|server)\s*\{)`)},
 }
 
-// CheckDialect says that lines are of another dialect than the draft's, or of none; nil if there is
-// one of it.
+// CheckDialect returns nil if a line is of the dialect of the draft. Otherwise the error names the dialect that the
+// lines are of, if there is one.
 func (d *Draft) CheckDialect(lines []Line) error {
 	for _, s := range signatures {
 		if s.dialect == d.Dialect && anyMatches(lines, s.pattern) != nil {
@@ -97,7 +97,7 @@ func (d *Draft) CheckDialect(lines []Line) error {
 	return fmt.Errorf("%s: nothing in the file is of %s", d.Input, d.Dialect)
 }
 
-// anyMatches returns where the first line stands that matches, or nil.
+// anyMatches returns the position of the first line that matches, or nil.
 func anyMatches(lines []Line, pattern *regexp.Regexp) *remark.At {
 	for _, line := range lines {
 		if pattern.MatchString(line.Text) {
@@ -107,8 +107,7 @@ func anyMatches(lines []Line, pattern *regexp.Regexp) *remark.At {
 	return nil
 }
 
-// Account leaves out, as not understood, each line that no reader has spoken of; comments begin
-// with one of the marks.
+// Account leaves out, as not understood, each line that no reader has noted. Comments begin with one of the marks.
 func (d *Draft) Account(marks string) {
 	for _, line := range d.lines {
 		if !d.Spoken(line.At) && !line.Blank(marks) {
@@ -128,5 +127,5 @@ func (d *Draft) Carried() []remark.At {
 	return lines
 }
 
-// Spoken reports whether a reader has spoken of a line.
+// Spoken reports whether a reader has carried over a line or remarked on it.
 func (d *Draft) Spoken(at remark.At) bool { return d.carried[at] || d.remarked[at] }

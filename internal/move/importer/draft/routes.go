@@ -13,12 +13,12 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// AddRoute appends a route of mode proxy that stands at a line.
+// AddRoute appends a route of mode proxy with its line.
 func (s *Service) AddRoute(at remark.At, route lb.Route) {
 	s.Proxy.Routes, s.RouteAt = append(s.Proxy.Routes, route), append(s.RouteAt, at)
 }
 
-// pruneRoutes takes backends that a service does not have out of its routes. A service with a route that has none
+// pruneRoutes removes backends that a service does not have from its routes. A service with a route that has no backend
 // left is left out: the route's requests would go where the input does not send them.
 func (d *Draft) pruneRoutes() {
 	d.Services = slices.DeleteFunc(d.Services, func(s *Service) bool {
@@ -51,11 +51,11 @@ func (s *Service) removeRoute(k int) {
 	s.Proxy.Routes, s.RouteAt = slices.Delete(s.Proxy.Routes, k, k+1), slices.Delete(s.RouteAt, k, k+1)
 }
 
-// routeProblem is the field of a problem that is of a route.
+// routeProblem matches the field of a problem in a route.
 var routeProblem = regexp.MustCompile(`^services\[(\d+)\]\.proxy\.routes\[(\d+)\]`)
 
-// dropRoutes leaves out the routes that no request gets to, and the services of others that have problems; false:
-// there is no problem of a route.
+// dropRoutes leaves out the routes that no request reaches, and the services of other routes that have problems; false:
+// no route has a problem.
 func (d *Draft) dropRoutes(problems yamlfile.Problems) bool {
 	why := map[[2]int]string{}
 	for _, problem := range problems {
@@ -88,14 +88,15 @@ func (d *Draft) dropRoutes(problems yamlfile.Problems) bool {
 	return len(why) > 0
 }
 
-// unreached is a problem of a route that no request gets to: without it, all requests go where they go with it.
+// unreached matches the problem of a route that no request reaches. Without such a route, all requests go where they go
+// with it.
 var unreached = regexp.MustCompile(`^no request for .* gets here|is the earlier route's already`)
 
-// unroutedVariable has HAProxy note that a request takes a route.
+// unroutedVariable is the HAProxy variable that is set when a request takes a route.
 const unroutedVariable = "txn.routed"
 
-// RefuseUnrouted has a service of mode proxy answer requests that take no route as line says, a rule of HAProxy's
-// without its condition.
+// RefuseUnrouted makes a service of mode proxy answer requests that take no route by line, a rule of HAProxy without
+// its condition.
 func (s *Service) RefuseUnrouted(line string) {
 	for _, route := range s.Proxy.Routes {
 		for _, condition := range routeConditions(route) {
@@ -105,13 +106,13 @@ func (s *Service) RefuseUnrouted(line string) {
 	s.AddFrontend(line + " unless { var(" + unroutedVariable + ") -m bool }")
 }
 
-// AddFrontend appends a line of HAProxy's language to those of a service's clients.
+// AddFrontend appends a line in HAProxy's language to the service's lines for clients.
 func (s *Service) AddFrontend(line string) {
 	s.Proxy.Frontend = strings.TrimPrefix(s.Proxy.Frontend+"\n"+line, "\n")
 }
 
-// routeConditions are the conditions of HAProxy's by which a request takes a route: one of them must hold. They are
-// those that the proxy engine makes of it.
+// routeConditions returns the HAProxy conditions of a route, the same ones that the proxy engine generates. A request
+// takes the route if one of them holds.
 func routeConditions(r lb.Route) []string {
 	var whole, below []string
 	for _, p := range r.Paths {
@@ -140,8 +141,8 @@ func routeConditions(r lb.Route) []string {
 	return all
 }
 
-// HostConditions are conditions of HAProxy's on the host of a request, of which one must hold: a name, or "*." and a
-// name for all below it.
+// HostConditions returns HAProxy conditions on the host of a request, one of which must hold. A host is a name, or "*."
+// and a name for all names below it.
 func HostConditions(hosts []string) []string {
 	var exact, below []string
 	for _, h := range hosts {
@@ -155,7 +156,7 @@ func HostConditions(hosts []string) []string {
 	return slices.Concat(alternatives(host+"str --", exact), alternatives(host+"end --", below))
 }
 
-// alternatives makes conditions of patterns, as many in each as HAProxy's longest line has room for.
+// alternatives makes conditions of patterns, with as many patterns in each as fit in HAProxy's longest line.
 func alternatives(sample string, patterns []string) (all []string) {
 	for some := range slices.Chunk(patterns, 20) {
 		all = append(all, "{ "+sample+" "+strings.Join(some, " ")+" }")

@@ -15,11 +15,10 @@ import (
 	"time"
 )
 
-// errNoResolver is the answer to names of hosts where none are to be looked up.
+// errNoResolver means that a host name is given but names are not looked up.
 var errNoResolver = errors.New("is the name of a host; write its address, or give --resolve")
 
-// Address reads an address, or the name of a host where those are looked up. Brackets around an
-// address of IPv6 may stand.
+// Address reads an address, or a host name if names are looked up. An IPv6 address may be in brackets.
 func (d *Draft) Address(text string) (netip.Addr, error) {
 	if inner, ok := strings.CutPrefix(text, "["); ok {
 		text = strings.TrimSuffix(inner, "]")
@@ -47,14 +46,14 @@ func (d *Draft) Address(text string) (netip.Addr, error) {
 	return addrs[0].Unmap(), nil
 }
 
-// hostName reports whether a text can be the name of a host.
+// hostName reports whether a text can be a host name.
 func hostName(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool {
 		return r != '-' && r != '.' && r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
 	})
 }
 
-// SplitPort splits "HOST:PORT", "[HOST]:PORT", and, with no port, "HOST" and an address of IPv6.
+// SplitPort splits "HOST:PORT" and "[HOST]:PORT". "HOST" and an IPv6 address without brackets have no port.
 func SplitPort(text string) (host, port string) {
 	if host, port, err := net.SplitHostPort(text); err == nil {
 		return host, port
@@ -62,7 +61,7 @@ func SplitPort(text string) (host, port string) {
 	return strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"), ""
 }
 
-// Port reads a port by its number or by the name that /etc/services has for it.
+// Port reads a port number, or a service name from /etc/services.
 func Port(network, text string) (uint16, error) {
 	port, err := strconv.ParseUint(text, 10, 16)
 	if err == nil && port > 0 {
@@ -78,7 +77,7 @@ func Port(network, text string) (uint16, error) {
 	return uint16(named), nil
 }
 
-// Number reads a whole number up to most; a greater one is most, and cut is true.
+// Number reads an unsigned integer. A number above most becomes most, and cut is true.
 func Number(text string, most uint64) (n uint64, cut bool, err error) {
 	n, err = strconv.ParseUint(text, 10, 64)
 	if err != nil {
@@ -87,8 +86,7 @@ func Number(text string, most uint64) (n uint64, cut bool, err error) {
 	return min(n, most), n > most, nil
 }
 
-// Time reads a length of time with an optional unit (us, ms, s, m, h, d); without one, it is in
-// units of unit.
+// Time reads a duration with an optional unit (us, ms, s, m, h, d). A number without a unit counts in unit.
 func Time(text string, unit time.Duration) (time.Duration, error) {
 	digits := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyz")
 	switch text[len(digits):] {
@@ -115,7 +113,7 @@ func Time(text string, unit time.Duration) (time.Duration, error) {
 	return time.Duration(n * float64(unit)), nil
 }
 
-// Network reads a network, or an address as the network of it alone.
+// Network reads a network. An address becomes the network of that address alone.
 func Network(text string) (netip.Prefix, bool) {
 	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" && !addr.Is4In6() {
 		return netip.PrefixFrom(addr, addr.BitLen()), true
@@ -130,7 +128,7 @@ func Network(text string) (netip.Prefix, bool) {
 	return prefix.Masked(), true
 }
 
-// MaskLength returns the length of a mask such as 255.255.0.0, or -1.
+// MaskLength returns the prefix length of a netmask such as 255.255.0.0, or -1.
 func MaskLength(mask string) int {
 	addr, err := netip.ParseAddr(mask)
 	if err != nil || !addr.Is4() {
@@ -145,7 +143,7 @@ func MaskLength(mask string) int {
 	return ones
 }
 
-// OfFamily returns the networks of an address's family, each once.
+// OfFamily returns the networks of an address's family, without duplicates.
 func OfFamily(list []netip.Prefix, addr netip.Addr) []netip.Prefix {
 	var own []netip.Prefix
 	for _, prefix := range list {

@@ -10,8 +10,8 @@ import (
 // finest is the greatest sum of weights that is tried.
 const finest = 10000
 
-// Weights returns the smallest whole weights whose shares differ from those given by no more than
-// half a per cent of each; where none up to finest do, the nearest. A share is at least one weight.
+// Weights returns the smallest integer weights whose shares differ from the given shares by at most half a per cent of
+// each. If no weights up to finest do, it returns the nearest. A share has at least weight 1.
 func Weights(shares []float64) []uint16 {
 	parts, sum := slices.Clone(shares), 0.0
 	for _, share := range shares {
@@ -31,7 +31,7 @@ func Weights(shares []float64) []uint16 {
 	return weights
 }
 
-// wholeOf reports whether parts of a total are close enough to whole numbers.
+// wholeOf reports whether the parts of a total are close enough to integers.
 func wholeOf(parts []float64, total int) bool {
 	for _, part := range parts {
 		want := part * float64(total)

@@ -12,15 +12,15 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// bindFlags are the parameters of a bind that have no value (section 5.1 of HAProxy's configuration manual); others
-// have one.
+// bindFlags are the parameters of bind without a value (section 5.1 of HAProxy's configuration manual). All others have
+// one.
 var bindFlags = []string{"accept-proxy", "defer-accept", "tfo", "transparent", "v4v6", "v6only", "ssl", "allow-0rtt",
 	"force-sslv3", "force-tlsv10", "force-tlsv11",
 	"force-tlsv12", "force-tlsv13", "generate-certificates", "no-alpn", "no-ca-names", "no-sslv3", "no-strict-sni",
 	"no-tls-tickets", "no-tlsv10", "no-tlsv11", "no-tlsv12",
 	"no-tlsv13", "prefer-client-ciphers", "strict-sni", "quic-force-retry"}
 
-// ofTLS are the parameters of a bind that are of TLS: without ssl they change nothing.
+// ofTLS are the parameters of bind for TLS. Without ssl they have no effect.
 var ofTLS = []string{"allow-0rtt", "alpn", "ca-file", "ca-ignore-err", "ca-sign-file", "ca-sign-pass", "ca-verify-file",
 	"ciphers", "ciphersuites", "crl-file", "crt", "crt-ignore-err",
 	"crt-list", "curves", "ecdhe", "force-sslv3", "force-tlsv10", "force-tlsv11", "force-tlsv12", "force-tlsv13",
@@ -29,10 +29,10 @@ var ofTLS = []string{"allow-0rtt", "alpn", "ca-file", "ca-ignore-err", "ca-sign-
 	"ssl-min-ver", "strict-sni", "no-strict-sni", "tls-ticket-keys",
 	"verify", "client-sigalgs", "sigalgs"}
 
-// parameter is a parameter of a bind.
+// parameter is a parameter of bind.
 type parameter struct{ name, value string }
 
-// bindParameters are the parameters of a bind.
+// bindParameters returns the parameters of a bind line.
 func bindParameters(l line) (list []parameter) {
 	for i := 2; i < len(l.words); i++ {
 		p := parameter{name: l.words[i]}
@@ -45,12 +45,12 @@ func bindParameters(l line) (list []parameter) {
 	return list
 }
 
-// has reports whether a bind has a parameter.
+// has reports whether a bind line has a parameter.
 func has(l line, name string) bool {
 	return slices.ContainsFunc(bindParameters(l), func(p parameter) bool { return p.name == name })
 }
 
-// bindWhyNot returns the reason why clients that connect there cannot be served, "" if they can, and remarks on
+// bindWhyNot returns the reason why clients that connect to the bind line cannot be served, or "". It remarks on
 // differences.
 func (r *reader) bindWhyNot(s *section, l line) string {
 	var left []string
@@ -92,7 +92,7 @@ func (r *reader) bindWhyNot(s *section, l line) string {
 	return ""
 }
 
-// forbids returns the reason why an address cannot be served by a parameter, "" if it can.
+// forbids returns the reason why a parameter makes it impossible to serve the address, or "".
 func (r *reader) forbids(s *section, p parameter, encrypted bool) string {
 	switch {
 	case p.name == "accept-netscaler-cip":
@@ -113,7 +113,8 @@ func (r *reader) forbids(s *section, p parameter, encrypted bool) string {
 	return ""
 }
 
-// places reads where the services of an address of a bind are: of every address of IPv6, one of each family.
+// places reads the addresses and ports of a bind line's services. The wildcard address of IPv6 gives one for each
+// family.
 func (r *reader) places(l line, text string) (list []netip.AddrPort, err error) {
 	six := strings.HasPrefix(text, "ipv6@") || strings.HasPrefix(text, "[::]") || strings.HasPrefix(text, ":::")
 	text = strings.TrimPrefix(strings.TrimPrefix(text, "ipv4@"), "ipv6@")
@@ -140,7 +141,7 @@ func (r *reader) places(l line, text string) (list []netip.AddrPort, err error) 
 	}
 	families := []bool{!six}
 	if six && !has(l, "v6only") {
-		families = []bool{true, false} // as net.ipv6.bindv6only has it
+		families = []bool{true, false} // as net.ipv6.bindv6only=0 has it
 	}
 	for _, four := range families {
 		if vip, named := r.VIP(four); named {
@@ -156,7 +157,7 @@ func (r *reader) places(l line, text string) (list []netip.AddrPort, err error) 
 	return list, nil
 }
 
-// mostConnections is a bind's own bound of connections, 0 for none.
+// mostConnections returns the maxconn of a bind line, 0 for none.
 func (l line) mostConnections() (n uint64) {
 	for _, p := range bindParameters(l) {
 		if p.name == "maxconn" {
@@ -166,7 +167,7 @@ func (l line) mostConnections() (n uint64) {
 	return n
 }
 
-// segments reads how large the segments of clients that connect there may be, 0 where it does not say.
+// segments returns the mss of a bind line, 0 for none.
 func (r *reader) segments(l line) uint16 {
 	for _, p := range bindParameters(l) {
 		if p.name != "mss" {

@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// checkOption reads an option that says how servers are asked.
+// checkOption reads an option that sets the type of the servers' check.
 func (r *reader) checkOption(s *section, l line) {
 	c := &check{kind: lb.CheckTCP}
 	s.settings.check = c
@@ -38,7 +38,7 @@ func (r *reader) checkOption(s *section, l line) {
 	}
 }
 
-// request reads METHOD URI VERSION; URI alone; or nothing. Header fields may follow the version.
+// request reads METHOD URI VERSION, or URI alone, or nothing. Header fields may follow the version.
 func request(words []string) lb.HTTPCheck {
 	h := lb.HTTPCheck{Method: "OPTIONS", Path: "/"}
 	switch {
@@ -164,7 +164,7 @@ func (r *reader) expect(c *check, l line) {
 	r.Carry(l.at)
 }
 
-// statuses reads codes and ranges with commas between them.
+// statuses reads status codes and ranges, separated by commas.
 func statuses(text string) ([]lb.StatusRange, bool) {
 	var list []lb.StatusRange
 	for word := range strings.SplitSeq(text, ",") {
@@ -182,7 +182,7 @@ func statuses(text string) ([]lb.StatusRange, bool) {
 	return list, true
 }
 
-// matching returns the ranges of the codes that an expression matches.
+// matching returns the status codes, as ranges, that an expression matches.
 func matching(pattern string) []lb.StatusRange {
 	expression, err := regexp.Compile(pattern)
 	if err != nil {
@@ -222,7 +222,7 @@ func (r *reader) connect(c *check, l line) {
 	r.Carry(l.at)
 }
 
-// checks gives a service the checks of its servers: those of the first that has some.
+// checks gives a service the checks of the first server that has some.
 func (r *reader) checks(s *draft.Service, set settings, servers []server) {
 	i := slices.IndexFunc(servers, func(one server) bool { return one.check })
 	if i >= 0 {
@@ -236,7 +236,7 @@ func (r *reader) checks(s *draft.Service, set settings, servers []server) {
 	}
 }
 
-// checkOf makes a check of how a section asks and how often a server is asked.
+// checkOf makes a check from a section's check and a server's intervals.
 func (r *reader) checkOf(set settings, of server) lb.Check {
 	how := set.check
 	if how == nil {
@@ -283,10 +283,10 @@ func (r *reader) checkOf(set settings, of server) lb.Check {
 	return c
 }
 
-// times sets how long a check may take and how often it is made. By HAProxy, timeout check bounds the answer, after a
-// connection within timeout connect or inter, or inter bounds all of it (section 4.2 of its manual). Jeoul ends a check
-// before the next one begins: an interval that is shorter than the answer may take grows, or a slow server would be
-// down.
+// times sets a check's timeout and interval. In HAProxy, timeout check limits the wait for the answer, after a
+// connection within timeout connect or inter; without it, inter limits the whole check (section 4.2 of HAProxy's
+// configuration manual). Jeoul ends a check before the next one begins. So an interval shorter than the timeout is
+// raised, or a slow server would be marked down.
 func (r *reader) times(c *lb.Check, set settings, of server) {
 	interval := cmp.Or(of.inter, lb.DefaultCheckInterval)
 	timeout := interval
@@ -311,7 +311,7 @@ func (r *reader) times(c *lb.Check, set settings, of server) {
 	draft.SetTimes(c, interval, timeout)
 }
 
-// compare remarks on servers with another check than the service's.
+// compare remarks on servers whose check differs from the service's.
 func (r *reader) compare(of server, servers []server) {
 	for _, other := range servers {
 		switch {

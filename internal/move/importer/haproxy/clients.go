@@ -9,8 +9,8 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// clients reads conditions, and the rules of connections. Those that refuse clients are lists of their addresses, or
-// the section is left out whole: see unsafe.
+// clients reads ACLs and the rules on connections. Rules that reject clients must be lists of their addresses.
+// Otherwise the section is left out: see unsafe.
 func (r *reader) clients(s *section, l line) {
 	switch {
 	case l.is("acl"):
@@ -26,7 +26,7 @@ func (r *reader) clients(s *section, l line) {
 	}
 }
 
-// acl speaks of a condition.
+// acl carries over an ACL that the section uses, and remarks that any other is not needed.
 func (r *reader) acl(s *section, l line) {
 	if len(l.words) > 2 && (s.kind == "defaults" || s.names(l.words[1])) {
 		r.Carry(l.at)
@@ -35,7 +35,7 @@ func (r *reader) acl(s *section, l line) {
 	r.Needless(l.at, "no rule goes by it")
 }
 
-// names reports whether a line of a section goes by a condition.
+// names reports whether a line of a section uses an ACL.
 func (s *section) names(condition string) bool {
 	return s.used[condition] || slices.ContainsFunc(s.lines, func(l line) bool {
 		return !l.is("acl") && slices.Contains(l.conditions(), condition)

@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// truth is the value of a condition, as far as it is known.
+// truth is the value of a condition, which may be unknown.
 type truth int
 
 const (
@@ -29,19 +29,19 @@ func truthOf(is bool) truth {
 
 func (t truth) not() truth { return [...]truth{unknown, fails, holds}[t] }
 
-// branches are the branches of a block of the preprocessor (.if), section 2.4 of HAProxy's configuration manual.
+// branches is a conditional block of the preprocessor (.if), section 2.4 of HAProxy's configuration manual.
 type branches struct {
-	// now reports whether the lines of the current branch hold, and before whether one of those before it does.
+	// now is whether the current branch is taken, and before whether an earlier one is.
 	now, before truth
 }
 
-// preprocessor says which lines hold.
+// preprocessor tracks which lines apply.
 type preprocessor struct {
 	*draft.Draft
 	open []branches
 }
 
-// holds reports whether the lines here hold: those of all blocks that are open must.
+// holds returns whether the current lines apply: the conditions of all open blocks must hold.
 func (p *preprocessor) holds() truth {
 	all := holds
 	for _, b := range p.open {
@@ -55,7 +55,7 @@ func (p *preprocessor) holds() truth {
 	return all
 }
 
-// take reads a line of the preprocessor; false: it is none.
+// take reads a line of the preprocessor; false: the line is none.
 func (p *preprocessor) take(l draft.Line, words []string) bool {
 	if len(words) == 0 || !strings.HasPrefix(words[0], ".") {
 		return false
@@ -105,10 +105,10 @@ func (p *preprocessor) take(l draft.Line, words []string) bool {
 
 const undecided = "depends on the HAProxy and the environment that it runs in, which are not known here; write the lines that hold without .if"
 
-// comparison is a predicate of two texts.
+// comparison is a predicate that compares two texts.
 var comparison = regexp.MustCompile(`^(streq|strneq)\(\s*"?([^",$()]*)"?\s*,\s*"?([^",$()]*)"?\s*\)$`)
 
-// evaluate returns the value of a condition: those that name a version, a feature or a variable are unknown.
+// evaluate returns the value of a condition. A condition on a version, a feature or a variable is unknown.
 func evaluate(condition string) truth {
 	condition = strings.TrimSpace(condition)
 	if rest, negated := strings.CutPrefix(condition, "!"); negated {

@@ -11,7 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// template reads servers whose addresses HAProxy looks up while it runs: their section gets its backends from the DNS.
+// template reads a server-template, whose addresses HAProxy looks up at run time. The section's backends then come from
+// the DNS.
 func (r *reader) template(s *section, l line, set settings) (one server, ok bool) {
 	if len(l.words) < 4 {
 		r.Left(l.at, "servers of a template have a prefix, a number and a name")
@@ -30,15 +31,14 @@ func (r *reader) template(s *section, l line, set settings) (one server, ok bool
 		set, uint32(most))
 }
 
-// byName reports whether a server is named by a host that HAProxy looks up while it runs, and the import looks up no
-// names.
+// byName reports whether a server has a host name that HAProxy looks up at run time and the import does not look up.
 func (r *reader) byName(one server) bool {
 	host, _ := draft.SplitPort(one.address)
 	_, err := netip.ParseAddr(host)
 	return err != nil && one.resolvers != "" && r.Resolve == nil
 }
 
-// looked has a section find up to so many backends in the DNS, by the line of a server.
+// looked makes a section discover up to most backends in the DNS, from a server line.
 func (r *reader) looked(s *section, l line, set settings, most uint32) (one server, ok bool) {
 	one = server{at: l.at, name: l.words[1], address: l.words[2], backend: lb.Backend{Weight: 1}, template: true}
 	if err := one.parse(slices.Concat(set.server, l.words[3:])); err != nil {
@@ -72,7 +72,7 @@ func (r *reader) looked(s *section, l line, set settings, most uint32) (one serv
 	return one, true
 }
 
-// nameServers are the name servers of a section of resolvers.
+// nameServers returns the name servers of a section resolvers.
 func (r *reader) nameServers(name string) (list []netip.AddrPort) {
 	s := r.named("resolvers", name)
 	if s == nil || name == "" {
@@ -93,13 +93,14 @@ func (r *reader) nameServers(name string) (list []netip.AddrPort) {
 	return list
 }
 
-// resolvConf reports whether a section of resolvers has those of /etc/resolv.conf, which discover asks anyway.
+// resolvConf reports whether a section resolvers uses the name servers of /etc/resolv.conf, which discover uses by
+// default.
 func (r *reader) resolvConf(name string) bool {
 	s := r.named("resolvers", name)
 	return s != nil && slices.ContainsFunc(s.lines, func(l line) bool { return l.is("parse-resolv-conf") })
 }
 
-// resolvers speaks of a section of resolvers.
+// resolvers reads a section resolvers, and remarks on the lines that have no effect.
 func (r *reader) resolvers(s *section) {
 	if !s.carried {
 		r.Needless(s.at, "no server that is carried over is looked up by it")

@@ -11,10 +11,10 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// plain are words that stand in HAProxy's language as they are.
+// plain matches words that need no quotation in HAProxy's language.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_.:,+@!/=()-]+$`)
 
-// verbatim returns a line as one of HAProxy's language, where its words need no quotation.
+// verbatim returns a line in HAProxy's language, if its words need no quotation.
 func verbatim(words []string) (string, bool) {
 	for _, word := range words {
 		if !plain.MatchString(word) {
@@ -24,10 +24,10 @@ func verbatim(words []string) (string, bool) {
 	return strings.Join(words, " "), true
 }
 
-// addLine appends a line to others.
+// addLine appends a line to lines.
 func addLine(lines *string, line string) { *lines = strings.TrimPrefix(*lines+"\n"+line, "\n") }
 
-// bases reads where certificates are whose paths are relative.
+// bases reads the base directories of certificates with relative paths.
 func (r *reader) bases() {
 	for _, s := range r.sections {
 		if s.kind != "global" {
@@ -44,7 +44,7 @@ func (r *reader) bases() {
 	}
 }
 
-// globals reads the section of HAProxy's process.
+// globals reads the section global.
 func (r *reader) globals(s *section) {
 	if r.proxying {
 		r.Carry(s.at)
@@ -80,14 +80,14 @@ func (r *reader) globals(s *section) {
 
 const noLog = "Jeoul logs no connections; it counts them: `jeoul status`, and metrics"
 
-// Bounds of the engine's keys.
+// Limits of the engine's keys.
 const (
 	mostThreads     = 64
 	mostConnections = 1 << 28
 	mostCPUMaps     = 64
 )
 
-// engine carries a line over that has a key, or tunes HAProxy; false: it has none.
+// engine carries over a line that has a key of the engine, or tunes HAProxy; false: it does neither.
 func (r *reader) engine(l line) bool {
 	if l.unread != "" {
 		return false
@@ -151,7 +151,8 @@ func unlessUsual(name string) string {
 	return name
 }
 
-// logs reports whether a line logs to an address: paths of sockets are not there for a HAProxy in its empty directory.
+// logs reports whether a line logs to an address. Jeoul's HAProxy runs in an empty directory, where paths of sockets do
+// not exist.
 func logs(l line) bool {
 	return len(l.words) > 2 && strings.ContainsAny(l.words[1], ".:") && !strings.ContainsAny(l.words[1], "/@")
 }
@@ -167,7 +168,7 @@ func (r *reader) cpuMap(l line) bool {
 	return true
 }
 
-// tune has a line stand as it is in the engine's own.
+// tune keeps a line verbatim in the engine's section global.
 func (r *reader) tune(l line) bool {
 	text, ok := verbatim(l.words)
 	if !ok || len(r.Engine.Global)+len(text) > 32<<10 {

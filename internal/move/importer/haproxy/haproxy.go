@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package haproxy reads haproxy.cfg: sections that speak HTTP, or end TLS, become services of mode proxy, and all
+// Package haproxy reads haproxy.cfg. Sections that speak HTTP or terminate TLS become services in mode proxy, all
 // others services of layer 4.
 package haproxy
 
@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// Read fills a draft.
+// Read reads a file into a draft.
 func Read(d *draft.Draft, file draft.File) error {
 	lines, err := d.Lines(file)
 	if err != nil {
@@ -24,7 +24,7 @@ func Read(d *draft.Draft, file draft.File) error {
 	r.split(lines)
 	r.bases()
 	r.servedBy = map[string]*section{}
-	for _, kind := range []string{"listen", "backend"} { // which comes first where both have a name
+	for _, kind := range []string{"listen", "backend"} { // backend last: it wins where both have the name
 		for _, s := range slices.Backward(r.sections) {
 			if s.kind == kind {
 				r.servedBy[s.name] = s
@@ -37,7 +37,7 @@ func Read(d *draft.Draft, file draft.File) error {
 		}
 	}
 	for _, s := range r.sections {
-		if s.kind == "global" { // whose log others go by
+		if s.kind == "global" { // first, because other sections use its log
 			r.remark(s)
 		}
 	}
@@ -55,7 +55,7 @@ func Read(d *draft.Draft, file draft.File) error {
 	return nil
 }
 
-// last remarks on lines that depend on which services have been made.
+// last adds the remarks that depend on which services were made.
 func (r *reader) last() {
 	for _, s := range r.sections {
 		if s.kind == "resolvers" {
@@ -69,7 +69,7 @@ func (r *reader) last() {
 	}
 }
 
-// others are sections that have nothing of balancing.
+// others are sections that do not concern balancing.
 var others = map[string]string{
 	"userlist":  "Jeoul asks clients for no passwords; " + keep,
 	"peers":     "balancers tell each other of flows as members (members, by a key and their addresses); stick tables of mode proxy are of each balancer alone",
@@ -82,10 +82,10 @@ var others = map[string]string{
 	"acme": "Jeoul obtains no certificates; an ACME client writes files that it takes when they change",
 }
 
-// sectionWords begin a section of balancing.
+// sectionWords begin a section that concerns balancing.
 var sectionWords = []string{"global", "defaults", "frontend", "backend", "listen"}
 
-// split makes sections of lines.
+// split splits lines into sections.
 func (r *reader) split(lines []draft.Line) {
 	var now, defaults *section
 	conditions := preprocessor{Draft: r.Draft}
@@ -142,7 +142,7 @@ func (r *reader) begin(l draft.Line, words []string, defaults *section) *section
 	return now
 }
 
-// target returns the section that has the servers of one that listens, or nil.
+// target returns the section with the servers of a listening section, or nil.
 func (r *reader) target(s *section) *section {
 	name := ""
 	for _, l := range s.all() {
@@ -165,7 +165,7 @@ func (r *reader) target(s *section) *section {
 	return r.named("listen", name)
 }
 
-// decide determines of a section that listens whether services can be made of it, and in what mode.
+// decide determines whether services can be made from a listening section, and in which mode.
 func (r *reader) decide(s *section) {
 	s.main = r.target(s)
 	if r.asProxy(s) {
@@ -192,7 +192,7 @@ func (r *reader) decide(s *section) {
 	r.proxying = r.proxying || proxied
 }
 
-// whyNot returns the reason why no service can be made of a section, "" if one can.
+// whyNot returns the reason why no service can be made from a section, or "".
 func (r *reader) whyNot(s, to *section) string {
 	for _, l := range slices.Concat(s.lines, linesOf(to)) {
 		if l.is("disabled") && !l.no {
@@ -225,7 +225,7 @@ func (r *reader) whyNot(s, to *section) string {
 	return ""
 }
 
-// onlyHTTP returns a demand of a line on a proxy that a balancer of connections cannot meet, or "".
+// onlyHTTP returns a line's demand that a balancer of connections cannot meet, or "".
 func onlyHTTP(l line) string {
 	if l.no {
 		return ""
@@ -254,7 +254,7 @@ func (r *reader) remark(s *section) {
 	switch {
 	case s.kind == "global":
 		r.globals(s)
-	case s.kind == "resolvers": // when servers have been read
+	case s.kind == "resolvers": // read after the servers
 	case others[s.kind] != "":
 		r.leave(s, others[s.kind])
 	case !s.carried && s.kind == "defaults":
@@ -269,7 +269,7 @@ func (r *reader) remark(s *section) {
 		r.Carry(s.at)
 		for _, l := range s.lines {
 			switch {
-			case l.unread != "": // has its remark
+			case l.unread != "": // it has a remark already
 			case l.undecided:
 				r.Left(l.at, undecided)
 			case r.proxySetting(s, l):

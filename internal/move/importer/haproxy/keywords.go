@@ -14,7 +14,7 @@ const (
 	inSection = "section"
 )
 
-// Why a word changes nothing, where several have one reason.
+// Reasons that several words share.
 const (
 	ownProcess  = "is of HAProxy's process and the rights that it starts with; Jeoul starts its engine itself"
 	ownMemory   = "bounds memory and work of HAProxy's process, and no connection"
@@ -28,7 +28,7 @@ const (
 	ofHTTP      = "is of HTTP, which nothing here is"
 )
 
-// Keywords are the words that change nothing that clients and servers see.
+// Keywords are the words that have no effect that clients or servers can see.
 var Keywords = draft.Keywords{
 	{Where: inBind, Name: "backlog", Example: "backlog 100",
 		Why: "bounds the connections that the kernel keeps until HAProxy takes them"},

@@ -12,13 +12,13 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// asProxy reports whether a section that listens is of HTTP, and becomes services of mode proxy.
+// asProxy reports whether a listening section speaks HTTP and becomes services in mode proxy.
 func (r *reader) asProxy(s *section) bool {
 	return (r.Mode == "" || r.Mode == lb.ModeProxy) && !r.HTTPAsTCP && (s.http() || s.main.http())
 }
 
-// needsEngine reports whether the services of a section are of mode proxy: those of HTTP, those that end TLS or speak
-// it to servers, and those of the PROXY protocol.
+// needsEngine reports whether the services of a section need mode proxy: those that speak HTTP, terminate TLS, use TLS
+// to servers, or use the PROXY protocol.
 func (r *reader) needsEngine(s *section) bool {
 	switch {
 	case r.Mode != "":
@@ -37,7 +37,7 @@ func (r *reader) needsEngine(s *section) bool {
 	if first < 0 {
 		return false
 	}
-	// The words of default-server are read with the settings, later.
+	// The parameters of default-server are read later, with the settings.
 	words := s.main.lines[first].words[3:]
 	for _, l := range s.main.all() {
 		if l.is("default-server") {
@@ -48,7 +48,7 @@ func (r *reader) needsEngine(s *section) bool {
 	return one.parse(words) == nil && (one.ssl || one.sendProxy > 0)
 }
 
-// whyNotProxy returns the reason why a section cannot become services of mode proxy, "" if it can.
+// whyNotProxy returns the reason why a section cannot become services in mode proxy, or "".
 func (r *reader) whyNotProxy(s, to *section) string {
 	if s.misroutes != "" {
 		return s.misroutes
@@ -66,8 +66,8 @@ func (r *reader) whyNotProxy(s, to *section) string {
 	return ""
 }
 
-// lend gives a section that has no servers those of another one where its routes have some, or where it does no more
-// than to send clients to TLS.
+// lend gives a section without servers the servers of another one, if its routes have some, or if the section only
+// redirects clients to TLS.
 func (r *reader) lend(s *section) {
 	if s.main != nil {
 		return
@@ -91,7 +91,7 @@ func (r *reader) lend(s *section) {
 	}
 }
 
-// proxy makes a service one of mode proxy.
+// proxy puts a service in mode proxy.
 func (r *reader) proxy(service *draft.Service, s *section, l line, front, back settings) {
 	p := &lb.Proxy{Speaks: lb.SpeaksTCP, Timeouts: front.requests.clientTimes(back.requests)}
 	service.Mode, service.Proxy, service.MSS = lb.ModeProxy, p, 0
@@ -112,7 +112,7 @@ func (r *reader) proxy(service *draft.Service, s *section, l line, front, back s
 	p.ResponseHeaders = headersOf(front.requests.response, back.requests.response)
 }
 
-// withoutHTTP returns the lines that are not of HTTP alone: defaults have both.
+// withoutHTTP returns the lines without those for HTTP only: defaults may have both.
 func withoutHTTP(lines string) string {
 	return strings.Join(slices.DeleteFunc(strings.Split(lines, "\n"), func(text string) bool {
 		words := strings.Fields(text)
@@ -122,7 +122,7 @@ func withoutHTTP(lines string) string {
 	}), "\n")
 }
 
-// headersOf are the headers of two sections, each once.
+// headersOf returns the headers of two sections without duplicates.
 func headersOf(lists ...[]lb.Header) (all []lb.Header) {
 	for _, h := range slices.Concat(lists...) {
 		if !slices.Contains(all, h) && len(all) < mostHeaders {
@@ -132,7 +132,7 @@ func headersOf(lists ...[]lb.Header) (all []lb.Header) {
 	return all
 }
 
-// toServers has a service speak to its backends as to a server.
+// toServers sets the protocols that a service speaks to its backends, from one of its servers.
 func toServers(service *draft.Service, one server) {
 	service.Proxy.SendProxy = one.sendProxy
 	switch {
@@ -144,8 +144,7 @@ func toServers(service *draft.Service, one server) {
 	}
 }
 
-// routes gives a service the sections that some of its requests go to, where main are the names of the others'
-// backends.
+// routes adds a service's routes to other sections. main has the backends' names of the section for all other requests.
 func (r *reader) routes(service *draft.Service, s *section, main []string) {
 	if len(s.routes) == 0 {
 		return
@@ -173,7 +172,7 @@ func (r *reader) routes(service *draft.Service, s *section, main []string) {
 	service.AddRoute(rest, lb.Route{Backends: main})
 }
 
-// more adds the servers of another section to a service, with the same balancing and checks.
+// more adds the servers of another section to a service. They share the service's balancing and checks.
 func (r *reader) more(service *draft.Service, s, to *section) []string {
 	back := to.effective()
 	list := r.serversOf(to, back)
@@ -196,11 +195,11 @@ func (r *reader) more(service *draft.Service, s, to *section) []string {
 	return r.backends(service, to.name, back, list)
 }
 
-// common are lines that hold for all backends of a service.
+// common are lines that apply to all backends of a service.
 var common = []string{"balance", "cookie", "option", "timeout", "retries", "stick", "stick-table", "http-check",
 	"tcp-check"}
 
-// joiner adds servers to a service of mode proxy, in which an address and port is one backend, and names are unique.
+// joiner adds servers to a service in mode proxy. There an address and port is one backend, and names are unique.
 type joiner struct {
 	names  map[string]int
 	places map[netip.AddrPort]string
@@ -214,7 +213,7 @@ func newJoiner(service *draft.Service) *joiner {
 	return j
 }
 
-// join names a backend; false: one with its address and port is there already, and has that name.
+// join gives a backend a unique name; false: a backend with its address and port exists, and its name is returned.
 func (j *joiner) join(section string, b *lb.Backend) (string, bool) {
 	at := netip.AddrPortFrom(b.Address, b.Port)
 	if name, have := j.places[at]; have {

@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// over gives unset settings the values of defaults.
+// over replaces unset settings by those of the defaults.
 func (q requests) over(all requests) requests {
 	q.forward = q.forward || all.forward && !q.noForward
 	if q.retries == nil {
@@ -33,14 +33,14 @@ func (q requests) over(all requests) requests {
 
 func joined(a, b string) string { return strings.Trim(a+"\n"+b, "\n") }
 
-// clientTimes are the times of a section's clients, and those of the section of its servers.
+// clientTimes returns the timeouts for a section's clients, together with the timeouts for servers of the section back.
 func (q requests) clientTimes(back requests) lb.ProxyTimeouts {
 	t, of := q.timeouts, back.timeouts
 	t.Connect, t.Server, t.Tunnel, t.Queue = of.Connect, of.Server, of.Tunnel, of.Queue
 	return t
 }
 
-// proxySetting reads a line of a section whose services are of mode proxy; false: setting reads it.
+// proxySetting reads a line of a section whose services are in mode proxy; false: setting must read it.
 func (r *reader) proxySetting(s *section, l line) bool {
 	if !s.proxied {
 		return false
@@ -99,7 +99,7 @@ func (r *reader) proxySetting(s *section, l line) bool {
 	return false
 }
 
-// leads reads where requests go.
+// leads reads a use_backend or default_backend.
 func (r *reader) leads(s *section, l line) bool {
 	if len(l.words) < 3 {
 		return false
@@ -116,7 +116,7 @@ func (r *reader) leads(s *section, l line) bool {
 	return true
 }
 
-// bounds reads the limits of a section's clients.
+// bounds reads the limits on a section's clients.
 func (r *reader) bounds(s *section, l line) bool {
 	into, most := &s.settings.maxconn, uint64(1<<28)
 	value := l.last()
@@ -136,14 +136,14 @@ func (r *reader) bounds(s *section, l line) bool {
 	return true
 }
 
-// several reports whether a section, or one that has it as defaults, listens on more than one address.
+// several reports whether a section, or one that uses it as defaults, listens on more than one address.
 func (r *reader) several(s *section) bool {
 	return slices.ContainsFunc(r.sections, func(one *section) bool {
 		return one.proxied && (one == s || s.kind == "defaults" && one.defaults == s) && one.places() > 1
 	})
 }
 
-// places is on how many addresses a section listens.
+// places returns the number of addresses that a section listens on.
 func (s *section) places() (n int) {
 	for _, l := range s.lines {
 		if l.is("bind") && len(l.words) > 1 {
@@ -153,7 +153,7 @@ func (s *section) places() (n int) {
 	return n
 }
 
-// proxyTimeout reads how long a side of a connection may take.
+// proxyTimeout reads a timeout of a connection to a client or a server.
 func (r *reader) proxyTimeout(s *section, q *requests, l line) bool {
 	if len(l.words) < 3 {
 		return false
@@ -180,10 +180,10 @@ func (r *reader) proxyTimeout(s *section, q *requests, l line) bool {
 	}
 	*into = max(d, time.Millisecond).Truncate(time.Millisecond)
 	r.Carry(l.at)
-	return l.words[1] != "connect" // which checks go by, too
+	return l.words[1] != "connect" // checks use it, too
 }
 
-// cookie reads by which a client is kept at a server.
+// cookie reads the cookie that keeps a client on a server.
 func (r *reader) cookie(q *requests, l line) bool {
 	switch {
 	case len(l.words) < 3 || !slices.Contains(l.words, "insert"):
@@ -197,7 +197,7 @@ func (r *reader) cookie(q *requests, l line) bool {
 	return true
 }
 
-// sendFrom has HAProxy send from an address.
+// sendFrom makes HAProxy send from an address.
 func (r *reader) sendFrom(q *requests, l line) bool {
 	if len(l.words) == 2 {
 		host, _ := draft.SplitPort(l.words[1])
@@ -211,7 +211,7 @@ func (r *reader) sendFrom(q *requests, l line) bool {
 	return true
 }
 
-// asItStands has a line of clients stand as it is.
+// asItStands keeps a line for clients verbatim.
 func (r *reader) asItStands(s *section, l line) bool {
 	if l.is("log", "global") {
 		if strings.Contains("\n"+r.Engine.Global, "\nlog ") {
@@ -231,7 +231,7 @@ func (r *reader) asItStands(s *section, l line) bool {
 	return true
 }
 
-// Options that stand as they are in the lines of clients, and in those of backends.
+// Options that are kept verbatim in the lines for clients, and in those for backends.
 var (
 	clientOptions = []string{"http-buffer-request", "accept-invalid-http-request", "disable-h2-upgrade",
 		"http-ignore-probes", "independent-streams", "http-server-close",
@@ -241,7 +241,7 @@ var (
 		"prefer-last-server", "http-pretend-keepalive"}
 )
 
-// proxyOption reads an option that mode proxy has.
+// proxyOption reads an option that mode proxy supports.
 func (r *reader) proxyOption(s *section, q *requests, l line) bool {
 	name := ""
 	if len(l.words) > 1 {
@@ -255,7 +255,7 @@ func (r *reader) proxyOption(s *section, q *requests, l line) bool {
 		q.forward, q.noForward = true, false
 		r.Approximate(l.at, "each request gets X-Forwarded-Proto, too")
 		return true
-	case name == "redispatch" && !s.direct: // as always
+	case name == "redispatch" && !s.direct: // mode proxy always does so
 	case (name == "httplog" || name == "tcplog") && logged:
 	case slices.Contains(backendOptions, name) && !s.among && !s.direct:
 		return r.stand(&section{kind: "backend"}, q, l) == ""
@@ -268,7 +268,7 @@ func (r *reader) proxyOption(s *section, q *requests, l line) bool {
 	return true
 }
 
-// optionOff undoes an option of the defaults.
+// optionOff disables an option of the defaults.
 func (r *reader) optionOff(s *section, q *requests, l line) bool {
 	name := l.words[1]
 	whole := line{at: l.at, words: []string{"no", "option", name}}
@@ -286,20 +286,20 @@ func (r *reader) optionOff(s *section, q *requests, l line) bool {
 	return true
 }
 
-// token is a name of a header field (RFC 9110, section 5.6.2).
+// token matches the name of a header field (RFC 9110, section 5.6.2).
 var token = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 
-// Bounds of header fields in Jeoul's configuration.
+// Limits of header fields in Jeoul's configuration.
 const (
 	mostHeaders   = 32
 	longestHeader = 1000
 )
 
-// mostLines bounds lines that stand as they are, in bytes.
+// mostLines limits the verbatim lines, in bytes.
 const mostLines = 16 << 10
 
-// rule converts a rule of connections, requests or responses to a key, or keeps it verbatim. A key's rule precedes
-// verbatim ones, so a rule behind a verbatim one is kept verbatim, too.
+// rule converts a rule on connections, requests or responses to a key, or keeps it verbatim. A key's rule precedes
+// verbatim ones, so a rule that follows a verbatim one is kept verbatim, too.
 func (r *reader) rule(s *section, q *requests, l line) {
 	if s.kind == "backend" && s.among {
 		r.Left(l.at, "is of the requests to this section alone, and a service's rules are of all its requests")
@@ -313,7 +313,7 @@ func (r *reader) rule(s *section, q *requests, l line) {
 	}
 }
 
-// byKey carries a rule over as a key; false: it has none.
+// byKey carries a rule over as a key; false: there is no key for it.
 func (r *reader) byKey(s *section, q *requests, l line) bool {
 	words, action := l.words, l.action()
 	_, refuses := s.denies(l)
@@ -328,7 +328,7 @@ func (r *reader) byKey(s *section, q *requests, l line) bool {
 	case refuses && !s.allowsBefore(l):
 		r.Approximate(l.at,
 			"becomes allow or deny: the connections of these clients are closed, in place of an answer of 403")
-	case s.forwards(l): // as by forwarded_for
+	case s.forwards(l): // forwarded_for does the same
 		r.Carry(l.at)
 	case securityHeader(l):
 		q.security = true
@@ -347,7 +347,7 @@ func (r *reader) byKey(s *section, q *requests, l line) bool {
 	return true
 }
 
-// securityHeader reports whether a line sets one of the fields that security_headers stands for, unless a backend has.
+// securityHeader reports whether a line sets one of the header fields of security_headers, unless a backend has set it.
 func securityHeader(l line) bool {
 	return slices.ContainsFunc(lb.SecurityHeadersOf(true), func(h lb.Header) bool {
 		return slices.Equal(l.words, []string{"http-after-response", "set-header", h.Name, h.Value, "unless", "{",
@@ -355,7 +355,7 @@ func securityHeader(l line) bool {
 	})
 }
 
-// header sets or removes a field; false: there are as many as the configuration takes.
+// header sets or removes a header field; false: the configuration takes no more.
 func (r *reader) header(q *requests, l line, h lb.Header) bool {
 	into := &q.request
 	if l.words[0] != "http-request" {
@@ -369,7 +369,7 @@ func (r *reader) header(q *requests, l line, h lb.Header) bool {
 	return true
 }
 
-// literal returns the text that a format of HAProxy's always is.
+// literal returns the text of a log-format string without variables.
 func literal(format string) (string, bool) {
 	text := strings.ReplaceAll(format, "%%", "")
 	if strings.Contains(text, "%") || strings.ContainsFunc(format, func(r rune) bool { return r < ' ' || r >= 0x7f }) {
@@ -378,7 +378,7 @@ func literal(format string) (string, bool) {
 	return strings.TrimSpace(strings.ReplaceAll(format, "%%", "%")), true
 }
 
-// redirectsTLS reports whether a line sends clients without TLS to TLS.
+// redirectsTLS reports whether a line redirects clients without TLS to TLS.
 func redirectsTLS(s *section, l line) bool {
 	words := l.words
 	if l.is("http-request") {

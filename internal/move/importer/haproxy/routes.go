@@ -13,10 +13,10 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// mostRoutes bounds the routes of a service.
+// mostRoutes limits the routes of a service.
 const mostRoutes = 500
 
-// readRoutes reads which requests go to which other sections. Where routes cannot say it, the section has misroutes.
+// readRoutes reads which requests go to other sections. If routes cannot express it, it sets the section's misroutes.
 func (r *reader) readRoutes(s *section) {
 	acls := s.tests()
 	s.led, s.used = map[remark.At]string{}, map[string]bool{}
@@ -25,7 +25,7 @@ func (r *reader) readRoutes(s *section) {
 			continue
 		}
 		dynamic := strings.Contains(l.words[1], "%[")
-		if len(l.words) == 2 && !dynamic { // for all that is left; see target
+		if len(l.words) == 2 && !dynamic { // for all other requests; see target
 			return
 		}
 		some, ok := r.readRoute(l, acls, dynamic)
@@ -45,7 +45,8 @@ func (r *reader) readRoutes(s *section) {
 	}
 }
 
-// readRoute reads a use_backend: one route, or, of a name that is made of the host, one for each section that has it.
+// readRoute reads a use_backend. It becomes one route or, if the section's name contains the host, one route for each
+// such section.
 func (r *reader) readRoute(l line, acls map[string]test, dynamic bool) ([]route, bool) {
 	if dynamic {
 		if len(l.words) > 2 {
@@ -62,13 +63,13 @@ func (r *reader) readRoute(l line, acls map[string]test, dynamic bool) ([]route,
 	return []route{one}, ok
 }
 
-// ofHost is a name of a section that is made of the host of a request.
+// ofHost matches a section name that contains the request's host.
 var ofHost = regexp.MustCompile(`^([^%]*)%\[(?:req\.)?hdr\(host\)(?:,(?:lower|host_only|field\(1,:\)))*\]([^%]*)$`)
 
-// plainHost is a host by which a section can be named.
+// plainHost matches a host that a section name can contain.
 var plainHost = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
 
-// byHost makes a route for each section whose name is that of a host, by the format of a use_backend.
+// byHost makes a route for each section whose name matches the format of a use_backend with a host in it.
 func (r *reader) byHost(format string) (some []route, ok bool) {
 	match := ofHost.FindStringSubmatch(format)
 	if match == nil {
@@ -85,8 +86,8 @@ func (r *reader) byHost(format string) (some []route, ok bool) {
 	return some, true
 }
 
-// tests are the conditions that have names, of a section and its defaults; one that cannot be had is there without
-// hosts and paths.
+// tests returns the ACLs of a section and its defaults by name. An ACL that routes cannot express has no hosts and no
+// paths.
 func (s *section) tests() map[string]test {
 	named := map[string]test{}
 	for _, l := range s.all() {
@@ -102,7 +103,7 @@ func (s *section) tests() map[string]test {
 	return named
 }
 
-// or is a test that either of two passes; that of a host or a path cannot be had.
+// or returns a test that passes if either of two does. Routes cannot express "a host or a path".
 func (t test) or(o test) test {
 	if !t.can() || !o.can() || (len(t.hosts) > 0) != (len(o.hosts) > 0) {
 		return test{}
@@ -113,7 +114,7 @@ func (t test) or(o test) test {
 	return test{slices.Concat(t.hosts, o.hosts), slices.Concat(t.paths, o.paths), o.differs}
 }
 
-// whole joins a path with all below it, which are one beginning of a route's, and in HAProxy two conditions.
+// whole joins a path with all paths below it. They are one prefix of a route, and two conditions in HAProxy.
 func (t test) whole() test {
 	var paths []string
 	alone := 0
@@ -136,10 +137,10 @@ func (t test) whole() test {
 	return t
 }
 
-// can reports whether a route can have the test.
+// can reports whether routes can express the test.
 func (t test) can() bool { return len(t.hosts)+len(t.paths) > 0 }
 
-// parseRoute reads a condition: tests that all must hold, or several of them with an "or" between.
+// parseRoute reads a condition: tests that must all pass, or alternatives separated by "or".
 func parseRoute(words []string, acls map[string]test) (route, bool) {
 	var all route
 	now, some := lb.Route{}, false
@@ -177,7 +178,7 @@ func parseRoute(words []string, acls map[string]test) (route, bool) {
 	return all, some
 }
 
-// hostFetches and pathFetches are HAProxy's fetches of a request's host and path, with how they are compared.
+// hostFetches and pathFetches map HAProxy's fetches of a request's host and path to the way of comparing.
 var (
 	hostFetches = map[string]string{"hdr": "str", "hdr_dom": "dom", "hdr_end": "end", "req.hdr": "str",
 		"req.hdr_dom": "dom", "req.hdr_end": "end", "ssl_fc_sni": "str", "ssl_fc_sni_end": "end", "hdr_beg": "beg",
@@ -186,9 +187,9 @@ var (
 		"path_end": "end"}
 )
 
-// parseTest reads a sample of a request, flags and patterns.
+// parseTest reads a sample fetch of a request, flags and patterns.
 func parseTest(words []string) (test, bool) {
-	sample, _, _ := strings.Cut(words[0], ",") // converters, of which lower and host_only are what routes do
+	sample, _, _ := strings.Cut(words[0], ",") // converters: lower and host_only do what routes do
 	name, argument, _ := strings.Cut(strings.TrimSuffix(sample, ")"), "(")
 	match, ignoreCase := "", false
 	patterns := words[1:]
@@ -228,7 +229,7 @@ func parseTest(words []string) (test, bool) {
 	return pathTest(how, patterns, ignoreCase)
 }
 
-// hostTest makes hosts of patterns.
+// hostTest converts patterns to hosts.
 func hostTest(how string, patterns []string, sni bool) (t test, ok bool) {
 	if sni {
 		t.differs = "goes by the name that TLS asked for; here by that of each request"
@@ -251,7 +252,7 @@ func hostTest(how string, patterns []string, sni bool) (t test, ok bool) {
 	return t, len(t.hosts) > 0
 }
 
-// pathTest makes beginnings of paths of patterns.
+// pathTest converts patterns to path prefixes.
 func pathTest(how string, patterns []string, ignoreCase bool) (t test, ok bool) {
 	for _, p := range patterns {
 		if !strings.HasPrefix(p, "/") || how != "str" && how != "beg" {

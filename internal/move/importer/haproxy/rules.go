@@ -10,19 +10,19 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// A rule that says where a request goes or that refuses some is carried over, as a key or as the line that it is, or
-// the section is left out whole: without it, Jeoul would serve requests that HAProxy refuses, or send them elsewhere.
+// A rule that routes or rejects requests is carried over, as a key or verbatim. Otherwise the whole section is left
+// out: without the rule, Jeoul would serve requests that HAProxy refuses, or send them elsewhere.
 
 // ruleWords begin rules on connections, requests and responses.
 var ruleWords = []string{"http-request", "http-response", "http-after-response", "redirect", "tcp-request",
 	"tcp-response"}
 
-// routing are other words that say where requests go, or that refuse some, and have no counterpart.
+// routing are other words that route or reject requests and have no counterpart.
 var routing = []string{"use-server", "dispatch", "use-fcgi-app", "block", "reqdeny", "reqideny", "reqtarpit",
 	"reqitarpit", "reqallow", "reqiallow",
 	"rspdeny", "rspideny", "reqpass", "reqipass", "reqrep", "reqirep", "reqdel", "reqidel", "transparent"}
 
-// passive are the actions of rules that neither refuse a request nor change the requests that a backend gets.
+// passive are the actions of rules that neither reject a request nor change the requests to a backend.
 var passive = []string{"capture", "set-log-level", "set-nice", "set-priority-class", "set-priority-offset", "set-tos",
 	"set-mark", "disable-l7-retry", "cache-use", "cache-store",
 	"early-hint", "accept", "allow", "track-sc0", "track-sc1", "track-sc2", "inspect-delay", "sc-inc-gpc",
@@ -31,7 +31,7 @@ var passive = []string{"capture", "set-log-level", "set-nice", "set-priority-cla
 // cosmetic are the actions of rules that change header fields.
 var cosmetic = []string{"set-header", "add-header"}
 
-// action is the action of a rule: its second or, of TCP, third word, without arguments.
+// action returns the action of a rule without arguments: the second word or, for TCP, the third.
 func (l line) action() string {
 	at := 1
 	if l.words[0] == "tcp-request" || l.words[0] == "tcp-response" {
@@ -52,7 +52,7 @@ func (l line) action() string {
 // isRule reports whether a line is a rule.
 func (l line) isRule() bool { return slices.Contains(ruleWords, l.words[0]) }
 
-// essential reports whether a service must not be made without a line.
+// essential reports whether a service must not be made without the line.
 func (l line) essential() bool {
 	switch {
 	case l.no:
@@ -85,12 +85,13 @@ func (l line) stands() bool {
 	return l.isRule() || l.is("option", "checkcache") || l.is("option", "http-restrict-req-hdr-names")
 }
 
-// spared are words of lines that may be left out where they cannot be read: of a backend, an address or a log.
+// spared are the first words of lines that may be left out if they cannot be read, because they concern a backend, an
+// address or a log.
 var spared = []string{"server", "bind", "log", "log-format", "log-tag", "errorfile", "description", "http-check",
 	"tcp-check", "stats", "timeout", "balance"}
 
-// unsafe returns why a section that listens must not become services: which line of it, or of those that it leads to,
-// can be carried over neither as a key nor as it stands; "" if all can.
+// unsafe returns why a listening section must not become services: which line of it, or of the sections that it leads
+// to, can be carried over neither as a key nor verbatim. It returns "" if all lines can.
 func (r *reader) unsafe(s *section, proxied bool) string {
 	for _, part := range s.parts() {
 		for of := part; of != nil; of = of.defaults {
@@ -139,7 +140,7 @@ func (r *reader) keyed(s, part *section, l line) bool {
 	return false
 }
 
-// index looks at a section's rules, once.
+// index returns the index of a section's rules, and builds it on the first call.
 func (s *section) index() *ruleIndex {
 	if s.rules != nil {
 		return s.rules
@@ -162,7 +163,7 @@ func (s *section) index() *ruleIndex {
 	return s.rules
 }
 
-// standsRaw reports whether a line is a rule that becomes no key.
+// standsRaw reports whether a line is a rule without a key.
 func (s *section) standsRaw(l line) bool {
 	if l.no || l.unread != "" || !l.isRule() || securityHeader(l) {
 		return false
@@ -180,34 +181,34 @@ func (s *section) standsRaw(l line) bool {
 }
 
 // raw reports whether a verbatim rule precedes a line in a section, so that a key, whose rule comes first, would change
-// the order. Rules of one word are tried in their order, and redirect after http-request.
+// the order. HAProxy evaluates rules of the same keyword in their order, and redirect after http-request.
 func (s *section) raw(l line) bool {
 	first := s.index().raw
 	before := first[l.words[0]] > 0 && first[l.words[0]] < l.at.Line
 	return before || l.is("redirect") && first["http-request"] > 0
 }
 
-// allowsBefore reports whether a rule before a line ends the rules for some requests.
+// allowsBefore reports whether a rule before a line ends the evaluation for some requests.
 func (s *section) allowsBefore(l line) bool {
 	ends := s.index().ends
 	return ends > 0 && ends < l.at.Line
 }
 
-// foreign are samples and arguments that go by things outside of the lines: other sections, scripts, names of proxies.
+// foreign matches samples and arguments that depend on other sections, scripts or names of proxies.
 var foreign = regexp.MustCompile(
 	`\b(http_auth|http_auth_group|lua\.|fe_[a-z]|be_[a-z]|bc_[a-z]|nbsrv|connslots|avg_queue|queue\b|srv_[a-z]|table_[a-z]|in_table|var\(proc|env\()` +
 		`|\b(src|sc\d?)_[a-z_]+\([^)]*[A-Za-z]`)
 
-// foreignActions need other sections or scripts.
+// foreignActions depend on other sections or scripts.
 var foreignActions = []string{"auth", "use-service", "cache-use", "cache-store", "send-spoe-group", "do-resolve",
 	"add-acl", "del-acl", "set-map", "del-map", "lua", "normalize-uri", "attach-srv", "ot-group"}
 
-// predefined are conditions that need no definition.
+// predefined matches ACLs that need no definition.
 var predefined = regexp.MustCompile(
 	`^(FALSE|TRUE|HTTP|HTTP_1\.[01]|HTTP_2\.0|HTTP_CONTENT|HTTP_URL_(ABS|SLASH|STAR)|LOCALHOST|METH_[A-Z]+|RDP_COOKIE|REQ_CONTENT|WAIT_END)$`)
 
-// asLines returns a rule as self-contained lines of HAProxy's language: the conditions that it names, and the rule; or
-// the reason for which it cannot.
+// asLines returns a rule as self-contained lines of HAProxy's language: the ACLs that it names, and the rule. Otherwise
+// why is the reason.
 func (r *reader) asLines(s *section, l line) (lines []string, why string) {
 	if l.unread != "" {
 		return nil, "it cannot be read"
@@ -239,10 +240,10 @@ func (r *reader) asLines(s *section, l line) (lines []string, why string) {
 	return append(lines, text), ""
 }
 
-// jeouls are names of conditions that the proxy engine makes.
+// jeouls matches names of ACLs that the proxy engine generates.
 var jeouls = regexp.MustCompile(`^route\d+(host|path)$`)
 
-// conditions are the names of the conditions that a rule goes by.
+// conditions returns the names of the ACLs that a rule uses.
 func (l line) conditions() (names []string) {
 	from := slices.IndexFunc(l.words, func(w string) bool { return w == "if" || w == "unless" })
 	if from < 0 {
@@ -263,10 +264,10 @@ func (l line) conditions() (names []string) {
 	return names
 }
 
-// definitions are the lines that define a condition.
+// definitions returns the lines that define an ACL.
 func (s *section) definitions(name string) []line { return s.index().defined[name] }
 
-// standing returns a line as HAProxy reads it, where it goes by nothing outside.
+// standing returns a line in HAProxy's syntax, if it depends on nothing outside. Otherwise why is the reason.
 func standing(l line) (text, why string) {
 	words := make([]string, len(l.words))
 	for i, word := range l.words {
@@ -285,10 +286,10 @@ func standing(l line) (text, why string) {
 	return strings.Join(words, " "), ""
 }
 
-// mapFile is a converter that goes by a file whose path is not absolute.
+// mapFile matches a converter that reads a file by a path that is not absolute.
 var mapFile = regexp.MustCompile(`map(_[a-z_]+)?\([^/]`)
 
-// quoted writes a word so that HAProxy reads it as it is.
+// quoted quotes a word so that HAProxy reads it literally.
 func quoted(word string) (string, bool) {
 	if plain.MatchString(word) || slices.Contains([]string{"{", "}", "!{", "||"}, word) {
 		return word, true
@@ -315,7 +316,7 @@ func quoted(word string) (string, bool) {
 	return text.String(), true
 }
 
-// forwards reports whether a rule sets X-Forwarded-Proto to the value that each request gets by forwarded_for.
+// forwards reports whether a rule sets X-Forwarded-Proto to the value that forwarded_for gives each request.
 func (s *section) forwards(l line) bool {
 	if !s.listens() || len(l.words) != 4 || !l.is("http-request", "set-header") ||
 		!strings.EqualFold(l.words[2], "X-Forwarded-Proto") {
@@ -335,8 +336,8 @@ func (s *section) forwards(l line) bool {
 	return option != nil
 }
 
-// stand keeps a rule verbatim in the lines of clients or, for a section with only servers, in those of backends. It
-// returns the reason if it cannot.
+// stand keeps a rule verbatim in the lines for clients or, in a section with only servers, in the lines for backends.
+// It returns the reason if it cannot.
 func (r *reader) stand(s *section, q *requests, l line) string {
 	lines, why := r.asLines(s, l)
 	into := &q.front
@@ -360,8 +361,8 @@ func (r *reader) stand(s *section, q *requests, l line) string {
 	return ""
 }
 
-// connections are the rules of a section on the addresses of clients, in their order; ok is false where one of them
-// goes by anything else.
+// connections returns a section's rules on connections in their order. ok is false if a rule depends on more than
+// client addresses.
 func (s *section) connections() (rules []draft.Rule, ok bool) {
 	for _, l := range s.all() {
 		if l.unread == "tcp-request" {
@@ -386,7 +387,7 @@ func (s *section) connections() (rules []draft.Rule, ok bool) {
 	return rules, true
 }
 
-// denies returns the clients that a rule of requests refuses by their address alone.
+// denies returns the clients that an http-request deny rejects by address alone.
 func (s *section) denies(l line) (draft.Rule, bool) {
 	at := slices.IndexFunc(l.words, func(w string) bool { return w == "if" || w == "unless" })
 	if at < 0 || !l.is("http-request", "deny") || at > 2 &&
@@ -423,8 +424,8 @@ func (s *section) clients(words []string) (rule draft.Rule, ok bool) {
 	return rule, ok
 }
 
-// access are the rules by which the clients of a section are served, by their addresses: of connections, and of
-// requests to it and to the section of its servers.
+// access returns the access rules for a section's clients: from rules on connections, and from rules on requests to the
+// section and to the section of its servers.
 func (r *reader) access(s *section) (lists [][]draft.Rule) {
 	if rules, ok := s.connections(); ok {
 		lists = append(lists, rules)

@@ -17,21 +17,21 @@ const (
 	keep       = "keep HAProxy in front of the backends that need it"
 )
 
-// line is a line of a section, in words; no says that it takes something back.
+// line is a line of a section, split into words. no is set if the line begins with "no".
 type line struct {
 	at    remark.At
 	words []string
 	no    bool
-	// unread is the first word of a line that cannot be read; its only word is unreadable.
+	// unread is the first word of a line that cannot be read. The line's only word is then unreadable.
 	unread string
-	// undecided: the line holds under a condition that is not known.
+	// undecided: the line is under a condition whose value is unknown.
 	undecided bool
 }
 
-// unreadable stands for the words of a line that cannot be read.
+// unreadable replaces the words of a line that cannot be read.
 const unreadable = "(unreadable)"
 
-// is reports whether a line begins with words.
+// is reports whether a line begins with the words.
 func (l line) is(words ...string) bool {
 	return len(l.words) >= len(words) && slices.Equal(l.words[:len(words)], words)
 }
@@ -44,34 +44,34 @@ type section struct {
 	kind, name string
 	at         remark.At
 	lines      []line
-	defaults   *section // nil: none stands before it
-	// carried: a service is made of it, or goes by it.
+	defaults   *section // nil: no defaults precede it
+	// carried: a service is made from the section, or uses it.
 	carried bool
-	// whole are its lines behind those of its defaults, and rules the index of its rules: both once they are asked for.
+	// whole has the section's lines after those of its defaults. rules is the index of its rules. Both are set on first
+	// use.
 	whole []line
 	rules *ruleIndex
-	// proxied: some of them are of mode proxy; direct: some are not.
+	// proxied: some services of the section are in mode proxy; direct: some are not.
 	proxied, direct bool
-	// main has the servers of one that listens, nil if none has, and routes those of some requests.
+	// main is the section with the servers of a listening section, or nil. routes lead some requests to other sections.
 	main   *section
 	routes []route
-	// led are the lines of the routes, each with a difference, if there is one, and used the names of ACLs that they go
-	// by.
+	// led has the lines of the routes, each with its difference or "". used has the names of the ACLs that they use.
 	led  map[remark.At]string
 	used map[string]bool
-	// unserved: requests that take no route have none.
+	// unserved: requests that take no route have no backend.
 	unserved bool
-	// misroutes is the reason why some requests would go elsewhere than HAProxy sends them.
+	// misroutes is the reason why some requests would not go where HAProxy sends them.
 	misroutes string
-	// undecided: the section is there under a condition that is not known.
+	// undecided: the section is under a condition whose value is unknown.
 	undecided bool
-	// among: it is one of several that a service is made of.
+	// among: it is one of several sections that a service is made from.
 	among    bool
 	settings *settings
-	servers  []server // once they are read
-	// discovery is where further servers are found.
+	servers  []server // set once they are read
+	// discovery is the source of further servers.
 	discovery lb.Discovery
-	// why is the reason why there is none.
+	// why is the reason why no service is made from the section.
 	why string
 }
 
@@ -79,11 +79,11 @@ type section struct {
 type reader struct {
 	*draft.Draft
 	sections []*section
-	// proxying: there are services of mode proxy.
+	// proxying: there are services in mode proxy.
 	proxying bool
-	// servedBy are the sections with servers, by name.
+	// servedBy has the sections with servers, by name.
 	servedBy map[string]*section
-	// crtBase and caBase are the directories of certificates and authorities whose paths are relative.
+	// crtBase and caBase are the base directories of certificates and certificate authorities with relative paths.
 	crtBase, caBase string
 }
 
@@ -100,7 +100,7 @@ func (r *reader) named(kind, name string) *section {
 // listens reports whether clients connect to a section.
 func (s *section) listens() bool { return s.kind == "frontend" || s.kind == "listen" }
 
-// all are the lines of a section after those of its defaults.
+// all returns the lines of a section after those of its defaults.
 func (s *section) all() []line {
 	if s.whole == nil && s.defaults == nil {
 		return s.lines
@@ -122,7 +122,7 @@ func (s *section) last(word string) *line {
 	return nil
 }
 
-// http reports whether a section is of HTTP.
+// http reports whether a section is in mode http.
 func (s *section) http() bool {
 	if s == nil {
 		return false
@@ -131,7 +131,7 @@ func (s *section) http() bool {
 	return mode != nil && mode.is("mode", "http")
 }
 
-// parts are a section that listens and those that it leads to, each once.
+// parts returns a listening section and the sections that it leads to, without duplicates.
 func (s *section) parts() []*section {
 	list, have := []*section{s}, map[*section]bool{s: true, nil: true}
 	add := func(to *section) {
@@ -153,14 +153,14 @@ func linesOf(s *section) []line {
 	return s.lines
 }
 
-// settings are the settings of a section, by its lines.
+// settings are the settings of a section, as read from its lines.
 type settings struct {
 	balance       *line
 	maxconn, rate uint64
 	connect       time.Duration
 	checkTimeout  time.Duration
 	check         *check
-	// server are the words of default-server.
+	// server has the parameters of default-server.
 	server      []string
 	transparent bool
 	persistence time.Duration
@@ -171,7 +171,7 @@ type settings struct {
 
 func newSettings() *settings { return &settings{} }
 
-// clientBits are the leading bits that tell clients apart, by family; 0: all.
+// clientBits is the number of leading address bits that identify a client, by family; 0: all.
 type clientBits struct{ four, six int }
 
 // server is a server of a section.
@@ -180,7 +180,7 @@ type server struct {
 	name    string
 	address string
 	backend lb.Backend
-	// check and the fields behind it say how the server is checked; 0: as HAProxy does.
+	// check and the fields below it describe the server's check; 0: HAProxy's default.
 	check                  bool
 	inter, fast, slowStart time.Duration
 	rise, fall, checkPort  uint16
@@ -188,28 +188,27 @@ type server struct {
 	checkSNI, ca           string
 	agent                  lb.Check
 	ssl, closes            bool
-	// sendProxy is the version of the PROXY protocol that it expects; 0: none.
+	// sendProxy is the version of the PROXY protocol that the server expects; 0: none.
 	sendProxy uint8
-	// template: it stands for the servers that a name has in the DNS.
+	// template: the server is a template for all servers that a name has in the DNS.
 	template bool
-	// proto is the protocol that it speaks, where the line names one, and resolvers the section of those that know its
-	// name.
+	// proto is the value of the parameter proto. resolvers is the section resolvers for the server's name.
 	proto, resolvers string
-	// left are parameters that have no counterpart, tls those of TLS, and needless those that change nothing, with the
-	// reason.
+	// left are parameters without a counterpart, tls are those for TLS, and needless are those without an effect, with
+	// the reason.
 	left, tls, needless []string
-	// plain are the words of TLS that are read: without TLS they change nothing.
+	// plain are parameters for TLS that are read. Without TLS they have no effect.
 	plain []string
 }
 
-// route is a use_backend whose condition routes can have.
+// route is a use_backend whose condition routes can express.
 type route struct {
 	at remark.At
 	to *section
-	// when are alternatives; differs names a difference.
+	// when has the alternatives. differs describes a difference.
 	when    []lb.Route
 	differs string
-	// acls are the names of the ACLs that it goes by.
+	// acls are the names of the ACLs that the route uses.
 	acls []string
 }
 
@@ -219,17 +218,17 @@ type test struct {
 	differs      string
 }
 
-// ruleIndex is the index of a section's rules: a list may have thousands of them.
+// ruleIndex is the index of a section's rules, of which there may be thousands.
 type ruleIndex struct {
-	// defined are the lines of conditions by their names.
+	// defined has the lines of each ACL, by name.
 	defined map[string][]line
-	// raw has the first line of a verbatim rule, by its keyword, and ends that of a rule that ends the processing of
-	// some requests; 0: there is none.
+	// raw is the first line of a verbatim rule, by keyword. ends is the first line of a rule that ends the evaluation
+	// for some requests; 0: none.
 	raw  map[string]int
 	ends int
 }
 
-// check is how HAProxy asks the servers of a section.
+// check describes HAProxy's check of a section's servers.
 type check struct {
 	kind lb.CheckType
 	http lb.HTTPCheck
@@ -239,9 +238,9 @@ type check struct {
 	exec []string
 }
 
-// requests has a section's settings of connections and requests, as mode proxy has them.
+// requests has a section's settings of connections and requests in mode proxy.
 type requests struct {
-	// forward and noForward say that option forwardfor is there, or undone.
+	// forward: option forwardfor is set; noForward: it is disabled.
 	forward, noForward bool
 
 	retries  *uint8
@@ -249,7 +248,7 @@ type requests struct {
 	cookie   string
 	redirect bool
 	security bool
-	// request and response are header fields, and front and back lines that stand as they are.
+	// request and response are header fields. front and back are verbatim lines for clients and for backends.
 	request, response []lb.Header
 	front, back       string
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// serve makes the services of a section that listens: one for each address and port.
+// serve makes the services of a listening section, one for each address and port.
 func (r *reader) serve(s *section) {
 	to := s.main
 	front, back := s.effective(), to.effective()
@@ -44,7 +44,7 @@ func (r *reader) serve(s *section) {
 	}
 }
 
-// service makes a service of a section.
+// service makes one service of a section.
 func (r *reader) service(s *section, l line, place netip.AddrPort, front, back settings, servers []server) {
 	service := r.NewService(l.at)
 	service.Name, service.VIP, service.Port = s.name, place.Addr(), place.Port()
@@ -93,7 +93,7 @@ func (r *reader) service(s *section, l line, place netip.AddrPort, front, back s
 	r.checks(service, back, servers)
 }
 
-// persistenceOf is the timeout of a stick table that the section's clients are kept by.
+// persistenceOf returns the timeout of the stick table that keeps the section's clients on a server.
 func (set settings) persistenceOf(s *section) (timeout time.Duration) {
 	if slices.ContainsFunc(s.lines, func(l line) bool {
 		return l.is("stick", "on") && len(l.words) == 3 && clientKey.MatchString(l.words[2])
@@ -103,7 +103,7 @@ func (set settings) persistenceOf(s *section) (timeout time.Duration) {
 	return 0
 }
 
-// serversOf reads a section's servers, once.
+// serversOf returns a section's servers, and reads them on the first call.
 func (r *reader) serversOf(s *section, set settings) []server {
 	if s.servers == nil {
 		s.servers = r.readServers(s, set)
@@ -111,7 +111,7 @@ func (r *reader) serversOf(s *section, set settings) []server {
 	return s.servers
 }
 
-// backends gives a service the servers of a section, and returns their names.
+// backends adds the servers of a section to a service, and returns the backends' names.
 func (r *reader) backends(service *draft.Service, section string, back settings, servers []server) (names []string) {
 	backups, joins := 0, newJoiner(service)
 	for _, one := range servers {
@@ -149,7 +149,7 @@ func (r *reader) backends(service *draft.Service, section string, back settings,
 	return names
 }
 
-// evenly has a service take turns where no weight differs.
+// evenly replaces weighted round robin by round robin where all weights are equal.
 func evenly(service *draft.Service) {
 	if !slices.ContainsFunc(service.Backends, func(b lb.Backend) bool {
 		return b.Weight != service.Backends[0].Weight

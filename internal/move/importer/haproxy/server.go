@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// parameters of servers that have no counterpart: of TLS, with a value, and without.
+// Parameters of server without a counterpart: for TLS, with a value, and without one.
 var (
 	leftOfTLS = []string{"crl-file", "ciphers", "ciphersuites", "curves", "ssl-min-ver", "ssl-max-ver", "alpn",
 		"verifyhost", "crt", "sni", "npn", "client-sigalgs", "sigalgs"}
@@ -113,12 +113,12 @@ func (s *server) flag(word string) bool {
 	return true
 }
 
-// takesValue are the parameters of Keywords that have a value.
+// takesValue are the parameters in Keywords that have a value.
 var takesValue = map[string]bool{"id": true, "init-addr": true, "resolve-net": true, "resolve-opts": true,
 	"resolve-prefer": true, "resolvers": true, "max-reuse": true,
 	"pool-low-conn": true, "pool-max-conn": true, "pool-purge-delay": true, "log-proto": true}
 
-// value reads a parameter with a value; known is false where it has none that is known.
+// value reads a parameter with a value. known is false if the parameter is unknown.
 func (s *server) value(word, value string) (known bool, err error) {
 	times := map[string]*time.Duration{"inter": &s.inter, "fastinter": &s.fast, "slowstart": &s.slowStart,
 		"agent-inter": new(time.Duration)}
@@ -145,7 +145,7 @@ func (s *server) value(word, value string) (known bool, err error) {
 		s.backend.Upper = uint32(n)
 	case word == "verify":
 		s.verify, s.plain = value != "none", append(s.plain, word)
-	case word == "ca-file" && value == "@system-ca": // as without
+	case word == "ca-file" && value == "@system-ca": // the default
 	case word == "ca-file":
 		s.ca, s.plain = value, append(s.plain, word)
 	case word == "check-sni":
@@ -218,12 +218,12 @@ func (r *reader) readServers(s *section, set settings) []server {
 	return list
 }
 
-// like reports whether HAProxy speaks to a server as to another.
+// like reports whether HAProxy uses the same protocols to two servers.
 func (s *server) like(o server) bool {
 	return s.sendProxy == o.sendProxy && s.ssl == o.ssl && (!s.ssl || s.verify == o.verify && s.ca == o.ca)
 }
 
-// acceptable leaves out a server that asks for more than Jeoul can do, and remarks on differences.
+// acceptable leaves out a server that needs more than Jeoul supports, and remarks on differences.
 func (r *reader) acceptable(s *server, of *section, shared bool) bool {
 	switch {
 	case s.ssl && !of.proxied:
@@ -264,7 +264,7 @@ func (r *reader) acceptable(s *server, of *section, shared bool) bool {
 	return true
 }
 
-// parameters speaks of a server's parameters that are not carried over.
+// parameters remarks on a server's parameters that are not carried over.
 func (r *reader) parameters(s *server) {
 	var left []string
 	for _, word := range s.left {
@@ -293,7 +293,7 @@ func (r *reader) parameters(s *server) {
 	}
 }
 
-// backend is a server as a backend of a service.
+// backend returns a server as a backend of a service.
 func (r *reader) backend(s server, of *draft.Service) (lb.Backend, error) {
 	b := s.backend
 	b.Name = s.name
@@ -325,7 +325,7 @@ func (r *reader) backend(s server, of *draft.Service) (lb.Backend, error) {
 	return b, err
 }
 
-// uses is how many services have the servers of a section.
+// uses returns the number of services that have the servers of a section.
 func (r *reader) uses(of *section) (n int) {
 	for _, s := range r.sections {
 		if s.listens() && s.carried && slices.Contains(s.parts(), of) {

@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// effective gives each value that is not set that of the defaults.
+// effective returns the section's settings, with those of the defaults for unset ones.
 func (s *section) effective() settings {
 	if s.defaults == nil {
 		return *s.settings
@@ -42,14 +42,14 @@ func (s *section) effective() settings {
 	return own
 }
 
-// setting reads a line of a section that is carried over; false: it does not know the line.
+// setting reads a line of a section that is carried over; false: the line is unknown.
 func (r *reader) setting(s *section, l line) bool {
 	if l.no {
 		r.takenBack(s, l)
 		return true
 	}
 	switch l.words[0] {
-	case "bind", "server", "server-template": // by serve
+	case "bind", "server", "server-template": // read by serve
 		return true
 	case "mode", "default_backend", "use_backend":
 		r.Carry(l.at)
@@ -84,7 +84,7 @@ func (r *reader) setting(s *section, l line) bool {
 	return true
 }
 
-// number reads the number of a line.
+// number reads the numeric value of a line.
 func (r *reader) number(l line, most uint64, into *uint64, differs string) {
 	if len(l.words) < 2 {
 		r.Left(l.at, "a number is missing")
@@ -99,7 +99,7 @@ func (r *reader) number(l line, most uint64, into *uint64, differs string) {
 	r.Approximate(l.at, "%s", differs)
 }
 
-// takenBack speaks of a line that takes something back.
+// takenBack remarks on a line that begins with "no".
 func (r *reader) takenBack(s *section, l line) {
 	before := slices.ContainsFunc(s.all(), func(o line) bool {
 		return !o.no && len(o.words) > 1 && o.is(l.words[:min(2, len(l.words))]...)
@@ -111,7 +111,7 @@ func (r *reader) takenBack(s *section, l line) {
 	r.Needless(l.at, "takes back what is not on here")
 }
 
-// timeout reads the timeouts of checks, and those of connections, which become the timeouts of idle flows.
+// timeout reads the timeouts of checks, and those of connections, which become the idle timeouts of flows.
 func (r *reader) timeout(s *section, l line) {
 	if len(l.words) < 3 {
 		r.Left(l.at, "a length of time is missing")
@@ -186,11 +186,11 @@ func (r *reader) stick(s *section, l line) {
 	}
 }
 
-// clientKey is the key of a stick table by which clients are known: their address, or its leading bits,
-// of which IPv6 has its own number.
+// clientKey matches a stick table's key that identifies clients by their address or its leading bits. IPv6 has its own
+// number of bits.
 var clientKey = regexp.MustCompile(`^src(,ipmask\((\d{1,3})(,(\d{1,3}))?\))?$`)
 
-// clientPrefix returns the leading bits of the addresses of a key, 0 for all.
+// clientPrefix returns the number of leading address bits in a key, 0 for all.
 func clientPrefix(key string) clientBits {
 	match := clientKey.FindStringSubmatch(key)
 	four, _ := strconv.Atoi(match[2])
@@ -198,7 +198,7 @@ func clientPrefix(key string) clientBits {
 	return clientBits{four, six}
 }
 
-// of returns those of a family, 0 where no address of it has so many.
+// of returns the number of bits for a family, 0 if its addresses are shorter.
 func (b clientBits) of(four bool) uint8 {
 	switch {
 	case four && b.four <= 32:
@@ -209,11 +209,11 @@ func (b clientBits) of(four bool) uint8 {
 	return 0
 }
 
-// checkOptions say how servers are asked.
+// checkOptions are the options that set the type of the servers' check.
 var checkOptions = []string{"httpchk", "tcp-check", "ssl-hello-chk", "mysql-check", "pgsql-check", "redis-check",
 	"ldap-check", "smtpchk", "spop-check", "external-check"}
 
-// httpOptions are of HTTP alone.
+// httpOptions apply to HTTP only.
 var httpOptions = []string{"http-server-close", "http-keep-alive", "http-pretend-keepalive", "prefer-last-server",
 	"http-no-delay", "http-buffer-request",
 	"accept-invalid-http-request", "accept-invalid-http-response", "h1-case-adjust-bogus-client",
@@ -248,7 +248,7 @@ func (r *reader) option(s *section, l line) bool {
 	return true
 }
 
-// other remarks on lines that are neither read nor needed.
+// other remarks on lines that are not read.
 func (r *reader) other(l line) bool {
 	switch l.words[0] {
 	case "log", "log-format", "log-format-sd", "log-tag", "error-log-format", "unique-id-format", "unique-id-header":
@@ -275,16 +275,16 @@ func (r *reader) other(l line) bool {
 	return true
 }
 
-// balances has the scheduler that comes closest to each algorithm.
+// balances maps HAProxy's algorithms to the closest scheduler.
 var balances = map[string]lb.Scheduler{
 	"roundrobin": lb.WeightedRoundRobin, "static-rr": lb.WeightedRoundRobin, "leastconn": lb.WeightedLeastConnections,
 	"first":  lb.Failover,
 	"source": lb.SourceHash, "random": lb.TwoChoices,
 }
 
-// schedule gives a service the scheduler that comes closest to a balance line.
+// schedule gives a service the scheduler closest to a balance line.
 func (r *reader) schedule(s *draft.Service, balance *line) {
-	s.Scheduler = lb.WeightedRoundRobin // HAProxy's, where no line says
+	s.Scheduler = lb.WeightedRoundRobin // HAProxy's default without a balance line
 	if balance == nil || len(balance.words) < 2 {
 		return
 	}

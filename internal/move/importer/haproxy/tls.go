@@ -10,7 +10,7 @@ import (
 
 const nameCertificates = "name each of its files under proxy.certificates"
 
-// certificates are the files of a bind that ends TLS.
+// certificates returns the certificate files of a bind line that terminates TLS.
 func (r *reader) certificates(l line) (files []string) {
 	if !slices.Contains(l.words, "ssl") {
 		return nil
@@ -25,7 +25,7 @@ func (r *reader) certificates(l line) (files []string) {
 	return files
 }
 
-// based returns a path below a directory, unless it is absolute.
+// based returns a path below a directory, or an absolute path unchanged.
 func based(dir, file string) string {
 	if dir == "" || strings.HasPrefix(file, "/") || strings.HasPrefix(file, "@") {
 		return file
@@ -33,13 +33,13 @@ func based(dir, file string) string {
 	return path.Join(dir, file)
 }
 
-// absolute reports whether a path is that of a file that Jeoul takes.
+// absolute reports whether a path is an absolute path of a file that Jeoul accepts.
 func absolute(file string) bool {
 	return strings.HasPrefix(file, "/") && !strings.HasSuffix(file, "/") && len(file) < 4096 &&
 		!strings.ContainsFunc(file, func(r rune) bool { return r < ' ' || r == 0x7f || 0x80 <= r && r < 0xa0 })
 }
 
-// noHTTP2 reports whether a bind names its protocols, and HTTP/2 is none of them.
+// noHTTP2 reports whether a bind line lists ALPN protocols without HTTP/2.
 func noHTTP2(l line) bool {
 	i := slices.Index(l.words, "alpn")
 	return i > 0 && i+1 < len(l.words) && !slices.Contains(strings.Split(l.words[i+1], ","), "h2")

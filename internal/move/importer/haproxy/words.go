@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// Errors of a line's quotations.
+// Errors of a line's quoting.
 var (
 	errOpenQuote = errors.New("a quotation that does not end")
 	errVariable  = errors.New("a variable of the environment; write its value")
 )
 
-// escapes are the characters that a backslash and a character stand for. Before all others it is a backslash, as in
-// (.*)\.php and \1.
+// escapes maps the character after a backslash to the character that both mean. Before any other character, a backslash
+// is literal, as in (.*)\.php and \1.
 var escapes = map[byte]byte{'n': '\n', 'r': '\r', 't': '\t', ' ': ' ', '\\': '\\', '#': '#', '"': '"',
 	'\'': '\'', '$': '$'}
 
-// hexadecimal is a character by its number, behind a backslash.
+// hexadecimal matches a character's number after a backslash.
 var hexadecimal = regexp.MustCompile(`^x[0-9a-fA-F]{2}`)
 
 // split splits a line into words by the rules of section 2.2 of HAProxy's configuration manual.
@@ -43,7 +43,7 @@ func split(text string) ([]string, error) {
 		case c == '\\' && quote != '\'' && i+1 < len(text):
 			within = true
 			if number := hexadecimal.FindString(text[i+1:]); number != "" {
-				n, _ := strconv.ParseUint(number[1:], 16, 8) // of two such digits
+				n, _ := strconv.ParseUint(number[1:], 16, 8) // always two hexadecimal digits
 				word.WriteByte(byte(n))
 				i += len(number)
 			} else if replaced, ok := escapes[text[i+1]]; ok && (text[i+1] != '$' || quote == '"') {

@@ -25,18 +25,18 @@ type reader struct {
 // service is a virtual service of IPVS.
 type service struct {
 	*draft.Service
-	// spec is the service as the input names it.
+	// spec is the service's address or mark as the input writes it.
 	spec string
-	// scheduler is IPVS's name, and flags are its flags.
+	// scheduler is the name of IPVS's scheduler, and flags are its flags.
 	scheduler, flags string
 	at               remark.At
-	// places has where each backend is in the list.
+	// places has each backend's index in the list.
 	places map[netip.AddrPort]int
-	// dropped: a later command takes it back.
+	// dropped: a later command deletes the service.
 	dropped bool
 }
 
-// Read fills a draft.
+// Read reads a file into a draft.
 func Read(d *draft.Draft, file draft.File) error {
 	lines, err := d.Lines(file)
 	if err != nil {
@@ -75,7 +75,7 @@ func (r *reader) line(line draft.Line) {
 	r.run(line.At, o)
 }
 
-// command returns the words after the program's name, or nil where they are of another program.
+// command returns the words after the program's name, or nil for another program.
 func command(words []string) []string {
 	for len(words) > 0 && (words[0] == "sudo" || words[0] == "$") {
 		words = words[1:]
@@ -89,7 +89,7 @@ func command(words []string) []string {
 	return words
 }
 
-// run carries out a command.
+// run executes a command on the services read so far.
 func (r *reader) run(at remark.At, o options) {
 	switch o.command {
 	case "A", "E":
@@ -119,7 +119,7 @@ func (r *reader) run(at remark.At, o options) {
 	}
 }
 
-// of returns the service that a command names, or leaves the command out.
+// of returns the service that a command names. If there is none, it leaves the command out.
 func (r *reader) of(at remark.At, o options) *service {
 	s, known := r.services[o.kind+o.service]
 	switch {
@@ -135,7 +135,7 @@ func (r *reader) of(at remark.At, o options) *service {
 	return nil
 }
 
-// deleteServer takes a backend back.
+// deleteServer removes a backend.
 func (r *reader) deleteServer(at remark.At, o options) {
 	s := r.of(at, o)
 	if s == nil {
@@ -158,7 +158,7 @@ func (r *reader) deleteServer(at remark.At, o options) {
 	r.Carry(at)
 }
 
-// finish hands over the services that the commands have left.
+// finish puts the services that remain after all commands into the draft.
 func (r *reader) finish() {
 	for _, s := range r.order {
 		if !s.dropped {

@@ -10,7 +10,7 @@ const (
 	inServer  = "server"
 )
 
-// Keywords are the options that change nothing of where connections go.
+// Keywords are the options that do not change where connections go.
 var Keywords = draft.Keywords{
 	{Where: inService, Name: "6", Example: "-6", Why: "says that a mark is of IPv6; an address says it itself"},
 	{Where: inService, Name: "n", Example: "-n", Why: "says how IPVS prints"},

@@ -10,17 +10,17 @@ import (
 
 // options are the options of a command.
 type options struct {
-	// command is the letter or the word of the operation.
+	// command is the letter or long name of the operation.
 	command string
-	// kind is t, u, f or sctp, and service the address or the mark behind it.
+	// kind is t, u, f or sctp. service is the address or the mark that follows.
 	kind, service string
-	// server is the backend's, and mode g, i or m.
+	// server is the backend's address. mode is g, i or m.
 	server, mode string
 	scheduler    string
 	flags        string
 	weight       string
 	upper, lower string
-	timeout      string // of persistence; "" without one, "default" where it is not written
+	timeout      string // of persistence; "": no persistence, "default": no value given
 	netmask      string
 	engine       string // --pe
 	tunType      string
@@ -29,7 +29,7 @@ type options struct {
 	values       []string // of --set
 }
 
-// long has the letter or word of each long option.
+// long maps long options to their letter or name.
 var long = map[string]string{
 	"add-service": "A", "edit-service": "E", "delete-service": "D", "clear": "C", "restore": "R", "save": "S",
 	"add-server":  "a",
@@ -71,8 +71,7 @@ func parse(words []string) (options, error) {
 	return o, nil
 }
 
-// next splits off the next option: its letter or word, and its value if it is written in one word
-// with it.
+// next splits off the next option: its letter or name, and its value if both are one word.
 func next(words []string) (name, value string, rest []string, err error) {
 	word := words[0]
 	switch {
@@ -96,7 +95,7 @@ func next(words []string) (name, value string, rest []string, err error) {
 	return name, word[2:], words[1:], nil
 }
 
-// take notes an option, and takes its value from the words where it needs one.
+// take stores an option, and takes its value from the words if it needs one.
 func (o *options) take(name, value string, words *[]string) error {
 	if slices.Contains(commands, name) {
 		if o.command != "" {
@@ -136,7 +135,7 @@ func (o *options) take(name, value string, words *[]string) error {
 	return nil
 }
 
-// needed takes the value of an option that has one.
+// needed takes the value of an option that requires one.
 func needed(name, value string, words *[]string, into *string) error {
 	if value == "" {
 		if len(*words) == 0 {

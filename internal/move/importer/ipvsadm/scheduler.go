@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// schedulers has the scheduler that comes closest to each of IPVS's; why names the difference.
+// schedulers maps IPVS's schedulers to the closest scheduler. why describes the difference.
 var schedulers = map[string]struct {
 	is  lb.Scheduler
 	why string
@@ -36,8 +36,8 @@ var schedulers = map[string]struct {
 		"lblcr is for caches, by the destination, which is the VIP for all clients of a service; here clients are spread by their address"},
 }
 
-// Schedule sets the closest equivalent of an IPVS scheduler, with flags for the hashing of ports, and sorts the
-// backends in the order of fo and ovf. at is the scheduler's line.
+// Schedule sets the scheduler closest to an IPVS scheduler, with flags for hashing of ports, and sorts the backends in
+// the order of fo and ovf. at is the scheduler's line.
 func Schedule(d *draft.Draft, s *draft.Service, at remark.At, name, flags string) {
 	own, known := schedulers[name]
 	if !known {
@@ -49,7 +49,7 @@ func Schedule(d *draft.Draft, s *draft.Service, at remark.At, name, flags string
 		d.Approximate(at, "%s", own.why)
 	}
 	if s.Scheduler == lb.SourceHash && strings.Contains(flags, "port") {
-		s.Scheduler = lb.Maglev // whose hash is of the flow
+		s.Scheduler = lb.Maglev // Maglev hashes the flow
 	}
 	if name == "ovf" {
 		for j := range s.Backends {
@@ -61,8 +61,8 @@ func Schedule(d *draft.Draft, s *draft.Service, at remark.At, name, flags string
 	}
 }
 
-// byWeight puts the backends into the order in which IPVS's fo and ovf take them, which is all that
-// their weights say; 0 takes none.
+// byWeight sorts the backends in the order in which IPVS's fo and ovf select them. Weights mean nothing else there; a
+// backend with weight 0 is never selected.
 func byWeight(s *draft.Service) {
 	order := make([]int, len(s.Backends))
 	for j := range order {

@@ -14,15 +14,15 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// The defaults of ipvsadm where a line does not say (ipvsadm(8)).
+// The defaults of ipvsadm (ipvsadm(8)).
 const (
 	defaultScheduler   = "wlc"
 	defaultPersistence = 300 * time.Second
-	// UsualUDP is how long IPVS remembers a silent flow of UDP by default.
+	// UsualUDP is IPVS's default idle timeout of a UDP flow.
 	UsualUDP = 300 * time.Second
-	// guePort is where mode gue sends.
+	// guePort is the UDP port that mode gue sends to.
 	guePort = "6080"
-	// maxWeight and maxThreshold are Jeoul's.
+	// maxWeight and maxThreshold are Jeoul's limits.
 	maxWeight    = 65535
 	maxThreshold = 1 << 28
 )
@@ -59,7 +59,7 @@ func (r *reader) setService(at remark.At, o options) {
 	}
 }
 
-// place reads where a service is.
+// place reads the address, port and protocol of a service.
 func (r *reader) place(s *service, o options) error {
 	s.Protocol = lb.TCP
 	if o.kind == "u" {
@@ -110,7 +110,7 @@ func (r *reader) persist(at remark.At, s *service, o options) {
 	}
 }
 
-// PrefixOf reads a mask of persistence: of IPv4 as an address, of IPv6 as a number of bits.
+// PrefixOf reads a netmask of persistence: an address for IPv4, a number of bits for IPv6.
 func PrefixOf(text string) (uint8, error) {
 	if n, err := strconv.ParseUint(text, 10, 8); err == nil && n >= 1 && n <= 128 {
 		return uint8(n), nil
@@ -161,7 +161,7 @@ func (r *reader) setServer(at remark.At, o options) {
 	s.Add(at, b)
 }
 
-// server reads where a backend is. Without a port it has the service's.
+// server reads the address and port of a backend. The default is the service's port.
 func (r *reader) server(s *service, o options) (lb.Backend, error) {
 	host, port := draft.SplitPort(o.server)
 	addr, err := r.Address(host)
@@ -175,8 +175,8 @@ func (r *reader) server(s *service, o options) (lb.Backend, error) {
 	return b, err
 }
 
-// modeOf returns the mode of a backend; with a reason, it is not quite that of IPVS, or, without a
-// mode, there is none.
+// modeOf returns the mode of a backend. why describes the difference from IPVS or, if mode is empty, the reason why
+// there is no mode.
 func modeOf(o options) (mode lb.Mode, why string) {
 	switch o.mode {
 	case "m":
@@ -198,8 +198,8 @@ func modeOf(o options) (mode lb.Mode, why string) {
 	return "", fmt.Sprintf("Jeoul has no tunnel of type %s; use ipip or gue", o.tunType)
 }
 
-// bound reads a backend's weight and thresholds. IPVS has a full backend take new connections again
-// below three quarters of the upper threshold where there is no lower one.
+// bound reads a backend's weight and thresholds. Without a lower threshold, IPVS gives a full backend new connections
+// again below three quarters of the upper threshold.
 func (r *reader) bound(at remark.At, b *lb.Backend, o options) error {
 	if o.weight != "" {
 		weight, cut, err := draft.Number(o.weight, maxWeight)
@@ -226,14 +226,14 @@ func (r *reader) bound(at remark.At, b *lb.Backend, o options) error {
 	case upper > 0 && lower == 0:
 		lower = (3*upper + 3) / 4
 	}
-	if lower == upper { // which holds anyway
+	if lower == upper { // the default without a lower threshold
 		lower = 0
 	}
 	b.Upper, b.Lower = uint32(upper), uint32(lower)
 	return nil
 }
 
-// setTimeouts reads --set TCP TCPFIN UDP, in seconds; 0 leaves one as it is.
+// setTimeouts reads --set TCP TCPFIN UDP, in seconds; 0 keeps a timeout unchanged.
 func (r *reader) setTimeouts(at remark.At, o options) {
 	if len(o.values) != 3 {
 		r.Left(at, "--set has three timeouts")

@@ -17,14 +17,14 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// The defaults of keepalived where a block does not say (keepalived.conf(5)).
+// The defaults of keepalived (keepalived.conf(5)).
 const (
 	defaultDelayLoop = 60 * time.Second
 	defaultTimeout   = 5 * time.Second
 )
 
-// checkers have the type that each becomes; how often keepalived asks again before a server fails, and
-// how long it waits before (0: as between other checks).
+// checkers maps keepalived's checkers to the check type, the number of retries before a server fails, and the delay
+// before a retry (0: the interval between checks).
 var checkers = map[string]struct {
 	kind    lb.CheckType
 	retries uint64
@@ -42,7 +42,8 @@ func isCheck(word string) bool {
 	return known || word == "FILE_CHECK" || word == "BFD_CHECK"
 }
 
-// checks gives a service the checks of its first real server that has some, and remarks on different ones.
+// checks gives a service the checks of its first real server that has some, and remarks on real servers with other
+// checks.
 func (r *reader) checks(s *draft.Service, n *node) {
 	var first []lb.Check
 	var from *node
@@ -75,7 +76,7 @@ func (r *reader) checks(s *draft.Service, n *node) {
 	}
 }
 
-// commands are the programs of checks.
+// commands returns the programs that checks run.
 func commands(list []lb.Check) (all [][]string) {
 	for _, c := range list {
 		if c.Exec != nil {
@@ -85,13 +86,13 @@ func commands(list []lb.Check) (all [][]string) {
 	return all
 }
 
-// sameCommands reports whether checks run the same programs, if both have some.
+// sameCommands reports whether two lists of checks run the same programs. It is true if one runs none.
 func sameCommands(a, b []lb.Check) bool {
 	own, other := commands(a), commands(b)
 	return len(own) == 0 || len(other) == 0 || reflect.DeepEqual(own, other)
 }
 
-// withoutCommands are the checks that run no program.
+// withoutCommands returns the checks that run no program.
 func withoutCommands(list []lb.Check) []lb.Check {
 	return slices.DeleteFunc(list, func(c lb.Check) bool { return c.Exec != nil })
 }
@@ -120,7 +121,7 @@ func (r *reader) checksOf(s *draft.Service, virtual, server *node) []lb.Check {
 	return list
 }
 
-// setting returns the value of a word in the innermost of several blocks, or "".
+// setting returns the value of a word in the innermost block that has it, or "".
 func setting(blocks []*node, word string) string {
 	for _, block := range blocks {
 		if c := block.child(word); c != nil {
@@ -130,7 +131,7 @@ func setting(blocks []*node, word string) string {
 	return ""
 }
 
-// seconds reads a length of time of a word, or the default.
+// seconds reads a word's value as a duration in seconds, or returns the default.
 func seconds(blocks []*node, word string, usual time.Duration) time.Duration {
 	if text := setting(blocks, word); text != "" {
 		if d, err := draft.Time(text, time.Second); err == nil {
@@ -140,7 +141,7 @@ func seconds(blocks []*node, word string, usual time.Duration) time.Duration {
 	return usual
 }
 
-// checker reads one: HTTP_GET becomes a check for each of its URLs.
+// checker reads a checker. HTTP_GET becomes one check for each of its URLs.
 func (r *reader) checker(s *draft.Service, n *node, blocks []*node) []lb.Check {
 	usual := checkers[n.word(0)]
 	c, retries := draft.NewCheck(usual.kind), usual.retries
@@ -183,7 +184,7 @@ func (r *reader) checker(s *draft.Service, n *node, blocks []*node) []lb.Check {
 	return []lb.Check{c}
 }
 
-// bytes reads a text of hexadecimal digits, in which words end bytes.
+// bytes reads hexadecimal digits. A byte does not continue in the next word.
 func (r *reader) bytes(n *node, word string, into *[]byte) {
 	c := n.child(word)
 	if c == nil {
@@ -204,7 +205,7 @@ func (r *reader) bytes(n *node, word string, into *[]byte) {
 	r.Carry(c.at)
 }
 
-// portOf is a real server's port.
+// portOf returns a real server's port.
 func portOf(s *draft.Service, server *node) uint16 {
 	if port, err := draft.Port(s.Protocol.String(), server.word(2)); err == nil {
 		return port
@@ -212,15 +213,15 @@ func portOf(s *draft.Service, server *node) uint16 {
 	return s.Port
 }
 
-// remarkChecker speaks of each line of a checker.
+// remarkChecker carries over or remarks on each line of a checker.
 func (r *reader) remarkChecker(n *node) {
 	for _, c := range n.children {
 		switch c.word(0) {
 		case "connect_port", "connect_timeout", "retry", "nb_get_retry", "delay_before_retry", "delay_loop", "url",
 			"name", "type", "misc_path", "misc_timeout", "virtualhost":
 			r.Carry(c.at)
-		case "payload", "require_reply": // by bytes
-		case "enable_sni": // by urls
+		case "payload", "require_reply": // read by bytes
+		case "enable_sni": // read by urls
 			r.Carry(c.at)
 		case "fwmark":
 			r.leave(c, "a check's packets bear no mark; where routes go by it, with via: address, source names the address that they are sent from")
@@ -240,7 +241,7 @@ func (r *reader) remarkChecker(n *node) {
 	}
 }
 
-// urls makes a check of each URL.
+// urls makes a check for each URL.
 func (r *reader) urls(n *node, c lb.Check, blocks []*node) []lb.Check {
 	var list []lb.Check
 	for _, url := range n.children {
@@ -311,7 +312,7 @@ func (r *reader) url(line *node, request *lb.HTTPCheck) {
 	r.Carry(line.at)
 }
 
-// misc reads a program of a real server.
+// misc reads a MISC_CHECK, which runs a program.
 func (r *reader) misc(n, server *node, c lb.Check) []lb.Check {
 	path := n.child("misc_path")
 	if path == nil {
@@ -333,16 +334,16 @@ func (r *reader) misc(n, server *node, c lb.Check) []lb.Check {
 	return []lb.Check{c}
 }
 
-// plainWord needs no quotation in a shell.
+// plainWord matches a word that needs no quotation in a shell.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:=@%+,-]+$`)
 
-// The variables that stand in a program's arguments for the backend that it is to ask.
+// The shell variables in a program's arguments for the backend to check.
 const (
 	addressVariable = `"$JEOUL_ADDRESS"`
 	portVariable    = `"$JEOUL_PORT"`
 )
 
-// quoted writes a word for a shell.
+// quoted quotes a word for a shell.
 func quoted(word string) string {
 	if plainWord.MatchString(word) {
 		return word
@@ -350,8 +351,8 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// withAddress writes a word for a shell in which the variables stand for an address, and for a port behind it, as in
-// http://ADDRESS:PORT/.
+// withAddress quotes a word for a shell, and replaces the address, and the port after it, by the variables. An example
+// of such a word is http://ADDRESS:PORT/.
 func withAddress(word, address, port string) string {
 	before, after, found := strings.Cut(word, address)
 	if !found || address == "" || strings.TrimRight(before, "0123456789.") != before ||
@@ -374,8 +375,8 @@ func withAddress(word, address, port string) string {
 	return text
 }
 
-// forEach returns a command in which the address and the port of its real server are those of the backend that is
-// asked.
+// forEach returns a command in which the variables of the backend replace the address and the port of the real server.
+// If neither occurs, it returns the words unchanged.
 func forEach(words []string, server *node) []string {
 	own, script := false, []string{"exec"}
 	for i, word := range words {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keepalived reads keepalived.conf: its virtual servers, and how it checks their real servers.
+// Package keepalived reads keepalived.conf: its virtual servers, and the checks of their real servers.
 package keepalived
 
 import (
@@ -14,11 +14,11 @@ import (
 type reader struct {
 	*draft.Draft
 	groups map[string]*node
-	// instances and syncGroups are the blocks of VRRP.
+	// instances are the blocks vrrp_instance, and syncGroups the blocks vrrp_sync_group.
 	instances, syncGroups []*node
 }
 
-// Read fills a draft.
+// Read reads a file into a draft.
 func Read(d *draft.Draft, file draft.File) error {
 	root := &node{}
 	p := &parser{Draft: d, stack: []*node{root}, variables: map[string]string{}}
@@ -41,14 +41,14 @@ func Read(d *draft.Draft, file draft.File) error {
 	}
 	r.vrrp()
 	for _, n := range root.children {
-		if n.word(0) == "virtual_server_group" { // which those that name it have read by now
+		if n.word(0) == "virtual_server_group" { // by now, the virtual servers that name it have read it
 			r.group(n)
 		}
 	}
 	return nil
 }
 
-// top reads a statement that stands in no block.
+// top reads a statement outside of all blocks.
 func (r *reader) top(n *node) {
 	switch n.word(0) {
 	case "virtual_server":
@@ -71,7 +71,7 @@ func (r *reader) top(n *node) {
 	}
 }
 
-// leave leaves out a statement and the block that it opens.
+// leave leaves out a statement and its block.
 func (r *reader) leave(n *node, why string) {
 	r.Left(n.at, "%s", why)
 	r.below(n, func(c *node) { r.Left(c.at, "of the block at %s, which is left out", n.at) })
@@ -83,7 +83,7 @@ func (r *reader) needless(n *node, why string) {
 	r.below(n, func(c *node) { r.Needless(c.at, "of the block at %s, which is not needed", n.at) })
 }
 
-// below calls do for all statements of a block that stand on lines of their own.
+// below calls do for all statements of a block that are on other lines than the statement that opens it.
 func (r *reader) below(n *node, do func(*node)) {
 	for _, c := range n.children {
 		if c.at != n.at {
@@ -93,7 +93,7 @@ func (r *reader) below(n *node, do func(*node)) {
 	}
 }
 
-// group remarks on a group that no virtual server names, and carries over one that is named.
+// group carries over a group that a virtual server uses, and leaves out any other.
 func (r *reader) group(n *node) {
 	if !slices.ContainsFunc(n.children, func(c *node) bool { return r.Spoken(c.at) }) {
 		r.leave(n, "no virtual server that is carried over names it")

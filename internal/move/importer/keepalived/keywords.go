@@ -14,7 +14,7 @@ const (
 	inChecker = "checker"
 )
 
-// Why a word changes nothing, where several have one reason.
+// Reasons that several words share.
 const (
 	ownProcess = "is of keepalived's processes"
 	ownMail    = "is of mail, which Jeoul does not send: watch its events, or its metrics"
@@ -25,7 +25,7 @@ const (
 	starts     = "says how checks begin: Jeoul spreads their starts, and asks a new backend before it gets flows, unless none is healthy"
 )
 
-// Keywords are the words that change nothing that clients and real servers see.
+// Keywords are the words that have no effect that clients or real servers can see.
 var Keywords = draft.Keywords{
 	{Where: inGlobal, Name: "notification_email", Example: "notification_email { a@example.com }", Why: ownMail},
 	{Where: inGlobal, Name: "notification_email_from", Example: "notification_email_from a@example.com", Why: ownMail},

@@ -16,13 +16,13 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// mostInRange bounds a range of addresses of a group.
+// mostInRange limits the addresses in a range of a group.
 const mostInRange = 256
 
-// modes are keepalived's kinds.
+// modes maps keepalived's lb_kind to modes.
 var modes = map[string]lb.Mode{"NAT": lb.NAT, "DR": lb.L2DSR, "TUN": lb.IPIP}
 
-// place is where a virtual server is.
+// place is the address and port of a virtual server.
 type place struct {
 	at   remark.At
 	vip  netip.Addr
@@ -61,7 +61,7 @@ func (r *reader) virtualServer(n *node) {
 	}
 }
 
-// places reads where a block's services are, or why they can be nowhere.
+// places returns the addresses of a block's services, or the reason why there are none.
 func (r *reader) places(n *node) (list []place, why string) {
 	switch n.word(1) {
 	case "fwmark":
@@ -98,7 +98,7 @@ func (r *reader) places(n *node) (list []place, why string) {
 	return []place{{n.at, addr, port}}, ""
 }
 
-// addresses reads ADDRESS PORT or FIRST-LAST PORT of a group; LAST is the last part of an address.
+// addresses reads ADDRESS PORT or FIRST-LAST PORT of a group. LAST is the last part of an address.
 func (r *reader) addresses(n *node) ([]place, error) {
 	port, err := draft.Port("tcp", n.word(1))
 	if err != nil {
@@ -139,9 +139,9 @@ func (r *reader) addresses(n *node) ([]place, error) {
 func (r *reader) fill(s *draft.Service, n *node) {
 	scheduler, flags, at := "wlc", "", n.at
 	var sorry *node
-	s.Mode = lb.NAT // of a block that names none
+	s.Mode = lb.NAT // the default
 	for _, c := range n.children {
-		if slices.Contains(kindWords, c.word(0)) { // real servers may stand before it
+		if slices.Contains(kindWords, c.word(0)) { // first, because real servers may precede it
 			r.kind(s, c)
 		}
 	}
@@ -154,9 +154,9 @@ func (r *reader) fill(s *draft.Service, n *node) {
 		case "sh-port", "mh-port":
 			flags = "port"
 			r.Carry(c.at)
-		case "lb_kind", "lvs_method", "weight": // above
+		case "lb_kind", "lvs_method", "weight": // read above
 		case "protocol", "delay_loop", "delay_before_retry", "retry", "connect_timeout", "virtualhost":
-			r.Carry(c.at) // virtualServer, and the checks
+			r.Carry(c.at) // virtualServer and the checks read it
 		case "persistence_timeout":
 			s.Persistence.Timeout = r.persistence(c)
 		case "persistence_granularity":
@@ -165,7 +165,7 @@ func (r *reader) fill(s *draft.Service, n *node) {
 			sorry = c
 		case "real_server":
 			r.realServer(s, c, usual)
-		case "sorry_server_inhibit", "sorry_server_lvs_method": // sorryServer
+		case "sorry_server_inhibit", "sorry_server_lvs_method": // read by sorryServer
 			if sorry == nil && n.child("sorry_server") == nil {
 				r.Needless(c.at, "is of a sorry server, and there is none")
 			}
@@ -183,10 +183,10 @@ func (r *reader) fill(s *draft.Service, n *node) {
 	}
 }
 
-// kindWords name how packets reach real servers.
+// kindWords are the keywords for the packet forwarding method.
 var kindWords = []string{"lb_kind", "lvs_method"}
 
-// kind reads how packets reach real servers.
+// kind reads the packet forwarding method.
 func (r *reader) kind(s *draft.Service, c *node) {
 	mode, known := modeOf(c)
 	if !known && r.Mode == "" {
@@ -198,7 +198,7 @@ func (r *reader) kind(s *draft.Service, c *node) {
 	r.Carry(c.at)
 }
 
-// modeOf returns the mode of keepalived's kind.
+// modeOf returns the mode for a packet forwarding method.
 func modeOf(c *node) (mode lb.Mode, known bool) {
 	mode, known = modes[c.word(1)]
 	if known && c.word(1) == "TUN" && c.word(2) == "type" && c.word(3) != "ipip" {
@@ -207,7 +207,8 @@ func modeOf(c *node) (mode lb.Mode, known bool) {
 	return mode, known
 }
 
-// sameMode reports whether a server with a kind of its own, if c is one, gets packets as the others of its service do.
+// sameMode reports whether a server uses the mode of its service. c is the server's own packet forwarding method, or
+// nil.
 func (r *reader) sameMode(s *draft.Service, c *node) bool {
 	if c == nil || r.Mode != "" {
 		return true
@@ -216,7 +217,7 @@ func (r *reader) sameMode(s *draft.Service, c *node) bool {
 	return known && mode == s.Mode
 }
 
-// usualWeight is the weight of real servers which name none.
+// usualWeight returns the weight of real servers without a weight.
 func (r *reader) usualWeight(n *node) uint16 {
 	c := n.child("weight")
 	if c == nil {
@@ -230,7 +231,7 @@ func (r *reader) usualWeight(n *node) uint16 {
 	return uint16(weight)
 }
 
-// persistence reads a timeout in seconds.
+// persistence reads persistence_timeout, in seconds.
 func (r *reader) persistence(c *node) time.Duration {
 	const usual, longest = 6 * time.Minute, 24 * time.Hour
 	if len(c.words) < 2 {
@@ -302,14 +303,14 @@ func (r *reader) realServer(s *draft.Service, n *node, weight uint16) {
 	}
 	if b.Upper == 0 {
 		b.Lower = 0
-	} else if b.Lower == 0 { // as IPVS has it
+	} else if b.Lower == 0 { // IPVS's default
 		b.Lower = (3*b.Upper + 3) / 4
 	}
 	r.Carry(n.at)
 	s.Add(n.at, b)
 }
 
-// note carries a line over, or leaves it out with its error.
+// note carries a line over, or leaves it out if there is an error.
 func (r *reader) note(c *node, err error) {
 	if err != nil {
 		r.Left(c.at, "%v", err)
@@ -318,7 +319,7 @@ func (r *reader) note(c *node, err error) {
 	r.Carry(c.at)
 }
 
-// sorryServer is a backup; with the scheduler fo, the last in the order.
+// sorryServer adds a sorry server as a backup or, with the scheduler fo, as the last backend.
 func (r *reader) sorryServer(s *draft.Service, c, virtual *node) {
 	method := virtual.child("sorry_server_lvs_method")
 	if !r.sameMode(s, method) {
@@ -349,7 +350,7 @@ func (r *reader) sorryServer(s *draft.Service, c, virtual *node) {
 	s.Add(c.at, b)
 }
 
-// other remarks on statements of virtual and real servers that Jeoul has no like of.
+// other remarks on statements of virtual and real servers that have no counterpart.
 func (r *reader) other(c *node) {
 	switch c.word(0) {
 	case "notify_up", "notify_down", "quorum_up", "quorum_down":

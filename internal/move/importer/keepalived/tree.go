@@ -13,21 +13,21 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// Bounds of includes and blocks.
+// Limits of includes and blocks.
 const (
 	deepestInclude = 8
 	mostIncludes   = 256
 	deepestBlock   = 16
 )
 
-// node is a statement, with the block that it opens.
+// node is a statement with its block.
 type node struct {
 	at       remark.At
 	words    []string
 	children []*node
 }
 
-// word returns word n, "" if there is none.
+// word returns word n, or "" if there is none.
 func (n *node) word(i int) string {
 	if i < len(n.words) {
 		return n.words[i]
@@ -35,7 +35,7 @@ func (n *node) word(i int) string {
 	return ""
 }
 
-// child returns the last statement below that begins with one of the words, or nil.
+// child returns the last child that begins with one of the words, or nil.
 func (n *node) child(words ...string) *node {
 	for i := len(n.children) - 1; i >= 0; i-- {
 		if slices.Contains(words, n.children[i].word(0)) {
@@ -45,27 +45,27 @@ func (n *node) child(words ...string) *node {
 	return nil
 }
 
-// parser makes a tree of lines.
+// parser parses lines into a tree.
 type parser struct {
 	*draft.Draft
 	stack     []*node
-	files     []string // that are being read, one included by the other
+	files     []string // the files being read, each included by the one before
 	included  int
 	variables map[string]string
-	// conditional counts the blocks that are open of one that holds under a condition.
+	// conditional is the nesting depth of blocks within a conditional block, 0 outside.
 	conditional int
-	// opened is the last statement, which a brace on the next line belongs to.
+	// opened is the last statement. A brace on the next line opens its block.
 	opened *node
 }
 
-// file reads a file into the block that is open.
+// file reads a file into the current block.
 func (p *parser) file(file draft.File) error {
 	lines, err := p.Lines(file)
 	if err != nil {
 		return err
 	}
 	if len(p.files) == 0 {
-		// A file may have no more than statements that others have, too.
+		// A file with includes may have no line that only keepalived has.
 		if err := p.CheckDialect(lines); err != nil && !slices.ContainsFunc(lines, includes) {
 			return err
 		}
@@ -117,7 +117,7 @@ func (p *parser) line(line draft.Line) error {
 	return nil
 }
 
-// skip leaves out a line that holds under a condition, and the block that it opens.
+// skip leaves out a line that holds under a condition, and its block.
 func (p *parser) skip(at remark.At, words []string) {
 	p.Left(at, "holds under a condition (@) only; write what holds here without it")
 	for _, word := range words {
@@ -131,14 +131,14 @@ func (p *parser) skip(at remark.At, words []string) {
 	p.conditional = max(p.conditional, 0)
 }
 
-// add puts a statement into the block that is open.
+// add appends a statement to the current block.
 func (p *parser) add(n *node) {
 	parent := p.stack[len(p.stack)-1]
 	parent.children = append(parent.children, n)
 	p.opened = n
 }
 
-// brace opens or ends a block.
+// brace opens or closes a block.
 func (p *parser) brace(at remark.At, brace string) error {
 	switch {
 	case brace == "}" && len(p.stack) == 1:
@@ -155,14 +155,14 @@ func (p *parser) brace(at remark.At, brace string) error {
 	return nil
 }
 
-// include reads the files that a pattern names.
+// include reads the files that match a pattern.
 func (p *parser) include(at remark.At, words []string) error {
 	if len(words) < 2 || p.Include == nil {
 		p.Left(at, "the files that it names are not read from standard input; import the file by its name")
 		return nil
 	}
 	pattern := words[1]
-	if !filepath.IsAbs(pattern) { // it is relative to the file that names it
+	if !filepath.IsAbs(pattern) { // it is relative to the including file
 		if below, err := filepath.Rel(filepath.Dir(p.files[0]), filepath.Dir(p.files[len(p.files)-1])); err == nil {
 			pattern = filepath.Join(below, pattern)
 		}
@@ -191,7 +191,7 @@ func (p *parser) include(at remark.At, words []string) error {
 	return nil
 }
 
-// includeWords begin a line that names files.
+// includeWords are the keywords that include files.
 var includeWords = []string{"include", "includer", "includem", "includew", "includeb"}
 
 func includes(line draft.Line) bool {
@@ -199,11 +199,12 @@ func includes(line draft.Line) bool {
 	return len(words) > 1 && slices.Contains(includeWords, words[0])
 }
 
-// definition is a line that gives a variable a value.
+// definition matches a line that defines a variable.
 var definition = regexp.MustCompile(`^\s*\$([A-Za-z0-9_]+)\s*=(.*)$`)
 
-// define reads the definition of a variable that begins at line i, and returns the line behind it; i where none begins
-// there. A backslash at the end of a line has the value go on in the next one, as a line of its own.
+// define reads the definition of a variable that begins at line i, and returns the index of the line after it. If no
+// definition begins there, it returns i. A backslash at the end of a line continues the value in the next line, as a
+// separate line.
 func (p *parser) define(lines []draft.Line, i int) int {
 	match := definition.FindStringSubmatch(lines[i].Text)
 	if match == nil {
@@ -225,13 +226,13 @@ func (p *parser) define(lines []draft.Line, i int) int {
 	return i
 }
 
-// variable matches the place of a variable.
+// variable matches a reference to a variable.
 var variable = regexp.MustCompile(`\$\{?([A-Za-z0-9_]+)\}?`)
 
-// deepestVariable bounds variables whose values have variables.
+// deepestVariable limits the nesting of variables in the values of variables.
 const deepestVariable = 8
 
-// substituted reads a line in which variables stand for their values, which may be several lines.
+// substituted reads a line after replacing variables by their values, which may make it several lines.
 func (p *parser) substituted(line draft.Line, depth int) error {
 	known := false
 	text := variable.ReplaceAllStringFunc(line.Text, func(place string) string {
@@ -257,7 +258,7 @@ func (p *parser) substituted(line draft.Line, depth int) error {
 	return nil
 }
 
-// tokens splits a line into words, of which a brace is one; a comment is left out.
+// tokens splits a line into words. A brace is a word; a comment is left out.
 func tokens(text string) []string {
 	var words []string
 	var word strings.Builder

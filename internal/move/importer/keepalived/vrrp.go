@@ -19,7 +19,7 @@ const (
 	usualRouter  = 51
 )
 
-// vrrp carries over the instances that hold VIPs of services: Jeoul's VIPs are one group, which moves as a whole.
+// vrrp carries over the instances that hold VIPs of services. Jeoul's VIPs are one group, which moves as a whole.
 func (r *reader) vrrp() {
 	var holders []*node
 	for _, n := range r.instances {
@@ -57,7 +57,7 @@ func (r *reader) vrrp() {
 	}
 }
 
-// whyNotVRRP returns the reason why instances cannot be one group of VIPs, "" if they can.
+// whyNotVRRP returns the reason why instances cannot be one group of VIPs, or "".
 func (r *reader) whyNotVRRP(holders []*node) string {
 	for _, n := range holders {
 		for _, word := range []string{"virtual_router_id", "priority", "interface", "advert_int", "nopreempt"} {
@@ -78,7 +78,7 @@ func (r *reader) whyNotVRRP(holders []*node) string {
 	return ""
 }
 
-// addressesOf are the addresses that an instance holds.
+// addressesOf returns the addresses that an instance holds.
 func addressesOf(n *node) (list []netip.Addr) {
 	for _, block := range n.children {
 		if block.word(0) != "virtual_ipaddress" && block.word(0) != "virtual_ipaddress_excluded" {
@@ -93,7 +93,7 @@ func addressesOf(n *node) (list []netip.Addr) {
 	return list
 }
 
-// held reads ADDRESS[/LENGTH] of a block of addresses.
+// held reads ADDRESS[/LENGTH] in a block of addresses.
 func held(c *node) (netip.Addr, bool) {
 	text, _, _ := strings.Cut(c.word(0), "/")
 	addr, err := netip.ParseAddr(text)
@@ -104,7 +104,7 @@ func (r *reader) isVIP(addr netip.Addr) bool {
 	return slices.ContainsFunc(r.Services, func(s *draft.Service) bool { return s.VIP == addr })
 }
 
-// instance reads an instance, the first of those that hold VIPs.
+// instance reads the first instance that holds VIPs.
 func (r *reader) instance(n *node, holders []*node) {
 	v := &r.VRRP
 	*v = lb.VRRP{ID: usualRouter, Priority: lb.DefaultVRRPPriority, Interval: lb.DefaultVRRPInterval, Preempt: true,
@@ -199,7 +199,7 @@ func (r *reader) ofInstance(v *lb.VRRP, c *node) {
 
 const writeMembers = "balancers tell each other of flows as members: write members, with their addresses and a key of `jeoul members key`, which this file does not have"
 
-// heldAddresses reads a block of addresses.
+// heldAddresses reads a block of addresses, and remarks on addresses that are no VIPs.
 func (r *reader) heldAddresses(n *node) {
 	r.Carry(n.at)
 	for _, c := range n.children {
@@ -257,7 +257,7 @@ func (r *reader) timeouts(c *node) {
 	r.Carry(c.at)
 }
 
-// passOver speaks of a statement that the reader does not know: it changes nothing, or it is left out.
+// passOver remarks on a statement that the reader does not know: it has no effect, or it is left out.
 func (r *reader) passOver(where string, c *node) {
 	if why, needless := Keywords.Why(where, c.word(0)); needless {
 		r.needless(c, why)

@@ -11,7 +11,7 @@ import (
 )
 
 // access returns the access rules of a group's service: earlier rules keep packets of some clients from being
-// translated. unsafe is the reason for which no service may be made: such a rule matches more than addresses.
+// translated. unsafe is the reason why the service must not be made: such a rule matches by more than addresses.
 func (r *reader) access(g *group, vip netip.Addr, port uint16) (rules []draft.Rule, unsafe string) {
 	if g.unsafe != "" {
 		return nil, g.unsafe
@@ -34,8 +34,8 @@ func (r *reader) access(g *group, vip netip.Addr, port uint16) (rules []draft.Ru
 	return rules, ""
 }
 
-// keeps reports whether an exception keeps packets to a service's address and port from it, by no more than their
-// source; why names a match besides.
+// keeps reports whether an exception keeps packets to a service's address and port from the group, by their source at
+// most. why names a match on anything else.
 func (r *reader) keeps(e exception, g *group, vip netip.Addr, port uint16) (of bool, why string) {
 	if e.family != "" && (e.family == "ipv4") != vip.Is4() || e.to.IsValid() && !e.to.Contains(vip) {
 		return false, ""
@@ -62,7 +62,7 @@ func (r *reader) keeps(e exception, g *group, vip netip.Addr, port uint16) (of b
 	return true, ""
 }
 
-// elsewhere reports whether an interface is none of those that packets arrive on.
+// elsewhere reports whether packets do not arrive on an interface.
 func (r *reader) elsewhere(name string) bool {
 	return name == "lo" || len(r.Interfaces) > 0 && name[0] != '!' && !slices.Contains(r.Interfaces, name)
 }

@@ -13,16 +13,17 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// mostMatches bounds how often rules are compared with packets: by address, a host can have many services and rules.
+// mostMatches limits the comparisons of rules with packets: a host can have many services and many rules by address.
 const mostMatches = 1 << 21
 
-// stages are the places of hooks, by their names in nft and in iptables.
+// stages are the positions of hooks, by their names in nft and iptables.
 var stages = map[string]int{"ingress": 1, "prerouting": 2, "forward": 3, "postrouting": 4}
 
-// tables is the order in which iptables has packets meet its tables.
+// tables are iptables' tables in the order in which packets traverse them.
 var tables = []string{"raw", "mangle", "nat", "filter", "security"}
 
-// hookOf returns the hook that a chain of iptables is; ok is false for one that is none, or that other packets meet.
+// hookOf returns the hook of an iptables chain. ok is false if the chain is no base chain, or other packets traverse
+// it.
 func hookOf(at remark.At, table, chain string) (h hook, ok bool) {
 	stage, is := stages[strings.ToLower(chain)]
 	place := slices.Index(tables, table)
@@ -32,7 +33,7 @@ func hookOf(at remark.At, table, chain string) (h hook, ok bool) {
 	return hook{at: at, order: stage*1000 + place, chain: table + "/" + chain, after: stage > stages["prerouting"]}, true
 }
 
-// packet is the first one of a connection from a network to a backend.
+// packet is the first packet of a connection from a network to a backend.
 type packet struct {
 	*hook
 	of      *group
@@ -40,19 +41,19 @@ type packet struct {
 	from    netip.Prefix
 }
 
-// outcome has the possible fates of packets in a chain: they are let through or dropped, leave the chain undecided, or
-// go on behind the rule.
+// outcome has the possible verdicts of a chain on packets: accept, drop, leave the chain without a verdict, or continue
+// with the next rule.
 type outcome struct{ accept, drop, leave, next bool }
 
-// look goes through chains with a packet.
+// look evaluates chains for a packet.
 type look struct {
 	*reader
 	packet
-	// unsure are rules of which it is not known whether they match, and decide those that let through or drop.
+	// unsure are rules that may or may not match. decide are rules that accept or drop.
 	unsure, decide []remark.At
 }
 
-// tally has the decisions of hooks on packets of a service: by which rules, those that dropped some alone.
+// tally has, for each hook, the rules that decided on packets of a service, and whether the hook drops some of them.
 type tally map[*hook]*struct {
 	decide  []remark.At
 	refuses bool
@@ -68,7 +69,7 @@ func (t tally) note(h *hook, decide []remark.At, served bool) {
 	t[h].decide, t[h].refuses = append(t[h].decide, decide...), t[h].refuses || !served
 }
 
-// decided are the rules of the hooks that drop some packets, in the order of their lines.
+// decided returns the rules of the hooks that drop some packets, in the order of their lines.
 func (t tally) decided() (list []remark.At) {
 	for _, h := range t {
 		if h.refuses {
@@ -81,8 +82,8 @@ func (t tally) decided() (list []remark.At) {
 	return slices.Compact(list)
 }
 
-// guarded returns the access rules of other tables in front of a service's backends. unsafe is the reason for which no
-// service may be made.
+// guarded returns the access rules that other tables apply to a service's packets. unsafe is the reason why the service
+// must not be made.
 func (r *reader) guarded(g *group, s *draft.Service) (rules []draft.Rule, unsafe string) {
 	var all [][]draft.Rule
 	t := tally{}
@@ -122,7 +123,7 @@ func refuses(rules []draft.Rule) bool {
 	return slices.ContainsFunc(rules, func(rule draft.Rule) bool { return !rule.Serve })
 }
 
-// places names the rules of some lines.
+// places returns the positions of rules as text.
 func places(list []remark.At) string {
 	const most = 3
 	var words []string
@@ -140,7 +141,7 @@ func places(list []remark.At) string {
 	return "the rules at " + strings.Join(words, ", ")
 }
 
-// nodes are the networks of a family that rules name, the smallest first, and all addresses.
+// nodes returns the networks of a family that rules name, longest prefix first, and the network of all addresses.
 func (r *reader) nodes(vip netip.Addr) []netip.Prefix {
 	if list := r.guards.nodes[vip.Is4()]; list != nil {
 		return list
@@ -169,7 +170,7 @@ func (r *reader) nodes(vip netip.Addr) []netip.Prefix {
 	return list
 }
 
-// inner is the chain that a target of iptables names; those of nft have their table's name.
+// inner returns the name of a target's chain. Chains of nft already have the name of their table.
 func inner(chain, target string) string {
 	if strings.Contains(target, "/") {
 		return target
@@ -185,7 +186,7 @@ func (r *reader) guardChain(name string) []rule {
 	return r.chains[name]
 }
 
-// passes reports whether a packet gets through all hooks; why names the match that makes it impossible to say.
+// passes reports whether a packet passes all hooks. why names the match that makes the answer unknown.
 func (r *reader) passes(p packet, t tally) (served bool, why string) {
 	for i := range r.guards.hooks {
 		h := &r.guards.hooks[i]
@@ -220,7 +221,7 @@ func (r *reader) passes(p packet, t tally) (served bool, why string) {
 	return why == "", why
 }
 
-// reason names the match of the first rule that may match.
+// reason names the match of the first rule that may or may not match.
 func (l *look) reason() string {
 	for _, rules := range [...]map[string][]rule{l.guards.chains, l.chains} {
 		for _, chain := range sortedKeys(rules) {
@@ -235,7 +236,7 @@ func (l *look) reason() string {
 	return l.hook.chain
 }
 
-// condition names a match of a rule that is known only where packets are.
+// condition names a match of a rule that depends on more than the packet.
 func (r rule) condition() string {
 	switch {
 	case r.partly:
@@ -248,7 +249,7 @@ func (r rule) condition() string {
 	return ""
 }
 
-// chain goes through a chain.
+// chain evaluates a chain.
 func (l *look) chain(name string, depth int) (o outcome) {
 	if depth > deepest {
 		return outcome{accept: true, drop: true, leave: true}
@@ -275,11 +276,11 @@ func (l *look) chain(name string, depth int) (o outcome) {
 	return o
 }
 
-// changing are targets that change matching packets, or note something, and let them go on.
+// changing are targets that change a packet or record something, and continue with the next rule.
 var changing = slices.Concat(passing, []string{"", "CT", "TTL", "HL", "ECN", "CHECKSUM", "SECMARK", "CONNSECMARK", "TEE",
 	"TCPOPTSTRIP", "HMARK", "IDLETIMER", "LED", "RATEEST", "CONTINUE"})
 
-// verdict is the decision of a rule on packets that match.
+// verdict returns the outcome of a rule for packets that match.
 func (l *look) verdict(chain string, rule rule, depth int) outcome {
 	target := inner(chain, rule.target)
 	_, own := l.guards.chains[target]
@@ -306,7 +307,7 @@ func (l *look) verdict(chain string, rule rule, depth int) outcome {
 	return outcome{accept: true, drop: true, next: true} // a program decides, or the rule is not understood
 }
 
-// match reports whether a rule matches the packet, or perhaps does.
+// match reports whether a rule matches the packet for certain, or perhaps.
 func (l *look) match(r rule) (matches, perhaps bool) {
 	inside := slices.ContainsFunc(r.from, func(n netip.Prefix) bool {
 		return n.Bits() <= l.from.Bits() && n.Overlaps(l.from)
@@ -334,7 +335,7 @@ func (l *look) match(r rule) (matches, perhaps bool) {
 	return sure, !sure
 }
 
-// port reports whether the packet's port is one of a rule.
+// port reports whether the packet's destination port matches a rule.
 func (l *look) port(r rule) (is, known bool) {
 	if len(r.ports) == 0 {
 		return true, true
@@ -358,7 +359,7 @@ func (l *look) port(r rule) (is, known bool) {
 	return false, true
 }
 
-// arrives reports whether the packet arrives by a rule's interface.
+// arrives reports whether the packet arrives on a rule's interface.
 func (l *look) arrives(r rule) (is, known bool) {
 	name, other := strings.CutPrefix(r.in, "!")
 	excluded, elsewhere := strings.CutPrefix(l.of.in, "!")
@@ -382,7 +383,7 @@ func (l *look) arrives(r rule) (is, known bool) {
 	return !other, same > 0 && same == len(arrivals)
 }
 
-// leaves reports whether the packet leaves by a rule's interface: one that names the backends is of packets to them.
+// leaves reports whether the packet leaves by a rule's interface. It assumes so for a rule that names a destination.
 func (l *look) leaves(r rule) (is, known bool) {
 	name, other := strings.CutPrefix(r.out, "!")
 	if r.out == "" || r.to.IsValid() {
@@ -395,7 +396,7 @@ func (l *look) leaves(r rule) (is, known bool) {
 	return by, by
 }
 
-// restOfGuards speaks of the rules of other tables that nothing was made of.
+// restOfGuards remarks on the rules of other tables that were not carried over.
 func (r *reader) restOfGuards() {
 	for _, h := range r.guards.hooks {
 		if !r.Spoken(h.at) && h.drops {
@@ -430,7 +431,7 @@ func (r *reader) restOfGuards() {
 // notPassed is the remark on rules of other tables.
 const notPassed = keep + "; what Jeoul balances does not pass it, so it neither drops nor changes those packets"
 
-// byRoutes reports whether packets to backends are taken to leave by the interfaces of a rule.
+// byRoutes reports whether packets to backends are assumed to leave by a rule's interface.
 func (r *reader) byRoutes(rule rule, g *group) bool {
 	name, other := strings.CutPrefix(rule.out, "!")
 	arrivals := slices.Clone(r.Interfaces)
@@ -445,7 +446,7 @@ func (r *reader) byRoutes(rule rule, g *group) bool {
 
 const cannotRead = "a rule that cannot be read"
 
-// rest speaks of the rules of the table nat that nothing was made of.
+// rest remarks on the rules of the table nat that were not carried over.
 func (r *reader) rest() {
 	for _, chain := range sortedKeys(r.chains) {
 		for _, rule := range r.chains[chain] {

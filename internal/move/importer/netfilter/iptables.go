@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netfilter reads rules of the kernel's netfilter, in the languages of iptables and of nft:
-// destination NAT with a statistic, a map or a range is a balancer. Both become the same rules, which
-// walk.go goes through as packets do.
+// Package netfilter reads rules of the kernel's netfilter, in the languages of iptables and nft. Destination NAT with a
+// statistic match, a map or a range is load balancing. Both languages become the same rules, which walk.go evaluates in
+// the order in which packets traverse them.
 package netfilter
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// ReadIPTables fills a draft from the output of iptables-save, or from command lines of iptables that add to its table
+// ReadIPTables fills a draft from the output of iptables-save, or from command lines of iptables that add to the table
 // nat.
 func ReadIPTables(d *draft.Draft, file draft.File) error {
 	lines, err := d.Lines(file)
@@ -40,7 +40,7 @@ func ReadIPTables(d *draft.Draft, file draft.File) error {
 	return nil
 }
 
-// line reads a line; table is the one that the lines are in.
+// line reads a line. table is the table that the line belongs to.
 func (r *reader) line(line draft.Line, table *string) {
 	text := strings.TrimSpace(line.Text)
 	switch {
@@ -74,7 +74,7 @@ func (r *reader) line(line draft.Line, table *string) {
 	r.rule(line.At, words, own, isCommand)
 }
 
-// command takes the program's name and the options before the command off a command line.
+// command removes the program's name and the options before the command from a command line.
 func command(words []string, table string) ([]string, string, bool) {
 	isCommand := false
 	for len(words) > 0 && !isCommand {
@@ -108,7 +108,7 @@ func command(words []string, table string) ([]string, string, bool) {
 	return words, table, isCommand
 }
 
-// rule reads a rule, and puts it where the kernel would.
+// rule reads a rule, and inserts it at its position in the chain.
 func (r *reader) rule(at remark.At, words []string, table string, isCommand bool) {
 	switch words[0] {
 	case "-A", "--append", "-I", "--insert":
@@ -160,7 +160,7 @@ func (r *reader) rule(at remark.At, words []string, table string, isCommand bool
 	chains[chain] = slices.Insert(chains[chain], min(position, len(chains[chain])), parsed)
 }
 
-// policy reads the policy of a chain of another table than nat, and reports whether it drops packets, and they are of
+// policy reads the policy of a chain that is not in the table nat. It reports whether the policy drops packets of
 // connections.
 func (r *reader) policy(at remark.At, table, chain, target string) bool {
 	h, is := hookOf(at, table, chain)
@@ -174,8 +174,8 @@ func (r *reader) policy(at remark.At, table, chain, target string) bool {
 	return is && target == "DROP"
 }
 
-// unread returns a rule of which only a part of the match is understood: it may keep packets from later rules, unless
-// its target continues.
+// unread returns a rule whose match is only partly understood. The rule may keep packets from later rules, unless its
+// target continues with the next rule.
 func unread(known match, at remark.At, words []string) rule {
 	known.unknown = cannotRead
 	one := rule{at: at, target: unreadable, match: known}

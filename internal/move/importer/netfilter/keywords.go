@@ -10,7 +10,7 @@ const (
 	inStatement = "statement"
 )
 
-// Keywords are the options and statements that change nothing of where the packets of a new connection go.
+// Keywords are the options and statements that do not change where the packets of a new connection go.
 var Keywords = draft.Keywords{
 	{Where: inRule, Name: "-m", Example: "-m tcp", Why: "brings a module, whose options are read or have a remark"},
 	{Where: inRule, Name: "--match", Example: "--match tcp",

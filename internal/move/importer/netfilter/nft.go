@@ -13,17 +13,17 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// ruleset is a ruleset, as far as it is read.
+// ruleset is a ruleset of nft while it is read.
 type ruleset struct {
 	*reader
 	tokens []token
 	table  string // family and name
 	maps   map[string]*namedMap
-	// bases are the chains that packets meet when they arrive.
+	// bases are the base chains that arriving packets traverse.
 	bases []base
 }
 
-// base is a chain of a hook. Packets meet those of lower priority first.
+// base is a base chain. Packets traverse chains of lower priority first.
 type base struct {
 	name, family string
 	at           remark.At
@@ -67,7 +67,7 @@ func ReadNFTables(d *draft.Draft, file draft.File) error {
 	return nil
 }
 
-// tokens splits a line; a text in quotation marks is one token, without them.
+// tokens splits a line. A quoted text is one token, without the quotation marks.
 func tokens(line draft.Line) []token {
 	var list []token
 	text := line.Text
@@ -104,7 +104,7 @@ func tokens(line draft.Line) []token {
 	return append(list, token{line.At, "\n"})
 }
 
-// next takes the first token, or one of no text at the end.
+// next takes the first token. At the end it returns an empty one.
 func (s *ruleset) next() token {
 	if len(s.tokens) == 0 {
 		return token{}
@@ -114,8 +114,8 @@ func (s *ruleset) next() token {
 	return t
 }
 
-// statement takes the tokens up to the end of a statement or to the block that it opens; within
-// braces of its own, lines do not end it.
+// statement takes the tokens up to the end of a statement, or up to the block that it opens. A line break within braces
+// does not end the statement.
 func (s *ruleset) statement(blocks bool) (words []token, end token) {
 	depth := 0
 	for len(s.tokens) > 0 {
@@ -139,7 +139,7 @@ func (s *ruleset) statement(blocks bool) (words []token, end token) {
 	return words, token{}
 }
 
-// top reads tables.
+// top reads the tables.
 func (s *ruleset) top() error {
 	for len(s.tokens) > 0 {
 		words, end := s.statement(true)
@@ -177,7 +177,7 @@ func (s *ruleset) leaveAll(words []token, why string) {
 	}
 }
 
-// block takes the tokens of a block up to its end.
+// block takes the tokens of a block up to its closing brace.
 func (s *ruleset) block(open token) ([]token, error) {
 	depth := 0
 	for i, t := range s.tokens {
@@ -196,7 +196,7 @@ func (s *ruleset) block(open token) ([]token, error) {
 	return nil, fmt.Errorf("%s: a block that does not end", open.at)
 }
 
-// carryBrace speaks of the line of a brace, unless something else has.
+// carryBrace carries over the line of a brace, unless the line has a remark or is carried over already.
 func (s *ruleset) carryBrace(t token) {
 	if !s.Spoken(t.at) {
 		s.Carry(t.at)
@@ -237,7 +237,7 @@ func (s *ruleset) readTable(open token) error {
 	}
 }
 
-// named notes a map or a set.
+// named stores a named map or set.
 func (s *ruleset) named(words, inner []token) {
 	m := &namedMap{lines: []remark.At{words[0].at}}
 	for _, t := range inner {
@@ -255,14 +255,14 @@ func (s *ruleset) named(words, inner []token) {
 	s.maps[s.table+"/"+words[1].text] = m
 }
 
-// hooks are the hooks of nft, and the chains of iptables that stand for them here.
+// hooks maps nft's hooks to the corresponding chains of iptables.
 var hooks = map[string]string{"prerouting": "PREROUTING", "postrouting": "POSTROUTING", "output": "OUTPUT",
 	"input": "INPUT"}
 
-// priorities are nft's names of some priorities.
+// priorities maps nft's priority names to their values.
 var priorities = map[string]int{"raw": -300, "mangle": -150, "dstnat": -100, "filter": 0, "security": 50, "srcnat": 100}
 
-// addBase notes a chain that packets meet when they arrive, with its line.
+// addBase adds a base chain that arriving packets traverse.
 func (s *ruleset) addBase(name string, statement []token) {
 	if slices.ContainsFunc(s.bases, func(b base) bool { return b.name == name }) {
 		return
@@ -271,7 +271,7 @@ func (s *ruleset) addBase(name string, statement []token) {
 		priority: priorityOf(statement)})
 }
 
-// addGuard notes a chain that may drop packets of connections, with its line.
+// addGuard adds a base chain that may drop packets of connections.
 func (s *ruleset) addGuard(name, at string, statement []token) {
 	stage, known := stages[at]
 	if family := strings.Split(s.table, "/")[0]; !known || family == "arp" || family == "bridge" {
@@ -288,12 +288,12 @@ func (s *ruleset) addGuard(name, at string, statement []token) {
 	s.guards.addHook(h)
 }
 
-// family is that of the table which is read, empty for both.
+// family returns the family of the current table, "" for both.
 func (s *ruleset) family() string {
 	return map[string]string{"ip": "ipv4", "ip6": "ipv6"}[strings.Split(s.table, "/")[0]]
 }
 
-// priorityOf reads … priority NAME, NUMBER, NAME + NUMBER.
+// priorityOf reads "priority NAME", "priority NUMBER" and "priority NAME + NUMBER" of a statement.
 func priorityOf(statement []token) (priority int) {
 	sign := 1
 	at := slices.IndexFunc(statement, func(t token) bool { return t.text == "priority" })
@@ -312,7 +312,7 @@ func priorityOf(statement []token) (priority int) {
 	return priority
 }
 
-// joinBases makes one chain of those that packets meet when they arrive.
+// joinBases joins the base chains that arriving packets traverse into one chain.
 func (s *ruleset) joinBases() {
 	slices.SortStableFunc(s.bases, func(a, b base) int { return cmp.Compare(a.priority, b.priority) })
 	if s.several = len(s.bases) > 1; !s.several {
@@ -327,11 +327,11 @@ func (s *ruleset) joinBases() {
 	}
 }
 
-// verdictWords are the words by which a rule keeps packets from the rules behind it.
+// verdictWords are the words by which a rule may keep packets from the rules after it.
 var verdictWords = []string{"accept", "drop", "reject", "return", "jump", "goto", "dnat", "redirect", "queue", "tproxy",
 	"vmap", "dup", "fwd"}
 
-// unread are the rules of a statement that cannot be read to its end, with the matches that are known.
+// unread returns the rules of a statement that cannot be read to its end, with the matches that are known.
 func (s *ruleset) unread(known []rule, statement []token) (rules []rule) {
 	target := ""
 	if slices.ContainsFunc(statement, func(t token) bool { return slices.Contains(verdictWords, t.text) }) {
@@ -384,8 +384,8 @@ func (s *ruleset) chain(words []token) {
 	}
 }
 
-// baseChain reads a base chain, which packets meet of themselves: the name that its rules are kept under, and whether
-// they translate no addresses.
+// baseChain reads the type statement of a base chain. as is the name under which the rules are stored. filters is true
+// if they do not translate addresses.
 func (s *ruleset) baseChain(name string, statement []token) (as string, filters bool) {
 	at := slices.IndexFunc(statement, func(t token) bool { return t.text == "hook" })
 	if at < 0 || at+1 >= len(statement) {
@@ -408,7 +408,7 @@ func (s *ruleset) baseChain(name string, statement []token) (as string, filters 
 	return name, false
 }
 
-// guardRule reads a rule of a chain that translates no addresses.
+// guardRule reads a rule of a chain that does not translate addresses.
 func (s *ruleset) guardRule(name string, statement []token) {
 	used := map[*namedMap]bool{}
 	for _, m := range s.maps {

@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// Bounds of the rules that one rule becomes.
+// Limits of the rules that one rule expands to.
 const (
 	mostRules    = 1024
 	mostModulus  = 1 << 20
@@ -23,7 +23,7 @@ const (
 
 var errRuleEnds = errors.New("the rule ends too early; " + byHandAtEnd)
 
-// nftRule is a rule while it is read: the rules that it becomes are of the same line.
+// nftRule is a rule while it is read. It may expand to several rules of the same line.
 type nftRule struct {
 	*ruleset
 	words []token
@@ -44,7 +44,7 @@ func (s *ruleset) parseRule(words []token) ([]rule, error) {
 	return n.rules, nil
 }
 
-// take takes a word, "" at the end.
+// take takes the next word, "" at the end.
 func (n *nftRule) take() string {
 	if len(n.words) == 0 {
 		return ""
@@ -54,7 +54,7 @@ func (n *nftRule) take() string {
 	return text
 }
 
-// peek returns the word to come.
+// peek returns the next word without taking it.
 func (n *nftRule) peek() string {
 	if len(n.words) == 0 {
 		return ""
@@ -62,14 +62,14 @@ func (n *nftRule) peek() string {
 	return n.words[0].text
 }
 
-// each changes all rules.
+// each applies a change to all rules.
 func (n *nftRule) each(change func(*rule)) {
 	for i := range n.rules {
 		change(&n.rules[i])
 	}
 }
 
-// spread makes a rule for each value of each rule.
+// spread replaces each rule by one rule per value.
 func (n *nftRule) spread(values []string, change func(*rule, string) error) error {
 	var all []rule
 	for _, r := range n.rules {
@@ -88,7 +88,7 @@ func (n *nftRule) spread(values []string, change func(*rule, string) error) erro
 	return nil
 }
 
-// value takes a value or the values of a set, and whether they are to be others.
+// value takes a value, or the values of a set, and reports whether they are negated.
 func (n *nftRule) value() (values []string, negated bool, err error) {
 	if op := n.peek(); op == "!=" || op == "==" {
 		negated = n.take() == "!="
@@ -125,7 +125,7 @@ func (n *nftRule) value() (values []string, negated bool, err error) {
 	}
 }
 
-// members are the values of a set that is named.
+// members returns the values of a named set.
 func (n *nftRule) members(name string) (values []string, err error) {
 	set := n.maps[n.table+"/"+name]
 	if set == nil || set.changes || len(set.elements) == 0 {
@@ -195,7 +195,7 @@ func (n *nftRule) expression(word string) error {
 	return nil
 }
 
-// unknown notes a match that Jeoul has no like of; a person is told the first.
+// unknown notes a match that Jeoul has no equivalent of. The remark names the first one.
 func (n *nftRule) unknown(what string) {
 	n.each(func(r *rule) {
 		if r.unknown == "" {
@@ -299,7 +299,7 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return addr
 }
 
-// protocol reads a protocol.
+// protocol reads the values of a protocol match.
 func (n *nftRule) protocol() error {
 	values, negated, err := n.value()
 	if err != nil {
@@ -318,7 +318,7 @@ func (n *nftRule) protocol() error {
 	})
 }
 
-// port reads tcp dport.
+// port reads a port match such as tcp dport.
 func (n *nftRule) port(protocol, field string) error {
 	if protocol != "th" {
 		n.each(func(r *rule) { r.protocol = protocol })
@@ -382,7 +382,7 @@ func (n *nftRule) meta(field string) error {
 	return nil
 }
 
-// ct reads ct state: new connections are translated.
+// ct reads ct state and ct status. New connections are translated.
 func (n *nftRule) ct(field string) error {
 	if field == "state" && n.peek() == "vmap" {
 		return n.verdictMap(func(r *rule, key string) { r.state("ct state", []string{strings.ToUpper(key)}, false) })
@@ -400,14 +400,14 @@ func (n *nftRule) ct(field string) error {
 	return nil
 }
 
-// choice is an expression that chooses by a number below its modulus.
+// choice is an expression that selects by a number below its modulus.
 type choice struct {
 	modulus  int
 	turns    bool
 	bySource bool
 }
 
-// choose reads numgen inc|random mod N, jhash … mod N or symhash mod N; word has been taken.
+// choose reads numgen inc|random mod N, jhash … mod N or symhash mod N. The caller has taken word.
 func (n *nftRule) choose(word string) (choice, error) {
 	var c choice
 	switch word {
@@ -436,7 +436,7 @@ func (n *nftRule) choose(word string) (choice, error) {
 	return c, nil
 }
 
-// element is an element of a map: keys first to last, as numbers where they are some, and the value.
+// element is an element of a map: its key, which may be a range, and its value.
 type element struct {
 	key   string
 	value []string
@@ -486,7 +486,7 @@ func (n *nftRule) elements() ([]element, error) {
 	return nil, errRuleEnds
 }
 
-// share is the part of a choice's numbers that a key has.
+// share returns the fraction of a choice's numbers that a key covers.
 func (c choice) share(key string) (float64, error) {
 	from, to, isRange := strings.Cut(key, "-")
 	first, err := strconv.Atoi(from)
@@ -500,7 +500,7 @@ func (c choice) share(key string) (float64, error) {
 	return float64(last-first+1) / float64(c.modulus), nil
 }
 
-// verdicts reads numgen … vmap: rules that follow each other, each with its share of the rest.
+// verdicts reads numgen … vmap. It becomes consecutive rules, each with its share of the packets that remain.
 func (n *nftRule) verdicts() error {
 	c, err := n.choose("numgen")
 	if err != nil {
@@ -537,7 +537,7 @@ func (n *nftRule) verdicts() error {
 	return nil
 }
 
-// verdictMap reads vmap { KEY : jump CHAIN }, and has a rule match the key of each element.
+// verdictMap reads vmap { KEY : jump CHAIN }. It becomes one rule per element that matches the element's key.
 func (n *nftRule) verdictMap(match func(r *rule, key string)) error {
 	n.take()
 	elements, err := n.elements()
@@ -609,7 +609,7 @@ func joinPort(words []string) string {
 	return strings.Join(words, "")
 }
 
-// mapped reads the map by which a choice gives destinations.
+// mapped reads the map from a choice's numbers to destinations.
 func (n *nftRule) mapped(c choice) error {
 	if n.take() != "map" {
 		return errRuleEnds

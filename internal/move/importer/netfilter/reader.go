@@ -20,15 +20,15 @@ type reader struct {
 	chains map[string][]rule // of the table nat
 	groups []*group
 	byKey  map[string]*group
-	// turns: the chain which is walked through was chosen in turns.
+	// turns: the current chain was selected in turns.
 	turns bool
-	// steps bounds the walk through chains that lead to each other.
+	// steps counts the steps of the walk, to limit it.
 	steps int
-	// gone are the shares of the packets of a match that go no further, by its key.
+	// gone has the share of a match's packets that do not reach later rules, by the key of the match.
 	gone map[string]float64
-	// several: packets meet several chains when they arrive, one after the other.
+	// several: arriving packets traverse several chains, one after the other.
 	several bool
-	// kept are the packets that the rules which have been walked through keep from those behind them.
+	// kept are the packets that earlier rules keep from later ones.
 	kept   exceptions
 	guards guards
 }
@@ -39,43 +39,44 @@ func newReader(d *draft.Draft) *reader {
 			sets: map[remark.At][]*namedMap{}, nodes: map[bool][]netip.Prefix{}}}
 }
 
-// entry is a destination that new connections get.
+// entry is a destination for new connections.
 type entry struct {
 	at      remark.At
 	address string
 	share   float64
 }
 
-// group has the entries that packets of one match get.
+// group has the destinations for packets of one match.
 type group struct {
 	match
 	at      remark.At
 	entries []entry
-	// turns and bySource say how the shares are taken.
+	// turns and bySource describe how the destinations are selected.
 	turns, bySource bool
-	// through are the rules that led there.
+	// through are the rules that led to the group.
 	through []remark.At
-	// kept are packets that rules before it keep from it.
+	// kept are the packets that earlier rules keep from the group.
 	kept []exception
-	// unsafe is the reason why no service must be made of it.
+	// unsafe is the reason why no service must be made from the group.
 	unsafe string
 }
 
-// exception are packets that a rule keeps from the rules behind it.
+// exception is a match whose packets a rule keeps from later rules.
 type exception struct {
 	match
 	at remark.At
-	// partly: it keeps a share of them, and within that it returns from a chain, so that only the rest of that
-	// chain is kept from them.
+	// partly: the rule keeps only a share of the packets. within: if not 0, the rule returns from a chain, and keeps
+	// the packets only from the rest of that chain.
 	partly bool
 	within int
-	// order is its place among all exceptions.
+	// order is the exception's position among all exceptions.
 	order int
 }
 
-// exceptions are those of the rules so far. A host with thousands of services has as many, each of its own address.
+// exceptions are the exceptions of the rules so far. A host with thousands of services has thousands, each for its own
+// address.
 type exceptions struct {
-	// returns end with their chain, to are of one destination, and rest are all others.
+	// returns end with their chain, to are for one destination, and rest are all others.
 	returns []exception
 	to      map[netip.Prefix][]exception
 	rest    []exception
@@ -98,12 +99,12 @@ func (x *exceptions) add(e exception) {
 	}
 }
 
-// leave forgets the exceptions that hold in a chain of a depth alone.
+// leave removes the exceptions that hold only in a chain deeper than depth.
 func (x *exceptions) leave(depth int) {
 	x.returns = slices.DeleteFunc(x.returns, func(e exception) bool { return e.within > depth })
 }
 
-// each calls do for the exceptions that can apply to a match.
+// each calls do for the exceptions that may apply to a match.
 func (x *exceptions) each(m match, do func(exception)) {
 	lists := [][]exception{x.rest, x.returns}
 	if m.to.IsValid() && m.to.IsSingleIP() {
@@ -118,31 +119,31 @@ func (x *exceptions) each(m match, do func(exception)) {
 	}
 }
 
-// guards are the chains of tables that do not translate addresses, but may drop packets which do get translated.
+// guards are the chains that do not translate addresses, but may drop packets that are translated.
 type guards struct {
 	hooks []hook
-	// chains are by table and name, and lines those of each rule but its first.
+	// chains has the chains by table and name. lines has the lines of each rule after its first one.
 	chains map[string][]rule
 	lines  map[remark.At][]remark.At
-	// sets are the sets that a rule goes by.
+	// sets has the sets that a rule uses.
 	sets map[remark.At][]*namedMap
-	// nodes are the networks that rules name, of IPv4 (true) and IPv6.
+	// nodes has the networks that rules name, for IPv4 (true) and IPv6.
 	nodes   map[bool][]netip.Prefix
 	matches int
 }
 
-// hook is a chain that packets of connections meet, those of lower order first.
+// hook is a base chain that packets of connections traverse. Packets traverse hooks of lower order first.
 type hook struct {
 	at     remark.At
 	order  int
 	chain  string
 	family string
-	in     string // of an interface alone
-	// after: the packets have been translated; drops: those which no rule decides on are dropped.
+	in     string // the only interface, "" for all
+	// after: addresses have been translated; drops: the chain's policy is to drop.
 	after, drops bool
 }
 
-// addHook notes a hook, once, and returns it.
+// addHook adds a hook, unless it exists, and returns it.
 func (g *guards) addHook(h hook) *hook {
 	i := slices.IndexFunc(g.hooks, func(o hook) bool { return o.chain == h.chain })
 	if i < 0 {
@@ -152,21 +153,21 @@ func (g *guards) addHook(h hook) *hook {
 	return &g.hooks[i]
 }
 
-// sort puts the hooks in the order in which packets meet them.
+// sort sorts the hooks in the order in which packets traverse them.
 func (g *guards) sort() {
 	slices.SortStableFunc(g.hooks, func(a, b hook) int { return cmp.Compare(a.order, b.order) })
 }
 
-// namedMap is a map that rules name.
+// namedMap is a named map or set.
 type namedMap struct {
 	elements []token
 	lines    []remark.At
 	used     bool
-	// changes: packets or time change its elements.
+	// changes: packets or timeouts change its elements.
 	changes bool
 }
 
-// token is a word of nft's, a mark, or the end of a line.
+// token is a word or a mark of nft's language, or the end of a line.
 type token struct {
 	at   remark.At
 	text string

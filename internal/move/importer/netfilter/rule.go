@@ -16,51 +16,51 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// match has the conditions of a rule on packets.
+// match has a rule's conditions on packets.
 type match struct {
-	// family is ipv4 or ipv6; empty: either.
+	// family is ipv4 or ipv6; "": both.
 	family, protocol string
-	// to is the packets' destination; not valid: any.
+	// to is the destination of the packets; invalid: any.
 	to netip.Prefix
-	// from has the networks of the packets' sources, or of those that are none, where notFrom says so; none: any
-	// source.
+	// from has the networks of the packets' sources or, if notFrom is set, the networks excluded; none: any source.
 	from    []netip.Prefix
 	notFrom bool
 	in, out string
-	ports   []string // of the destination: numbers or FIRST:LAST
+	ports   []string // destination ports: numbers or FIRST:LAST
 	// local: the destination must be an address of this host.
 	local bool
-	// unknown is a match that Jeoul has no like of.
+	// unknown is a match that Jeoul has no equivalent of.
 	unknown string
-	// later: the first packet of a connection never matches; translated: those match which have been.
+	// later: the first packet of a connection never matches; translated: only translated packets match.
 	later, translated bool
 }
 
-// key tells matches apart.
+// key returns a text that identifies a match.
 func (m match) key() string { return fmt.Sprint(m) }
 
 // rule is a rule of a chain.
 type rule struct {
 	at remark.At
 	match
-	// share of the matching packets is taken, if partly, otherwise all; turns: they are taken in turns.
+	// share is the fraction of the matching packets that the rule applies to, if partly is set; otherwise it applies to
+	// all. turns: packets are selected in turns.
 	share         float64
 	partly, turns bool
 	target        string
 	// addresses are the addresses of --to-destination and --to-source.
 	addresses []string
-	// shares are the shares of the addresses; nil: the same.
+	// shares are the shares of the addresses; nil: equal shares.
 	shares []float64
-	// bySource: addresses are chosen by the client's.
+	// bySource: the client's address selects the address.
 	bySource bool
-	// noTrack is of the target CT.
+	// noTrack: the target CT has the option --notrack.
 	noTrack bool
-	// goes: packets do not return from the target chain.
+	// goes: the rule uses goto, so that packets do not return from the target chain.
 	goes bool
 }
 
-// valued are options that take a value and are of targets that let packets go on, or name a list of the module recent;
-// and bare are those of Keywords without a value.
+// valued are options with a value that are read without effect: options of targets that continue with the next rule, or
+// names of lists of the module recent. bare are the options in Keywords without a value.
 var (
 	valued = []string{"-m", "--match", "--comment", "-c", "--set-counters", "--log-prefix", "--log-level", "--name",
 		"--to-ports", "--nflog-prefix", "--set-xmark", "--set-mark", "--or-mark", "--reject-with"}
@@ -70,7 +70,7 @@ var (
 // firstPacket are the values of --tcp-flags that match the first packet of a connection.
 var firstPacket = []string{"FIN,SYN,RST,ACK SYN", "SYN,RST,ACK SYN", "SYN,ACK SYN", "SYN SYN"}
 
-// parse reads a rule after its chain.
+// parse reads a rule without its chain.
 func parse(at remark.At, words []string) (rule, error) {
 	r := rule{at: at}
 	every, packet, probability, mode := "", "0", "", ""
@@ -147,7 +147,7 @@ var known = []string{"-p", "--protocol", "-s", "--source", "-d", "--destination"
 	"--dports", "--destination-ports", "-j", "--jump", "-g", "--goto", "--to-destination", "--to-source", "--dst-type",
 	"--state", "--ctstate", "--mode", "--every", "--packet", "--probability"}
 
-// unknownFlag reports whether an option is none that is known, and has no value: another one follows.
+// unknownFlag reports whether an unknown option has no value, because another option follows.
 func unknownFlag(option, next string) bool {
 	return strings.HasPrefix(next, "-") && !slices.Contains(known, option) && !slices.Contains(valued, option)
 }
@@ -157,15 +157,15 @@ func (r *rule) takeFlag(option string) error {
 	if !unknownFlag(option, "-") {
 		return fmt.Errorf("the option %s has no value", option)
 	}
-	if strings.HasPrefix(option, "-") { // else it is another value of the option before
+	if strings.HasPrefix(option, "-") { // otherwise it is another value of the option before
 		r.unknown, r.noTrack = cmp.Or(r.unknown, option), r.noTrack || option == "--notrack"
 	}
 	return nil
 }
 
-// take reads an option.
+// take reads an option with a value.
 func (r *rule) take(option, value string, negated bool) error {
-	positive := true // whether the option can be negated without being unknown
+	positive := true // whether negation is unsupported for the option, which makes the match unknown
 	before := r.match
 	switch option {
 	case "-p", "--protocol":
@@ -221,7 +221,7 @@ func (r *rule) take(option, value string, negated bool) error {
 	return nil
 }
 
-// takeSources reads the networks that a rule is for, or is not for.
+// takeSources reads source networks, which may be negated.
 func (r *rule) takeSources(value string, negated bool) error {
 	for one := range strings.SplitSeq(value, ",") {
 		prefix, ok := draft.Network(one)
@@ -235,7 +235,7 @@ func (r *rule) takeSources(value string, negated bool) error {
 	return nil
 }
 
-// state reads which packets of a connection match.
+// state reads a match on connection states.
 func (r *rule) state(text string, states []string, negated bool) {
 	isNew := slices.Contains(states, "NEW")
 	translated := slices.Contains(states, "DNAT")
@@ -244,12 +244,12 @@ func (r *rule) state(text string, states []string, negated bool) {
 		r.translated = true
 	case translated || slices.Contains(states, "SNAT"):
 		r.unknown = text
-	case isNew == negated: // of the others alone
+	case isNew == negated: // it matches only packets that are not new
 		r.unknown, r.later = text, true
 	}
 }
 
-// statistic reads which share of the packets that come to it a rule takes.
+// statistic reads which share of the arriving packets a rule applies to.
 func (r *rule) statistic(mode, every, packet, probability string) error {
 	switch mode {
 	case "":
@@ -274,7 +274,7 @@ func (r *rule) statistic(mode, every, packet, probability string) error {
 	return nil
 }
 
-// and returns the conditions of packets that match both; ok is false where none can.
+// and returns the match of packets that match both. ok is false if no packet can.
 func (m match) and(o match) (match, bool) {
 	words := []struct{ own, other *string }{{&m.family, &o.family}, {&m.protocol, &o.protocol}, {&m.in, &o.in},
 		{&m.out, &o.out}, {&m.unknown, &o.unknown}}
@@ -315,13 +315,13 @@ func (m match) and(o match) (match, bool) {
 		}
 	}
 	m.local, m.later = m.local || o.local, m.later || o.later
-	if o.translated { // which no packet is that comes to where it may be
+	if o.translated { // untranslated packets never have it
 		m.unknown = cmp.Or(m.unknown, "ct status")
 	}
 	return m, true
 }
 
-// andFrom narrows the sources to those of both; false: there is none.
+// andFrom narrows the sources to those in both matches; false: there are none.
 func (m *match) andFrom(o match) bool {
 	switch {
 	case len(o.from) == 0:
@@ -352,7 +352,7 @@ func (m *match) andFrom(o match) bool {
 	return true
 }
 
-// inBoth returns the ports of two lists.
+// inBoth returns the ports that are in both lists.
 func inBoth(a, b []uint16) (both []string) {
 	for _, port := range a {
 		if slices.Contains(b, port) {
@@ -364,7 +364,7 @@ func inBoth(a, b []uint16) (both []string) {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// expand lists ports.
+// expand lists the ports of numbers, names and ranges.
 func expand(network string, texts []string) ([]uint16, error) {
 	var list []uint16
 	for _, text := range texts {
@@ -392,14 +392,14 @@ func expand(network string, texts []string) ([]uint16, error) {
 	return list, nil
 }
 
-// portRange is a range of ports by their numbers; a name of a port may have a hyphen.
+// portRange matches a range of port numbers. A port's name may contain a hyphen, too.
 var portRange = regexp.MustCompile(`^\d+-\d+$`)
 
-// passing are targets that let a packet go on.
+// passing are targets that continue with the next rule.
 var passing = []string{"LOG", "NFLOG", "ULOG", "MARK", "CONNMARK", "CLASSIFY", "DSCP", "TOS", "TRACE", "SET",
 	"AUDIT", "TCPMSS"}
 
-// mostPorts and mostAddresses bound the ports and addresses of ranges.
+// mostPorts and mostAddresses limit ranges of ports and addresses.
 const (
 	mostPorts     = 64
 	mostAddresses = 1024

@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// serve makes services of the groups.
+// serve makes services from the groups.
 func (r *reader) serve() {
 	made := map[string]*draft.Service{}
 	for _, g := range r.groups {
@@ -43,14 +43,14 @@ func (r *reader) serve() {
 	}
 }
 
-// sameBackends reports whether two services send to the same.
+// sameBackends reports whether two services have the same backends.
 func sameBackends(a, b *draft.Service) bool {
 	return slices.EqualFunc(a.Backends, b.Backends, func(x, y lb.Backend) bool {
 		return x.Address == y.Address && x.Port == y.Port && x.Weight == y.Weight
 	})
 }
 
-// place reads where the services of a group are.
+// place returns the address and ports of a group's services.
 func (r *reader) place(g *group) (netip.Addr, []uint16, error) {
 	var none netip.Addr
 	if g.protocol != "tcp" && g.protocol != "udp" {
@@ -80,7 +80,7 @@ func orAll(protocol string) string {
 	return protocol
 }
 
-// four reports whether a group's destinations are of IPv4.
+// four reports whether a group's destinations are IPv4.
 func (g *group) four() bool {
 	if g.family != "" {
 		return g.family == "ipv4"
@@ -89,7 +89,7 @@ func (g *group) four() bool {
 		strings.Count(g.entries[0].address, ":") < 2
 }
 
-// service makes a service of a group.
+// service makes a service from a group.
 func (r *reader) service(g *group, vip netip.Addr, port uint16, rules []draft.Rule) *draft.Service {
 	s := r.NewService(g.at)
 	s.VIP, s.Port, s.Mode = vip, port, lb.NAT
@@ -124,7 +124,7 @@ func equal(backends []lb.Backend) bool {
 	return !slices.ContainsFunc(backends, func(b lb.Backend) bool { return b.Weight != backends[0].Weight })
 }
 
-// destinations gives a service its backends, and returns their shares.
+// destinations adds a group's backends to a service, and returns their shares.
 func (r *reader) destinations(s *draft.Service, g *group) []float64 {
 	var shares []float64
 	places := map[netip.AddrPort]int{}
@@ -162,7 +162,7 @@ func (r *reader) destinations(s *draft.Service, g *group) []float64 {
 	return shares
 }
 
-// addresses reads ADDRESS[-ADDRESS][:PORT]; without a port it is the service's.
+// addresses reads ADDRESS[-ADDRESS][:PORT]. The default port is the given one.
 func (r *reader) addresses(text string, port uint16) ([]netip.Addr, uint16, error) {
 	host := text
 	if bracketed := strings.HasPrefix(text, "["); bracketed || strings.Count(text, ":") == 1 {
@@ -196,7 +196,7 @@ func (r *reader) addresses(text string, port uint16) ([]netip.Addr, uint16, erro
 	return list, port, nil
 }
 
-// source finds whether the balancer's own address takes the place of clients'.
+// source reads from POSTROUTING whether the balancer's own address replaces that of clients.
 func (r *reader) source(s *draft.Service, g *group) {
 	for _, rule := range r.chains["POSTROUTING"] {
 		if rule.target != "MASQUERADE" && rule.target != "SNAT" || !r.replaces(rule, s, g) {
@@ -222,7 +222,7 @@ func (r *reader) source(s *draft.Service, g *group) {
 	}
 }
 
-// replaces reports whether a rule of POSTROUTING is of clients' packets to a service's backends.
+// replaces reports whether a rule of POSTROUTING applies to clients' packets to a service's backends.
 func (r *reader) replaces(rule rule, s *draft.Service, g *group) bool {
 	if len(rule.from) > 0 && !rule.notFrom || rule.unknown != "" || rule.partly || rule.local || rule.family != "" &&
 		(rule.family == "ipv4") != s.VIP.Is4() {
@@ -243,9 +243,8 @@ func (r *reader) replaces(rule rule, s *draft.Service, g *group) bool {
 	return rule.out == "" || rule.to.IsValid() || r.leavesBy(rule, g)
 }
 
-// leavesBy reports whether packets to backends leave by the interfaces of a rule. Which they do, the routes of the host
-// say and not the rules: an interface that clients' packets arrive on is taken for one by which backends are not
-// reached.
+// leavesBy reports whether packets to backends leave by a rule's interface. Only the routes of the host determine that,
+// not the rules. An interface on which clients' packets arrive is assumed not to lead to backends.
 func (r *reader) leavesBy(rule rule, g *group) bool {
 	if r.byRoutes(rule, g) {
 		return true

@@ -9,25 +9,24 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// deepest and mostSteps bound the walk: the kernel refuses chains that lead in a circle, and a file
-// may have any.
+// deepest and mostSteps limit the walk. The kernel rejects chains that form a loop, but a file may contain them.
 const (
 	deepest   = 16
 	mostSteps = 1 << 17
 )
 
-// terminal are the targets that end a chain for a packet. Others, such as LOG and MARK, let it go on.
+// terminal are the targets that end a chain for a packet. Others, such as LOG and MARK, continue with the next rule.
 var terminal = []string{"ACCEPT", "RETURN", "DROP", "REJECT", "REDIRECT", "QUEUE", "NFQUEUE", "TPROXY", "NETMAP",
 	unreadable}
 
 // unreadable is the target of a rule that cannot be read, and may do anything.
 const unreadable = "?"
 
-// full is the share of all packets, but for rounding errors.
+// full is the share of all packets, less rounding errors.
 const full = 1 - 1e-9
 
-// walk goes through a chain with packets of a match, of which the share mass comes, and returns
-// which share of them has got a destination there.
+// walk evaluates a chain for packets of a match, of which the fraction mass arrives. It returns the fraction of packets
+// that got a destination in the chain.
 func (r *reader) walk(chain string, m match, mass float64, depth int, through ...remark.At) float64 {
 	left, seen := map[string]float64{}, map[string]float64{}
 	taken := 0.0
@@ -47,7 +46,7 @@ func (r *reader) walk(chain string, m match, mass float64, depth int, through ..
 		if _, met := left[key]; !met {
 			left[key] = mass
 		}
-		if key != m.key() { // those of mass are without what has gone
+		if key != m.key() { // mass already excludes what is gone for m's own key
 			left[key] -= mass * (r.gone[key] - seen[key])
 		}
 		share := max(left[key], 0)
@@ -68,8 +67,8 @@ func (r *reader) walk(chain string, m match, mass float64, depth int, through ..
 	return taken
 }
 
-// returns says which depth's chains a rule ends for its packets, which go on behind those; 0: they go on nowhere. With
-// several chains of a hook, nft's accept ends one of them.
+// returns returns the depth of the chains that a rule ends for its packets, which continue after those chains; 0:
+// packets do not continue. With several chains at a hook, nft's accept ends only one of them.
 func (r *reader) returns(rule rule, depth int) int {
 	const base = 1
 	switch {
@@ -81,14 +80,14 @@ func (r *reader) returns(rule rule, depth int) int {
 	return 0
 }
 
-// keep notes which packets a rule keeps from those behind it.
+// keep records which packets a rule keeps from later rules.
 func (r *reader) keep(rule rule, m match, left, gone float64, depth int) {
 	e := exception{match: m, at: rule.at}
 	e.within = r.returns(rule, depth)
 	switch {
 	case slices.Contains(terminal, rule.target):
 		e.partly = rule.partly
-	case rule.target == "DNAT" && gone > 0: // of all that come, once nothing is left
+	case rule.target == "DNAT" && gone > 0: // from all packets, if none are left
 		e.partly = left > 1-full
 	default:
 		return
@@ -96,7 +95,7 @@ func (r *reader) keep(rule rule, m match, left, gone float64, depth int) {
 	r.kept.add(e)
 }
 
-// apply carries out a rule on a share of packets, and returns the share that has gone by it.
+// apply applies a rule to a share of packets, and returns the share that does not continue with the next rule.
 func (r *reader) apply(rule rule, m match, share float64, depth int, through []remark.At) float64 {
 	_, isChain := r.chains[rule.target]
 	switch {
@@ -117,8 +116,8 @@ func (r *reader) apply(rule rule, m match, share float64, depth int, through []r
 		r.Left(rule.at, "sends to this host itself: %s", keep)
 		return share
 	case rule.target == unreadable:
-		return 0 // has its remark
-	case slices.Contains(terminal, rule.target): // serve says what becomes of it
+		return 0 // it has a remark already
+	case slices.Contains(terminal, rule.target): // serve remarks on it
 		return share
 	case rule.target == "" && m.unknown != "":
 		r.Left(rule.at, "matches by %s, which Jeoul does not know of packets", m.unknown)
@@ -130,7 +129,7 @@ func (r *reader) apply(rule rule, m match, share float64, depth int, through []r
 	return 0
 }
 
-// setDestination notes destinations for a share of the packets of a match.
+// setDestination records destinations for a share of a match's packets.
 func (r *reader) setDestination(rule rule, m match, share float64, through []remark.At) {
 	if share < 1-full {
 		r.Left(rule.at,
@@ -163,8 +162,8 @@ func (r *reader) setDestination(rule rule, m match, share float64, through []rem
 	}
 }
 
-// exceptionsFor returns the exceptions that packets of a match may be in, except those of the same match, whose shares
-// count.
+// exceptionsFor returns the exceptions that may apply to packets of a match. It omits exceptions of the same match,
+// because their shares are accounted for.
 func (r *reader) exceptionsFor(m match) (list []exception) {
 	r.kept.each(m, func(e exception) {
 		if _, possible := m.and(e.match); possible && e.key() != m.key() {

@@ -12,8 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// answer reads a server's own answer to each request, in place of passing it on: by a return of its own, or of its only
-// location, which is /.
+// answer reads a server's fixed answer to each request: a return in the server, or in its only location if that is /.
 func (r *reader) answer(w *web) {
 	if c := child("ssl_reject_handshake", w.node); on(c) {
 		w.answer = "http-request reject"
@@ -48,7 +47,7 @@ func (r *reader) answer(w *web) {
 	r.Approximate(returns.at, "the same answer by HAProxy's rule, whose page and headers are its own")
 }
 
-// count is how many directives of a name a block has.
+// count returns the number of a block's directives of a name.
 func count(name string, n *node) (found int) {
 	for _, c := range n.children {
 		if c.words[0] == name {
@@ -58,13 +57,13 @@ func count(name string, n *node) (found int) {
 	return found
 }
 
-// toTLS sends a client to the same host and path by TLS.
+// toTLS redirects a client to the same host and path over TLS.
 const toTLS = "http-request redirect scheme https code 301"
 
-// literal is a text that needs no quotation in HAProxy's language, and names no variable.
+// literal matches a text that needs no quotation in HAProxy's language and contains no variable.
 var literal = regexp.MustCompile(`^[A-Za-z0-9_.:,+@!/=()?&~*;-]+$`)
 
-// answerRule makes a rule of HAProxy's of a return.
+// answerRule converts a return to a rule of HAProxy.
 func answerRule(c, server *node) (string, bool) {
 	code, err := strconv.Atoi(c.word(1))
 	to := c.word(2)
@@ -90,7 +89,7 @@ func answerRule(c, server *node) (string, bool) {
 	return fmt.Sprintf("http-request return status %d content-type text/plain string '%s'", code, to), true
 }
 
-// redirectRule makes a rule of a redirect to an address.
+// redirectRule converts a redirect to an address to a rule of HAProxy.
 func redirectRule(code int, to string, server *node) (string, bool) {
 	if names := child("server_name", server); names != nil && literal.MatchString(names.word(1)) &&
 		strings.HasPrefix(to, "https://$server_name") {
@@ -110,11 +109,11 @@ func redirectRule(code int, to string, server *node) (string, bool) {
 	return fmt.Sprintf("http-request redirect %s %s code %d", kind, base, code), true
 }
 
-// chosen is where HAProxy notes which server a request is of.
+// chosen is the HAProxy variable with the number of the server that a request belongs to.
 const chosen = "txn.server"
 
-// answers adds rules for the servers of an address that answer requests themselves. Each name sets its server, the last
-// in nginx's order first, so that nginx's choice remains.
+// answers adds rules for the servers of an address that answer requests themselves. Each name sets its server, in the
+// reverse of nginx's order of precedence, so that nginx's choice remains.
 func (r *reader) answers(s *draft.Service, p *place, list []name) {
 	if s.Proxy.RedirectTLS || !slices.ContainsFunc(p.webs, func(w *web) bool { return w.answer != "" }) {
 		return

@@ -18,7 +18,7 @@ import (
 
 const noKey = "no key is like it; where it is needed, proxy.frontend and proxy.backend take lines of HAProxy's"
 
-// http makes services of mode proxy of the servers of the module http: one for each address and port.
+// http makes services in mode proxy from the servers of the module http, one for each address and port.
 func (r *reader) http(n *node) {
 	if r.Mode != "" && r.Mode != lb.ModeProxy {
 		r.leave(n, "balances requests, which mode proxy does: leave --mode out")
@@ -62,8 +62,8 @@ func (r *reader) http(n *node) {
 	}
 }
 
-// guards are directives that refuse requests, or answer them, and have no counterpart: without them, a server would
-// serve requests that it must not, or send them elsewhere.
+// guards are directives that refuse or answer requests and have no counterpart. Without them, a server would serve
+// requests that it must not, or send them elsewhere.
 var guards = []string{"auth_basic", "auth_request", "auth_jwt", "auth_delay", "internal", "limit_except",
 	"ssl_verify_client", "satisfy", "limit_req", "limit_conn", "valid_referers", "secure_link",
 	"if", "rewrite", "try_files", "access_by_lua_block", "access_by_lua_file", "content_by_lua_block",
@@ -71,8 +71,8 @@ var guards = []string{"auth_basic", "auth_request", "auth_jwt", "auth_delay", "i
 	"perl", "fastcgi_pass", "uwsgi_pass", "scgi_pass", "grpc_pass", "memcached_pass", "proxy_method", "modsecurity",
 	"stub_status", "dav_methods", "mp4", "flv", "empty_gif", "random_index"}
 
-// guarded returns a directive of a block, or of those in it, that refuses requests or answers them, or nil; inner
-// says that lists of clients are among them, which hold for a part of the requests there.
+// guarded returns a directive in a block, or in its inner blocks, that refuses or answers requests, or nil. With inner,
+// deny is such a directive as well, because it then applies to only some of the server's requests.
 func guarded(n *node, inner bool) *node {
 	for _, c := range n.children {
 		if slices.Contains(guards, c.words[0]) && c.word(1) != "off" || inner && c.words[0] == "deny" {
@@ -88,7 +88,7 @@ func guarded(n *node, inner bool) *node {
 	return nil
 }
 
-// errorPage reports whether a location is that of a page that a server answers errors by.
+// errorPage reports whether a location serves a server's error page.
 func errorPage(server, location *node) bool {
 	if location.word(1) != "=" {
 		return false
@@ -98,7 +98,7 @@ func errorPage(server, location *node) bool {
 	})
 }
 
-// web reads a server.
+// web reads a server of the module http.
 func (r *reader) web(n, http *node) *web {
 	w := &web{node: n, http: http}
 	guard := guarded(n, false)
@@ -164,7 +164,7 @@ func (r *reader) webDirective(w *web, c *node) {
 	}
 }
 
-// hosts reads names of a server.
+// hosts reads the names of a server.
 func (r *reader) hosts(w *web, c *node) {
 	for _, host := range c.words[1:] {
 		switch below, dot := strings.CutPrefix(strings.ToLower(host), "."); {
@@ -181,7 +181,7 @@ func (r *reader) hosts(w *web, c *node) {
 	}
 }
 
-// location reads where requests of a path go, or says why it cannot be had.
+// location reads a location. It returns the reason if the location cannot be carried over.
 func (r *reader) location(w *web, c *node) string {
 	prefix, exact := c.word(len(c.words)-1), c.word(1) == "="
 	pass := child("proxy_pass", c)
@@ -218,7 +218,7 @@ func (r *reader) location(w *web, c *node) string {
 	return ""
 }
 
-// setsHost and setsProto report whether a block sets a header of requests.
+// setsHost and setsProto report whether a block sets a request header.
 func setsHost(n *node) bool  { return sets(n, "Host") }
 func setsProto(n *node) bool { return sets(n, "X-Forwarded-Proto") }
 
@@ -228,7 +228,7 @@ func sets(n *node, header string) bool {
 	})
 }
 
-// passes reads proxy_pass, or says why it cannot be carried over.
+// passes reads proxy_pass. It returns the reason if it cannot be carried over.
 func (r *reader) passes(one *location, pass *node) string {
 	scheme, rest, _ := strings.Cut(pass.word(1), "://")
 	name, uri, slash := strings.Cut(rest, "/")
@@ -255,7 +255,7 @@ func (r *reader) passes(one *location, pass *node) string {
 	return ""
 }
 
-// netJoin gives a host the port of its scheme.
+// netJoin appends the default port of the scheme to a host.
 func netJoin(host string, tls bool) string {
 	port := "80"
 	if tls {
@@ -267,7 +267,7 @@ func netJoin(host string, tls bool) string {
 	return host + ":" + port
 }
 
-// httpDirective speaks of a directive that serve reads, or that has no like.
+// httpDirective carries over a directive that serve reads, and remarks on others.
 func (r *reader) httpDirective(c *node) {
 	switch name := c.words[0]; {
 	case name == "proxy_pass", name == "ssl_certificate", name == "proxy_connect_timeout", name == "proxy_read_timeout",
@@ -292,7 +292,7 @@ func (r *reader) httpDirective(c *node) {
 	}
 }
 
-// knownHeader reports whether mode proxy gives a header the same value, or can be asked for it.
+// knownHeader reports whether mode proxy sets a header to the same value, or can be configured to.
 func knownHeader(c *node) bool {
 	switch strings.ToLower(c.word(1)) {
 	case "host":
@@ -307,7 +307,7 @@ func knownHeader(c *node) bool {
 	return false
 }
 
-// listensAll notes a server at the addresses that it listens on.
+// listensAll adds a server to the addresses that it listens on.
 func (r *reader) listensAll(places []*place, w *web) []*place {
 	listens := 0
 	for _, c := range w.node.children {
@@ -315,16 +315,16 @@ func (r *reader) listensAll(places []*place, w *web) []*place {
 			places, listens = r.listensAt(places, w, c), listens+1
 		}
 	}
-	if listens == 0 { // as nginx does that root starts
+	if listens == 0 { // nginx's default when root starts it
 		places = r.listensAt(places, w, &node{at: w.node.at, words: []string{"listen", "80"}})
 	}
 	return places
 }
 
-// listenFlags are parameters of an address that serve and listens read.
+// listenFlags are parameters of listen that serve and listens read.
 var listenFlags = []string{"default_server", "default", "ssl", "http2", "spdy", "proxy_protocol", "quic"}
 
-// listensAt notes a server at an address.
+// listensAt adds a server to the addresses of a listen directive.
 func (r *reader) listensAt(places []*place, w *web, c *node) []*place {
 	ats, err := r.listens(c, lb.TCP)
 	if err != nil {
@@ -348,7 +348,7 @@ func (r *reader) listensAt(places []*place, w *web, c *node) []*place {
 			p.why = "clients come by the PROXY protocol or QUIC; write accept_proxy by hand, and QUIC is not served"
 		}
 		if slices.Contains(c.words, "default_server") || slices.Contains(c.words, "default") {
-			p.webs = slices.Insert(p.webs, 0, w) // the first gets what no name fits
+			p.webs = slices.Insert(p.webs, 0, w) // the first one gets requests that match no name
 		} else {
 			p.webs = append(p.webs, w)
 		}
@@ -357,7 +357,7 @@ func (r *reader) listensAt(places []*place, w *web, c *node) []*place {
 	return places
 }
 
-// whyNot returns the reason why no service can be made of an address, "" if one can.
+// whyNot returns the reason why no service can be made from an address, or "".
 func (p *place) whyNot() string {
 	if p.why != "" {
 		return p.why
@@ -414,7 +414,7 @@ func (r *reader) serve(p *place, all []*place) {
 	evenly(s)
 }
 
-// names returns the server names of an address in nginx's order of precedence: exact names, then wildcards, the longest
+// names returns the server names at an address in nginx's order of precedence: exact names, then wildcards, longest
 // first, and then the default server.
 func (p *place) names() (list []name) {
 	taken := map[string]bool{}
@@ -438,7 +438,7 @@ func (p *place) names() (list []name) {
 	return append(list, name{"", p.webs[0]})
 }
 
-// route makes the routes of an address, and the rules by which servers answer that pass nothing on.
+// route makes the routes of an address, and the rules for servers with a fixed answer.
 func (r *reader) route(s *draft.Service, p *place, first *location, names map[*upstream][]string) {
 	list := p.names()
 	for _, w := range p.webs {
@@ -446,8 +446,8 @@ func (r *reader) route(s *draft.Service, p *place, first *location, names map[*u
 			r.Needless(w.node.at, "gets no request: it has no name, and is not the first at %s", p.vip)
 		}
 	}
-	// Names that follow each other and are of one server are one route; those of the first need none, but where a name
-	// of another server's would take them.
+	// Consecutive names of one server become one route. The first server's names need no route, unless a wildcard of
+	// another server would take their requests.
 	for i := 0; i < len(list); {
 		n := i + 1
 		for n < len(list) && list[n].of == list[i].of && list[n].host != "" && len(list[i].host) > 0 {
@@ -467,7 +467,7 @@ func (r *reader) route(s *draft.Service, p *place, first *location, names map[*u
 	r.answers(s, p, list)
 }
 
-// belowAnother reports whether one of several hosts is below a name of another server that is looked at later.
+// belowAnother reports whether one of the hosts matches a wildcard in later.
 func belowAnother(hosts []string, later []name) bool {
 	return slices.ContainsFunc(later, func(n name) bool {
 		below, all := strings.CutPrefix(n.host, "*")
@@ -475,7 +475,7 @@ func belowAnother(hosts []string, later []name) bool {
 	})
 }
 
-// routesOf makes the routes of a server by some of its names.
+// routesOf makes the routes of a server for some of its names.
 func (r *reader) routesOf(s *draft.Service, w *web, hosts []string, first *location, names map[*upstream][]string) {
 	for _, one := range w.locations {
 		if one.tls != first.tls {
@@ -496,10 +496,10 @@ func (r *reader) routesOf(s *draft.Service, w *web, hosts []string, first *locat
 	}
 }
 
-// mostHosts is how many hosts a route takes.
+// mostHosts is the maximum number of hosts in a route.
 const mostHosts = 100
 
-// alike remarks on settings of a location that differ from those of the service's main one.
+// alike remarks on settings of a location that differ from those of the service's main location.
 func (r *reader) alike(first *location, one location) {
 	if one.to.scheduler != first.to.scheduler {
 		r.Approximate(one.to.node.at, "all backends of a service are balanced alike, and here as those of %s", first.at)
@@ -511,8 +511,8 @@ func (r *reader) alike(first *location, one location) {
 	}
 }
 
-// main returns the location whose upstream determines a service's balancing: the first with an upstream or, at an
-// address that only redirects to TLS, that of another address.
+// main returns the location whose upstream determines a service's balancing. It is of the first server with locations
+// or, at an address that only redirects to TLS, of a server at another address.
 func (r *reader) main(p *place, all []*place) *location {
 	for _, w := range p.webs {
 		if len(w.locations) > 0 {
@@ -531,7 +531,7 @@ func (r *reader) main(p *place, all []*place) *location {
 	return nil
 }
 
-// join gives a service the backends of an upstream, each address and port once, and returns their names.
+// join adds the backends of an upstream to a service, without duplicates, and returns their names.
 func (r *reader) join(s *draft.Service, names map[*upstream][]string, u *upstream) []string {
 	if have, done := names[u]; done {
 		return have
@@ -561,7 +561,7 @@ func (r *reader) join(s *draft.Service, names map[*upstream][]string, u *upstrea
 	return names[u]
 }
 
-// settle gives a service the settings that its servers have beside their upstreams.
+// settle sets the service's settings that come from its servers and not from their upstreams.
 func (r *reader) settle(s *draft.Service, p *place, first *location) {
 	proxy := s.Proxy
 	redirects := 0

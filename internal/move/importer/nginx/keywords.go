@@ -14,7 +14,7 @@ const (
 	inListen   = "listen"
 )
 
-// Why a directive changes nothing, where several have one reason.
+// Reasons that several directives share.
 const (
 	ownProcess = "is of nginx's processes"
 	ownSockets = "is of nginx's own sockets: the bytes that either side gets are the same"
@@ -26,7 +26,7 @@ const (
 	saves      = "saves handshakes; who is served stays the same"
 )
 
-// Keywords are the words that change nothing that clients and backends see.
+// Keywords are the words that have no effect that clients or backends can see.
 var Keywords = draft.Keywords{
 	{Where: inMain, Name: "daemon", Example: "daemon off;", Why: ownProcess},
 	{Where: inMain, Name: "debug_points", Example: "debug_points stop;", Why: ownProcess},

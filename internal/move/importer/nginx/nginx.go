@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nginx reads nginx.conf: the servers of its module stream, which balance connections, and those of its module
-// http that pass requests to upstreams, which become services of mode proxy.
+// Package nginx reads nginx.conf: the servers of the module stream, which balance connections, and the servers of the
+// module http that pass requests to upstreams. The latter become services in mode proxy.
 package nginx
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// Read fills a draft.
+// Read reads a file into a draft.
 func Read(d *draft.Draft, file draft.File) error {
 	root := &node{}
 	p := &parser{Draft: d, stack: []*node{root}}
@@ -38,7 +38,7 @@ func Read(d *draft.Draft, file draft.File) error {
 	return nil
 }
 
-// stream reads the module's upstreams, and then its servers.
+// stream reads the upstreams of the module stream, and then its servers.
 func (r *reader) stream(n *node) {
 	for _, c := range n.children {
 		if c.words[0] == "upstream" {

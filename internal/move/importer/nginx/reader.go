@@ -18,12 +18,12 @@ const needsProxy = "write it as a service of mode proxy by hand, or keep nginx i
 type reader struct {
 	*draft.Draft
 	upstreams map[string]*upstream
-	// all are the upstreams in their order, and requests says that they are of the module http.
+	// all has the upstreams in their order. requests is set if they are of the module http.
 	all      []*upstream
 	requests bool
 }
 
-// passOver speaks of a directive that a reader does not know: it changes nothing, or it is left out.
+// passOver remarks on a directive that a reader does not know: it has no effect, or it is left out.
 func (r *reader) passOver(where string, n *node) {
 	if why, needless := Keywords.Why(where, n.words[0]); needless {
 		r.needless(n, why)
@@ -32,7 +32,7 @@ func (r *reader) passOver(where string, n *node) {
 	r.leave(n, "Jeoul has nothing like it; look at it by hand")
 }
 
-// leave leaves out a directive and the block that it opens.
+// leave leaves out a directive and its block.
 func (r *reader) leave(n *node, why string) {
 	r.Forget(n.at)
 	r.Left(n.at, "%s", why)
@@ -45,7 +45,7 @@ func (r *reader) needless(n *node, why string) {
 	r.below(n, func(c *node) { r.Needless(c.at, "of the block at %s, which is not needed", n.at) })
 }
 
-// below calls do for all directives of a block that stand on lines of their own.
+// below calls do for all directives of a block that are on other lines than the directive that opens it.
 func (r *reader) below(n *node, do func(*node)) {
 	for _, c := range n.children {
 		if c.at != n.at {
@@ -68,10 +68,10 @@ func child(name string, blocks ...*node) *node {
 	return nil
 }
 
-// on reports whether a directive is there and not off.
+// on reports whether a directive exists and is not off.
 func on(n *node) bool { return n != nil && n.word(1) != "off" && !strings.HasPrefix(n.word(1), "0") }
 
-// upstream is a group of servers that connections are passed to.
+// upstream is a group of servers that connections or requests are passed to.
 type upstream struct {
 	node      *node
 	used      bool
@@ -88,20 +88,20 @@ type web struct {
 	node, http *node
 	names      []string
 	locations  []location
-	// answer is its own answer to each request, in place of passing it on: a rule of HAProxy's without its condition.
+	// answer is the server's fixed answer to each request: a rule of HAProxy without its condition.
 	answer string
-	// redirect: the answer sends clients to TLS, at the same host.
+	// redirect: the answer redirects clients to TLS, at the same host.
 	redirect bool
-	// rules say which clients it serves.
+	// rules are the server's access rules for clients.
 	rules []draft.Rule
-	// why is the reason why it cannot be carried over: the addresses that it listens on are left out, because its
-	// requests would go to the other servers there.
+	// why is the reason why the server cannot be carried over. The addresses that it listens on are then left out,
+	// because its requests would go to the other servers there.
 	why string
-	// served: a service is made with it.
+	// served: a service is made from the server.
 	served bool
 }
 
-// location is where a server passes requests to by the beginning of their path.
+// location has the upstream for requests whose path begins with a prefix.
 type location struct {
 	at   remark.At
 	node *node
@@ -116,13 +116,13 @@ type place struct {
 	vip  netip.AddrPort
 	tls  bool
 	webs []*web
-	// listen has the words of the first of its lines.
+	// listen is the first listen directive of the address.
 	listen *node
-	// why is the reason why no service can be made.
+	// why is the reason why no service can be made from the address.
 	why string
 }
 
-// name is a name of a server at an address; empty: it gets requests that no name fits.
+// name is a server name at an address; "": the server gets requests that match no name.
 type name struct {
 	host string
 	of   *web

@@ -61,10 +61,10 @@ func (r *reader) server(n, stream *node) {
 	}
 }
 
-// usualSilence is proxy_timeout where no line says it.
+// usualSilence is nginx's default of proxy_timeout.
 const usualSilence = 10 * time.Minute
 
-// protocolsOf are the protocols that the servers of a block listen by.
+// protocolsOf returns the protocols of the servers in a block.
 func protocolsOf(n *node) (list []lb.Protocol) {
 	for _, c := range n.children {
 		switch {
@@ -80,7 +80,7 @@ func protocolsOf(n *node) (list []lb.Protocol) {
 	return slices.Compact(list)
 }
 
-// target returns the upstream that a server passes connections to, or why none can be carried over.
+// target returns the upstream that a server passes connections to, or the reason why it cannot be carried over.
 func (r *reader) target(n, stream *node) (*upstream, string) {
 	pass := child("proxy_pass", n)
 	switch {
@@ -123,7 +123,7 @@ func (r *reader) bind(c *node) lb.Mode {
 	return lb.FullNAT
 }
 
-// directive speaks of a directive of stream or a server that is no address; protocols are those of the servers.
+// directive carries over a directive of stream or a server, or remarks on it. protocols are those of the servers.
 func (r *reader) directive(c *node, protocols []lb.Protocol) {
 	switch name := c.words[0]; {
 	case name == "listen", name == "proxy_bind", name == "allow", name == "deny":
@@ -158,7 +158,7 @@ func (r *reader) directive(c *node, protocols []lb.Protocol) {
 	}
 }
 
-// clients reads allow and deny, of which the first that fits a client counts; bad is one that is no network.
+// clients reads allow and deny. The first rule that matches a client decides. bad is a rule without a valid network.
 func (r *reader) clients(n, outer *node) (rules []draft.Rule, bad *node) {
 	from := n
 	if child("allow", n) == nil && child("deny", n) == nil {
@@ -184,7 +184,7 @@ func (r *reader) clients(n, outer *node) (rules []draft.Rule, bad *node) {
 	return rules, nil
 }
 
-// listen makes the services of an address: one of each family that it is of.
+// listen makes the services of an address, one for each of its families.
 func (r *reader) listen(c *node, u *upstream, mode lb.Mode, rules []draft.Rule) {
 	protocol := lb.TCP
 	for _, word := range c.words[min(2, len(c.words)):] {
@@ -224,7 +224,7 @@ func (r *reader) listen(c *node, u *upstream, mode lb.Mode, rules []draft.Rule) 
 
 const noClient = "no client of the VIP's family is served, which allow and deny cannot say"
 
-// evenly has a service take turns where no weight differs.
+// evenly replaces weighted round robin by round robin where all weights are equal.
 func evenly(s *draft.Service) {
 	weighted := slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Weight != s.Backends[0].Weight })
 	if s.Scheduler == lb.WeightedRoundRobin && !weighted {
@@ -232,7 +232,7 @@ func evenly(s *draft.Service) {
 	}
 }
 
-// listenParameter speaks of a parameter of an address.
+// listenParameter remarks on a parameter of listen.
 func (r *reader) listenParameter(c *node, word string) {
 	name, _, _ := strings.Cut(word, "=")
 	if name == "ipv6only" {
@@ -246,8 +246,8 @@ func (r *reader) listenParameter(c *node, word string) {
 	r.Needless(c.at, "%s: %s", name, why)
 }
 
-// listens reads ADDRESS:PORT, PORT, *:PORT: where the services of an address are, of every address of IPv6 with
-// ipv6only=off one of each family.
+// listens reads ADDRESS:PORT, PORT or *:PORT, and returns the addresses of the services. The wildcard address of IPv6
+// with ipv6only=off gives one for each family.
 func (r *reader) listens(c *node, protocol lb.Protocol) (list []netip.AddrPort, err error) {
 	text := c.word(1)
 	if strings.HasPrefix(text, "unix:") {

@@ -11,21 +11,21 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// Bounds of includes, and of blocks within each other.
+// Limits of includes, and of nested blocks.
 const (
 	deepestInclude = 8
 	mostIncludes   = 256
 	deepestBlock   = 32
 )
 
-// node is a directive, with the block that it opens.
+// node is a directive with its block.
 type node struct {
 	at       remark.At
 	words    []string
 	children []*node
 }
 
-// word returns word n, "" if there is none.
+// word returns word n, or "" if there is none.
 func (n *node) word(i int) string {
 	if i < len(n.words) {
 		return n.words[i]
@@ -33,16 +33,16 @@ func (n *node) word(i int) string {
 	return ""
 }
 
-// parser makes a tree of lines.
+// parser parses lines into a tree.
 type parser struct {
 	*draft.Draft
 	stack    []*node
 	now      *node    // the directive whose words are being read; nil: none
-	files    []string // that are being read, one included by the other
+	files    []string // the files being read, each included by the one before
 	included int
 }
 
-// file reads a file into the block that is open.
+// file reads a file into the current block.
 func (p *parser) file(file draft.File) error {
 	lines, err := p.Lines(file)
 	if err != nil {
@@ -56,7 +56,7 @@ func (p *parser) file(file draft.File) error {
 	p.files = append(p.files, file.Name)
 	depth := len(p.stack)
 	for i := 0; i < len(lines); i++ {
-		// A text in quotation marks may go on over lines.
+		// A quoted text may span several lines.
 		text, at := lines[i].Text, lines[i].At
 		words, open := tokens(text)
 		for open && i+1 < len(lines) && len(text) < 1<<16 {
@@ -82,7 +82,7 @@ func (p *parser) file(file draft.File) error {
 	return nil
 }
 
-// token is a word, or a mark where mark says so.
+// token is a word, or a mark if mark is set.
 type token struct {
 	text string
 	mark bool
@@ -123,7 +123,7 @@ func (p *parser) line(at remark.At, words []token) error {
 	return nil
 }
 
-// end puts the directive that is being read into the block that is open.
+// end adds the directive being read to the current block.
 func (p *parser) end() *node {
 	n, parent := p.now, p.stack[len(p.stack)-1]
 	parent.children = append(parent.children, n)
@@ -131,7 +131,7 @@ func (p *parser) end() *node {
 	return n
 }
 
-// directive puts the files of an include in its place.
+// directive replaces an include by the contents of its files.
 func (p *parser) directive(n *node) error {
 	if n.words[0] != "include" {
 		return nil
@@ -166,7 +166,7 @@ func (p *parser) directive(n *node) error {
 	return nil
 }
 
-// tokens splits text into words and marks; open says that a quotation does not end.
+// tokens splits text into words and marks. open is set if a quotation does not end.
 func tokens(text string) (words []token, open bool) {
 	var word strings.Builder
 	quote, within := byte(0), false

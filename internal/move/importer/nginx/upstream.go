@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// upstream reads a group. Its remarks stand even where no server passes anything to it.
+// upstream reads a group of servers. Its remarks remain even if no server passes anything to it.
 func (r *reader) upstream(n *node) {
 	u := &upstream{node: n, scheduler: lb.WeightedRoundRobin}
 	r.upstreams[n.word(1)], r.all = u, append(r.all, u)
@@ -112,8 +112,8 @@ func (r *reader) place(b *lb.Backend, text string) error {
 	return err
 }
 
-// eject has backends ejected that fail: nginx takes a server out after so many failed connections
-// within a time, for that time; here it is by the share of failures, which half of stands for.
+// eject makes the service eject backends that fail. nginx takes a server out after a number of failed connections
+// within a time, for the same time. Jeoul goes by the share of failures, for which it uses one half.
 func (r *reader) eject(u *upstream, c *node, fails int, window time.Duration) {
 	const share = 50
 	if r.requests {

@@ -22,8 +22,8 @@ func (r *Reading) own(a netip.Addr) bool {
 	return false
 }
 
-// Rightful is the number of other hosts that may claim a VIP: none if this host has it on an interface, otherwise one,
-// the balancer.
+// Rightful returns the number of other hosts that may claim a VIP: none if this host has it on an interface other than
+// the loopback, otherwise one, the balancer.
 func (e *Evidence) Rightful(vip netip.Addr) int {
 	if e.After.own(vip) && !e.OnLoopback(vip) {
 		return 0
@@ -48,7 +48,7 @@ func (e *Evidence) OnLoopback(a netip.Addr) bool {
 	return found
 }
 
-// HostOf names the host of a MAC address, where a neighbour has it; with ", " before.
+// HostOf returns ", " and the name of the host with a MAC address, if the neighbour table has it, or "".
 func (e *Evidence) HostOf(mac string) string {
 	for _, n := range e.After.Neighbours {
 		if n.MAC == mac && !n.Address.IsLinkLocalUnicast() {
@@ -58,7 +58,7 @@ func (e *Evidence) HostOf(mac string) string {
 	return ""
 }
 
-// IsNode reports whether one of those that claim a VIP is a node of a cluster that the VIP's services send to.
+// IsNode reports whether one of the hosts that claim a VIP is a cluster node that the VIP's services send to.
 func (e *Evidence) IsNode(c Claim) bool {
 	status := e.After.Balancer
 	if status == nil {
@@ -75,8 +75,8 @@ func (e *Evidence) IsNode(c Claim) bool {
 	return false
 }
 
-// Serves reports whether a packet is a client's for a service of the balancer, or for the VIP of a host without one:
-// there only a balancer sends such packets.
+// Serves reports whether a packet is a client's packet for a service of the balancer. On a host without a balancer, it
+// reports whether the packet is for a VIP, because only a balancer sends such packets.
 func (r *Reading) Serves(f drops.Flow) bool {
 	if r.Balancer == nil {
 		return slices.Contains(r.LoopbackVIPs(), f.Destination)
@@ -86,7 +86,7 @@ func (r *Reading) Serves(f drops.Flow) bool {
 	})
 }
 
-// LoopbackVIPs are addresses as backends have those of a balancer.
+// LoopbackVIPs returns the addresses that look like VIPs on a backend: those on the loopback with a host prefix.
 func (r *Reading) LoopbackVIPs() (vips []netip.Addr) {
 	for _, l := range r.Links {
 		for _, p := range l.Addresses {
@@ -98,7 +98,7 @@ func (r *Reading) LoopbackVIPs() (vips []netip.Addr) {
 	return vips
 }
 
-// Sender is an address of the interface for probes: not one with a host prefix, as VIPs have.
+// Sender returns an address of the interface for probes. It skips addresses with a host prefix, because VIPs have one.
 func (l *Link) Sender(six bool) netip.Addr {
 	for _, p := range l.Addresses {
 		if p.Addr().Is6() == six && !p.Addr().IsLinkLocalUnicast() && p.Bits() < p.Addr().BitLen() {

@@ -8,12 +8,12 @@ import (
 	"github.com/jeoul/jeoul/internal/host/drops"
 )
 
-// Grew returns by how much a counter of /proc/net grew.
+// Grew returns the growth of a counter of /proc/net.
 func (e *Evidence) Grew(name string) uint64 {
 	return Growth(e.After.Protocols[name], e.Before.Protocols[name])
 }
 
-// Growth is a counter's growth; 0 if it began again.
+// Growth returns a counter's growth, 0 if the counter was reset.
 func Growth(after, before uint64) uint64 {
 	if after < before {
 		return 0
@@ -21,7 +21,7 @@ func Growth(after, before uint64) uint64 {
 	return after - before
 }
 
-// Dropped sums the drops for some reasons, and returns one that has an example.
+// Dropped returns the number of drops for the reasons, and the example of one of them.
 func (e *Evidence) Dropped(reasons ...string) (packets uint64, example *drops.Flow) {
 	for _, d := range e.Drops {
 		if d.Source != drops.Stack {
@@ -40,7 +40,7 @@ func (e *Evidence) Dropped(reasons ...string) (packets uint64, example *drops.Fl
 	return packets, example
 }
 
-// DroppedOn sums the drops for a reason of packets that came in on an interface.
+// DroppedOn returns the number of drops for a reason among packets that arrived on an interface.
 func (e *Evidence) DroppedOn(index int, reason string) (packets uint64) {
 	for _, d := range e.Drops {
 		if d.Source == drops.Stack && d.Reason == reason && d.Interface == index {
@@ -50,7 +50,7 @@ func (e *Evidence) DroppedOn(index int, reason string) (packets uint64) {
 	return packets
 }
 
-// CoreWork returns the cores' work between the two readings; those that came or went meanwhile are left out.
+// CoreWork returns the cores' work between the two readings. It omits cores that came or went in between.
 func (e *Evidence) CoreWork() (cpus []CPU) {
 	for _, after := range e.After.CPUs {
 		i := slices.IndexFunc(e.Before.CPUs, func(c CPU) bool { return c.Index == after.Index })
@@ -65,7 +65,7 @@ func (e *Evidence) CoreWork() (cpus []CPU) {
 	return cpus
 }
 
-// WatchedLinks returns the interfaces that were watched, before and after.
+// WatchedLinks returns the watched interfaces, each before and after.
 func (e *Evidence) WatchedLinks() (pairs [][2]Link) {
 	for _, after := range e.After.Links {
 		for _, before := range e.Before.Links {
@@ -77,7 +77,7 @@ func (e *Evidence) WatchedLinks() (pairs [][2]Link) {
 	return pairs
 }
 
-// Median returns the upper one of the middle values, which it sorts; 0 where there is none.
+// Median sorts the values and returns the median, the upper one of two middle values, or 0 without values.
 func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0

@@ -8,12 +8,11 @@ import (
 	"slices"
 )
 
-// resolving is how long the kernel asks for a neighbour until it gives up, in
-// seconds: an entry that failed no longer ago than that, and the time of the look,
-// is one that a sender waits for.
+// resolving is the time in seconds for which the kernel tries to resolve a neighbour. A sender still waits for an entry
+// that failed within this time plus the time of the examination.
 const resolving = 4
 
-// Wanted reports whether a sender misses a neighbour: something that was tried long ago is no fault.
+// Wanted reports whether a sender needs a neighbour. An entry that failed long ago is no fault.
 func (e *Evidence) Wanted(n Neighbour, dropped uint64) bool {
 	if slices.ContainsFunc(e.After.hops(), func(h hop) bool { return h.address == n.Address }) {
 		return true
@@ -22,13 +21,13 @@ func (e *Evidence) Wanted(n Neighbour, dropped uint64) bool {
 	return recent && (dropped > 0 || n.Gateway || !e.Traced)
 }
 
-// hop is a next hop of a balancer's packets for a backend.
+// hop is a next hop of the balancer's packets to a backend.
 type hop struct {
 	address netip.Addr
 	name    string
 }
 
-// hops are the next hops of the balancer's backends, each once.
+// hops returns the next hops of the balancer's backends without duplicates.
 func (r *Reading) hops() (hops []hop) {
 	if r.Balancer == nil {
 		return nil
@@ -47,7 +46,7 @@ func (r *Reading) hops() (hops []hop) {
 	return hops
 }
 
-// NameOf returns an address, with the backend or the router that it is to the balancer.
+// NameOf returns an address, with the name of the balancer's backend or router that has it.
 func (r *Reading) NameOf(a netip.Addr) string {
 	for _, h := range r.hops() {
 		if h.address == a {
@@ -57,7 +56,7 @@ func (r *Reading) NameOf(a netip.Addr) string {
 	return a.String()
 }
 
-// Known is the MAC address that the neighbour table has for an address on an interface; empty where none is used.
+// Known returns the MAC address of an address on an interface in the neighbour table; empty if there is none in use.
 func (r *Reading) Known(a netip.Addr, index int) string {
 	for _, n := range r.Neighbours {
 		if n.Address == a && n.Interface == index && n.State != "FAILED" && n.State != "INCOMPLETE" {
@@ -67,7 +66,7 @@ func (r *Reading) Known(a netip.Addr, index int) string {
 	return ""
 }
 
-// WorthAsking reports whether a neighbour is to be probed, because its MAC address matters and may be stale: permanent
+// WorthAsking reports whether to probe a neighbour, because its MAC address matters and may be stale: permanent
 // entries, backends, and routers.
 func (r *Reading) WorthAsking(n Neighbour) bool {
 	if n.MAC == "" || n.Address.IsLinkLocalUnicast() || n.State == "FAILED" || n.State == "INCOMPLETE" {

@@ -7,16 +7,16 @@ import (
 	"slices"
 )
 
-// manyTimeouts is after how many a connection hangs.
+// manyTimeouts is the number of timeouts from which a connection counts as hanging.
 const manyTimeouts = 2
 
-// Stuck reports whether a connection hangs as if its large packets were lost: it is established, and no full segment
+// Stuck reports whether a connection hangs as if its large packets were lost: it is established, but no full segment
 // was ever acknowledged.
 func (h Hanging) Stuck() bool {
 	return h.Timeouts >= manyTimeouts && h.MSS > 536 && h.Acknowledged < uint64(h.MSS)
 }
 
-// HangingTo counts the connections to an address that are stuck.
+// HangingTo returns the number of stuck connections to an address.
 func (e *Evidence) HangingTo(a netip.Addr) (n int) {
 	if e.After.Sockets == nil {
 		return 0
@@ -29,10 +29,10 @@ func (e *Evidence) HangingTo(a netip.Addr) (n int) {
 	return n
 }
 
-// Size is the number of ports in the range.
+// Size returns the number of usable ports in the range.
 func (r PortRange) Size() int { return int(r.Last) - int(r.First) + 1 - r.Reserved }
 
-// FullListeners are the listening sockets that were full in either reading.
+// FullListeners returns the listening sockets that were full in either reading.
 func (e *Evidence) FullListeners() (full []Listener) {
 	for _, reading := range []*Sockets{e.After.Sockets, e.Before.Sockets} {
 		if reading == nil {

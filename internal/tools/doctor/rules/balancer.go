@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-// checkBalancer takes the counters and the states of our own balancer.
+// checkBalancer evaluates the counters and states of Jeoul's balancer on this host.
 func checkBalancer(e *evidence.Evidence) (findings []Finding) {
 	before, after := e.Before.Balancer, e.After.Balancer
 	if before == nil || after == nil || before.PID != after.PID {
@@ -46,8 +46,8 @@ func checkBalancer(e *evidence.Evidence) (findings []Finding) {
 		checkMembers(before, after), checkVRRP(before, after), checkFeeds(after, time.Now()))...)
 }
 
-// checkNarrow finds paths whose MTU routers have reported to be smaller than the link's. It goes by the balancer's path
-// MTUs: a ping of the doctor's own would teach the kernel, and change the evidence.
+// checkNarrow finds paths whose MTU, as reported by routers, is smaller than the link's. It uses the balancer's path
+// MTUs: a ping of the doctor's own would update the kernel's cache, and change the evidence.
 func checkNarrow(s *ops.Status) []Finding {
 	var figures []Figure
 	for _, service := range s.Services {
@@ -65,7 +65,7 @@ func checkNarrow(s *ops.Status) []Finding {
 		figures[0].Value), bounded(figures)...)}
 }
 
-// checkUnwritten tells of files that only a restart needs, and that the balancer cannot write.
+// checkUnwritten reports files that only a restart needs, and that the balancer cannot write.
 func checkUnwritten(s *ops.Status) []Finding {
 	if len(s.Unwritten) == 0 {
 		return nil
@@ -82,10 +82,10 @@ func checkUnwritten(s *ops.Status) []Finding {
 	return []Finding{finding(notDurable, title, bounded(figures)...)}
 }
 
-// manyExpired are more packets without hops than traceroute sends while the doctor looks.
+// manyExpired is more packets with an expired TTL than traceroute sends during an examination.
 const manyExpired = 20
 
-// checkHops concludes from packets that come in with their hops used up.
+// checkHops reports packets that arrive with an expired TTL or hop limit.
 func checkHops(after *ops.Status, was map[string]uint64) []Finding {
 	var figures []Figure
 	total := uint64(0)
@@ -102,8 +102,7 @@ func checkHops(after *ops.Status, was map[string]uint64) []Finding {
 		total), figures...)}
 }
 
-// checkStates tells of backends that get no packets though the configuration wants
-// them to.
+// checkStates reports backends that get no packets although they should by the configuration.
 func checkStates(s *ops.Status) []Finding {
 	var figures []Figure
 	var means consequences
@@ -120,7 +119,7 @@ func checkStates(s *ops.Status) []Finding {
 		"%d backends get no packets, such as %s")
 }
 
-// problemKinds are the kinds of findings for problems of a source; others are sourceProblem.
+// problemKinds maps problems of a source to kinds of findings. Others become sourceProblem.
 var problemKinds = map[ops.ProblemKind]string{ops.ProblemUnreached: sourceOld, ops.ProblemRight: sourceRight,
 	ops.ProblemUnclaimed: sourceUnclaimed, ops.ProblemKept: sourceKept}
 
@@ -157,7 +156,7 @@ func age(f *ops.Feed, now time.Time) Figure {
 		Unit: "seconds", Note: f.Follows}
 }
 
-// problemFigure returns a problem of a source as a figure: how long it lasts, where that is known.
+// problemFigure returns a problem of a source as a figure, with its duration if it is known.
 func problemFigure(f *ops.Feed, t ops.FeedProblem, now time.Time) Figure {
 	figure := Figure{Name: string(t.Kind), On: t.On, Value: 1, Unit: "trouble", Note: t.Problem}
 	if figure.On == "" {

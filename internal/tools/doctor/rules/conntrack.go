@@ -8,7 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-// fullShare is from where on a table counts as full, and nearlyFull as nearly so.
+// fullShare is the share of entries from which a table counts as full.
 const fullShare = 0.95
 
 func checkConntrack(e *evidence.Evidence) (findings []Finding) {

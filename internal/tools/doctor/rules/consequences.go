@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// aboutBackends returns a finding about the backends of figures, each with its reason as the note: one begins the title
-// for a single backend, and several for more, with their number and the first name.
+// aboutBackends returns a finding about the backends in figures, whose notes are the reasons. The title begins with one
+// for a single backend. For more it begins with several, with their number and the first name.
 func aboutBackends(kind string, figures []Figure, means consequences, one, several string) []Finding {
 	if len(figures) == 0 {
 		return nil
@@ -29,18 +29,17 @@ func aboutBackends(kind string, figures []Figure, means consequences, one, sever
 // Consequences for the packets of a backend that is down, by the service's scheduler and table.
 const (
 	noneLeft = "No other backend can take packets, and nothing that is sent to the service is forwarded."
-	// A function of the packet: maglev, sh.
+	// The backend is a function of the packet: maglev, sh.
 	hashedUDP  = "Its share of the hash table is spread over the other backends, which get its flows."
 	hashedAnew = "Its share of the hash table is spread over the other backends. They get its new flows, and the packets of the connections that it had, too, which they reset."
-	// A flow that is remembered stays with its backend: rr, wrr, lc, wlc, random2, and services with limits or
-	// persistence.
+	// A tracked flow stays with its backend: rr, wrr, lc, wlc, random2, and services with limits or persistence.
 	rememberedDead = "New flows go to the other backends. Of the flows that are remembered as this backend's, a SYN and any UDP packet begin a new flow on another backend; all other packets of these flows are dropped until it is back or their clients connect again."
-	// Failover goes by the order.
+	// Failover follows the order of the backends.
 	nextTakesOver = "The next backend in the order takes all flows. It also gets the packets of the connections that this one had, and resets them."
 	notItsTurn    = "It had no flows to carry, for one before it in the order takes them all; it cannot take over now."
 )
 
-// withoutBackend describes the consequences for the packets that backend j of a service would get.
+// withoutBackend describes the consequences for the packets that would go to backend j of a service.
 func withoutBackend(s ops.Service, j int) string {
 	up := func(b ops.Backend) bool { return b.State == lb.Up }
 	first := slices.IndexFunc(s.Backends, up)
@@ -59,7 +58,7 @@ func withoutBackend(s ops.Service, j int) string {
 	return hashedAnew
 }
 
-// consequences are the consequences of a fault, and the services that each is for.
+// consequences are the consequences of a fault, each with the services that it applies to.
 type consequences struct {
 	texts    []string
 	services map[string][]string
@@ -77,10 +76,10 @@ func (c *consequences) add(service, text string) {
 	}
 }
 
-// mostServices is how many services are named.
+// mostServices is the maximum number of services named.
 const mostServices = 4
 
-// String returns the text; with the services where there are several texts.
+// String returns the text. If there are several texts, it names the services of each.
 func (c *consequences) String() string {
 	if len(c.texts) == 1 {
 		return c.texts[0]

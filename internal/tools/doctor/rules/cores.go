@@ -10,11 +10,11 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-// squeezesPerSecond is how often a core may stop early without a word.
+// squeezesPerSecond is the rate of early stops of a core up to which there is no finding.
 const squeezesPerSecond = 100
 
-// checkSoftnet takes the queues of the cores. Their counters are the machine's: a container's doctor counts them only
-// if the kernel has reported a drop of its own.
+// checkSoftnet evaluates the cores' backlog queues. Their counters are machine-wide. In a container the doctor uses
+// them only if the kernel reported a drop in the container's own namespace.
 func checkSoftnet(e *evidence.Evidence) (findings []Finding) {
 	own, _ := e.Dropped("CPU_BACKLOG")
 	var dropped, squeezed []Figure
@@ -44,11 +44,10 @@ func checkSoftnet(e *evidence.Evidence) (findings []Finding) {
 	return findings
 }
 
-// A core is busy with packets from this share of its time on, if the others have at
-// most that.
+// A core is busy with packets from busyShare of its time on, if the others average at most idleShare.
 const busyShare, idleShare = 0.9, 0.5
 
-// checkCores looks for one core that does the work that several could share.
+// checkCores looks for one core that does work which several cores could share.
 func checkCores(e *evidence.Evidence) []Finding {
 	cpus := e.CoreWork()
 	share := func(c evidence.CPU) float64 { return c.Softirq / max(c.Total, 0.01) }

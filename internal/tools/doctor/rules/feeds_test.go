@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// TestCheckFeeds: a source whose program is silent, or reports a problem, is found by the kind of that; a healthy one
-// is not.
+// TestCheckFeeds: a source whose program is silent, or reports a problem, is found with the kind of the problem. A
+// healthy one is not.
 func TestCheckFeeds(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	problem := func(kind ops.ProblemKind, problem string) ops.FeedProblem {

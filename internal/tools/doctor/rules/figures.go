@@ -8,7 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-// dropFigure describes drops for a reason; a value of 0 says that there were none.
+// dropFigure returns the number of drops for a reason as a figure; 0 means none.
 func dropFigure(e *evidence.Evidence, reason string) Figure {
 	packets, example := e.Dropped(reason)
 	f := Figure{Name: reason, Value: float64(packets), Unit: "packets dropped by the kernel"}
@@ -18,7 +18,7 @@ func dropFigure(e *evidence.Evidence, reason string) Figure {
 	return f
 }
 
-// seen keeps the figures that are not 0.
+// seen returns the figures that are not 0.
 func seen(figures ...Figure) (some []Figure) {
 	for _, f := range figures {
 		if f.Value != 0 {
@@ -28,15 +28,15 @@ func seen(figures ...Figure) (some []Figure) {
 	return some
 }
 
-// counted is a figure of a counter of /proc/net.
+// counted returns the growth of a counter of /proc/net as a figure.
 func counted(e *evidence.Evidence, name, unit string) Figure {
 	return Figure{Name: name, Value: float64(e.Grew(name)), Unit: unit}
 }
 
-// mostFigures bounds how many figures of the same kind a finding shows.
+// mostFigures limits the figures of the same kind in a finding.
 const mostFigures = 5
 
-// bounded keeps the first of many figures, and says how many more there are.
+// bounded keeps the first figures, and adds the number of omitted ones.
 func bounded(figures []Figure) []Figure {
 	if len(figures) <= mostFigures {
 		return figures
@@ -45,7 +45,7 @@ func bounded(figures []Figure) []Figure {
 	return append(kept, Figure{Name: "more of these", Value: float64(len(figures) - mostFigures), Unit: "not shown"})
 }
 
-// Below these, something that happens now and then anywhere is not worth a word.
+// Below these values, an event is normal on any host and not reported.
 const (
 	fewPackets       = 3
 	fewRetransmits   = 10

@@ -8,16 +8,16 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-// A backend is slow where its median is this many times that of the others, and by at
-// least so many milliseconds, of at least so many responses.
+// A backend is slow if its median is at least slowFactor times that of the others, and greater by at least slowMs
+// milliseconds, each from at least fewResponses responses.
 const (
 	slowFactor   = 5
 	slowMs       = 5
 	fewResponses = 5
 	fewSilent    = 3
 	silentShare  = 0.5
-	// manyRepeats is a number of SYNs that no client sends while the doctor looks (RFC 6298: after 1, 3, 7 … seconds;
-	// Linux begins with one a second).
+	// manyRepeats is a number of SYNs that no client sends during an examination (RFC 6298: after 1, 3, 7 … seconds;
+	// Linux begins with one per second).
 	manyRepeats = 20
 )
 

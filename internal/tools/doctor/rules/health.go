@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// Consequences for a service one of whose backends fails its checks, by where new flows go.
+// Consequences for a service with a backend that fails its checks, by the destination of new flows.
 const (
 	allUsed     = "So few backends are healthy that all get new flows, failing ones too (`panic`): rather than all backends at once, the checks may be at fault, or the network between."
 	backupsUsed = "New flows go to the backups, for no other backend is healthy."
@@ -19,7 +19,7 @@ const (
 	othersUsed  = "New flows go to the other backends."
 )
 
-// Consequences for the flows of such a backend.
+// Consequences for the flows of a backend that fails its checks.
 const (
 	flowsStay  = "Those that it has stay with it, and hang if it does."
 	flowsReset = "Those that it has are reset."
@@ -29,7 +29,7 @@ const (
 // checkHealth finds backends whose health checks fail, and backends that fail clients.
 func checkHealth(s *ops.Status) []Finding { return append(checkChecks(s), checkOutliers(s)...) }
 
-// checkOutliers finds ejected backends, and failing ones that are not ejected for lack of others.
+// checkOutliers finds ejected backends, and failing backends that are not ejected for lack of others.
 func checkOutliers(s *ops.Status) []Finding {
 	var figures []Figure
 	var means consequences
@@ -52,7 +52,7 @@ func checkOutliers(s *ops.Status) []Finding {
 		"%d backends fail what clients send them, such as %s")
 }
 
-// sparedServes is the consequence for a service where one that fails is not ejected.
+// sparedServes is the consequence for a service if a failing backend is not ejected.
 const sparedServes = "New flows still go to it, and fail."
 
 // checkChecks finds backends whose health checks fail.

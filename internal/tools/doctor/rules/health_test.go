@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// TestUnhealthyBackends: a finding names the backend and the reason, and says where flows go.
+// TestUnhealthyBackends: a finding names the backend, the reason and the destination of its flows.
 func TestUnhealthyBackends(t *testing.T) {
 	ill := ops.Backend{Name: "web01", Weight: 1, State: lb.Unhealthy,
 		Health: &ops.Health{State: lb.Failing, Reason: "answers with status 503"}}

@@ -14,15 +14,15 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-// ownRuleReasons are the kernel's reasons that other rules take, each with figures of its own.
+// ownRuleReasons are the kernel's drop reasons that other rules evaluate with their own figures.
 var ownRuleReasons = []string{
 	"IP_RPFILTER", "IP_INADDRERRORS", "IP_OUTNOROUTES", "IP_INNOROUTES", "PROTO_MEM", "SOCKET_RCVBUFF", "TCP_CSUM",
 	"UDP_CSUM",
 	"IP_CSUM", "NEIGH_FAILED", "NEIGH_QUEUEFULL", "NEIGH_CREATEFAIL", "CPU_BACKLOG", "TCP_LISTEN_OVERFLOW",
 }
 
-// harmless are reasons that a healthy host has at any time: packets that no socket waits for, duplicates, ends of
-// connections, and packets that filters were told to drop.
+// harmless are drop reasons that occur on a healthy host at any time: packets that no socket waits for, duplicates,
+// ends of connections, and packets that filters are configured to drop.
 var harmless = []string{
 	"NOT_SPECIFIED", "NO_SOCKET", "OTHERHOST", "UNHANDLED_PROTO", "PACKET_SOCK_ERROR", "SOCKET_FILTER",
 	"NETFILTER_DROP", "BPF_CGROUP_EGRESS",
@@ -51,10 +51,10 @@ func checkKernel(e *evidence.Evidence) []Finding {
 	return []Finding{finding(kernelLacks, "The kernel lacks something that eBPF programs need", figures...)}
 }
 
-// manyDrops is from how many packets a second on a reason that no rule knows is reported.
+// manyDrops is the rate, in packets per second, from which drops for a reason without a rule are reported.
 const manyDrops = 1
 
-// checkOtherDrops reports the kernel's drops for reasons that no other rule has.
+// checkOtherDrops reports the kernel's drops for reasons that no other rule evaluates.
 func checkOtherDrops(e *evidence.Evidence) (findings []Finding) {
 	sums := map[string]Figure{}
 	for _, d := range e.Drops {
@@ -82,8 +82,8 @@ func checkOtherDrops(e *evidence.Evidence) (findings []Finding) {
 	return findings
 }
 
-// checkFilter looks for packets of services that this host's packet filter drops, by whichever rule, chain or policy:
-// the kernel's reason is that of all of them.
+// checkFilter looks for packets of services that this host's packet filter drops. It cannot tell the rule, chain or
+// policy: the kernel's reason is the same for all.
 func checkFilter(e *evidence.Evidence) (findings []Finding) {
 	seen := map[netip.AddrPort][]Figure{}
 	for _, d := range e.Drops {
@@ -102,7 +102,7 @@ func checkFilter(e *evidence.Evidence) (findings []Finding) {
 	return findings
 }
 
-// checkXDP tells of frames that XDP programs lost.
+// checkXDP reports frames that XDP programs lost.
 func checkXDP(e *evidence.Evidence) []Finding {
 	var figures []Figure
 	name := func(index int) string {

@@ -2,11 +2,11 @@
 
 package rules
 
-// kind is a fault that the doctor knows.
+// kind is a kind of fault.
 type kind struct {
 	id   string
 	harm Harm
-	// sign: it is usually a consequence of another fault, and is reported last.
+	// sign is true if the fault is usually a consequence of another one. It is then reported last.
 	sign     bool
 	means    string
 	remedies []Remedy
@@ -69,7 +69,7 @@ const (
 	strictARP        = "strict-arp"
 )
 
-// Kinds lists the names of the faults, the worst first.
+// Kinds returns the names of the faults, worst first.
 func Kinds() []string {
 	var ids []string
 	for _, k := range kinds {
@@ -78,7 +78,8 @@ func Kinds() []string {
 	return ids
 }
 
-// kinds are ordered by how much they explain: the remedy of the first finding is the most likely to end the others.
+// kinds are ordered by the number of faults that they explain: the remedy of the first finding is the most likely to
+// end the others.
 var kinds = []kind{
 	{portsExhausted, Outage, false,
 		"New connections from this host to that destination fail with EADDRNOTAVAIL (\"cannot assign requested address\").",
@@ -317,7 +318,7 @@ var kinds = []kind{
 		[]Remedy{{"", "Look at the other findings, and run `jeoul doctor` at the other end and on the balancer."}}},
 }
 
-// finding returns one of a kind, with its own meaning and remedies.
+// finding returns a finding of a kind, with the consequence and remedies of the kind.
 func finding(id, title string, seen ...Figure) Finding {
 	for _, k := range kinds {
 		if k.id == id {

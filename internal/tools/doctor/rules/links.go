@@ -11,11 +11,11 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-// dropShare is which share of packets an interface may drop without a word: the kernel counts packets of protocols that
-// it does not have as dropped, too (LLDP, STP).
+// dropShare is the share of packets that an interface may drop without a finding: the kernel also counts packets of
+// protocols that it does not support as dropped (LLDP, STP).
 const dropShare = 0.001
 
-// lossCounters are names of drivers' counters of packets for which the card had no room.
+// lossCounters matches names of drivers' counters of packets that the card had no room for.
 var lossCounters = regexp.MustCompile(
 	`(?i)(no_?buf|no_?dma|out_of_buffer|missed|nodesc|discard|fifo|overrun|rx_queue_\d+_drops$|rx\d*_dropped)`)
 
@@ -34,7 +34,7 @@ func checkLinks(e *evidence.Evidence) (findings []Finding) {
 			}
 		}
 		slices.SortFunc(lost, func(a, b Figure) int { return cmp.Compare(a.Name, b.Name) })
-		// The kernel adds those for which a core's queue had no room; they are reported separately.
+		// The kernel includes packets that a core's full backlog queue dropped; they are reported separately.
 		d := evidence.Growth(evidence.Growth(after.RxDropped, before.RxDropped), e.DroppedOn(after.Index, "CPU_BACKLOG"))
 		if d >= fewPackets && float64(d) > dropShare*float64(packets+d) {
 			lost = append(lost, Figure{Name: "rx_dropped", On: after.Name, Value: float64(d), Unit: "packets",
@@ -51,8 +51,8 @@ func checkLinks(e *evidence.Evidence) (findings []Finding) {
 // queueCounter matches a driver's count of packets of one receive queue.
 var queueCounter = regexp.MustCompile(`^(?:rx[-_]?(?:queue[-_])?(\d+)[-_.](?:rx[-_])?packets|queue_(\d+)_rx_cnt)$`)
 
-// Queues are uneven where one has this share of at least so many packets, and more
-// than twice its due.
+// Queues are uneven if one gets at least unevenShare of the packets and twice its fair share, of at least
+// enoughPackets.
 const unevenShare, enoughPackets = 0.5, 10000
 
 func checkQueues(before, after evidence.Link) []Finding {

@@ -9,12 +9,12 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// farBehind bounds the flows that a member has not acknowledged: as many as begin in a tenth of a second at a very high
-// rate.
+// farBehind limits the flows that a member has not acknowledged: the number of flows that begin in a tenth of a second
+// at a very high rate.
 const farBehind = 10_000
 
-// checkMembers reports other balancers that are not reached, receive no flows, or not as fast as they begin,
-// have one name or another version, or balance in another way, by our own balancer's status.
+// checkMembers reports other balancers that are not reached, do not receive flows or receive them too slowly, have the
+// same name or another version, or balance differently. It uses the status of Jeoul's balancer on this host.
 func checkMembers(before, s *ops.Status) (findings []Finding) {
 	if s.Members == nil {
 		return nil
@@ -60,7 +60,7 @@ func checkMembers(before, s *ops.Status) (findings []Finding) {
 	return findings
 }
 
-// checkMember reports the faults of a member that is reached.
+// checkMember reports the faults of a reachable member.
 func checkMember(before, s *ops.Status, m *ops.Member, note func(kind string, f Figure)) {
 	if m.Version != s.Version || m.Reason != "" {
 		note(memberVersion, Figure{Name: "version " + m.Version, On: m.Name, Value: 1, Unit: "member",
@@ -81,7 +81,7 @@ func checkMember(before, s *ops.Status, m *ops.Member, note func(kind string, f 
 	}
 }
 
-// flowsBefore is the earlier count of flows handed over with a member as it is now; nil where that is not known.
+// flowsBefore returns the earlier count of flows handed over with a member, or nil if it is not known.
 func flowsBefore(before *ops.Status, m *ops.Member) *ops.MemberFlows {
 	if before.Members == nil {
 		return nil

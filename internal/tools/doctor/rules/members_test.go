@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// TestCheckMembers: findings about members that a person should look at, and none about those that are well or have
+// TestCheckMembers: there are findings about members that need attention, and none about those that are well or have
 // left.
 func TestCheckMembers(t *testing.T) {
 	alive := ops.Member{Name: "lb2", State: ops.MemberAlive, Flows: &ops.MemberFlows{Sending: true, Receiving: true}}

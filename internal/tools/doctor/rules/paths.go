@@ -32,11 +32,11 @@ func checkPaths(e *evidence.Evidence) (findings []Finding) {
 	return checkHanging(e)
 }
 
-// hangingShare is from which share of all connections on those that hang are reported: everywhere a few clients go
-// away without a word.
+// hangingShare is the share of all connections from which hanging ones are reported: everywhere a few clients disappear
+// without closing.
 const hangingShare = 0.05
 
-// checkHanging concludes from connections alone, where the peers answer no pings.
+// checkHanging uses connections alone, where the peers do not answer pings.
 func checkHanging(e *evidence.Evidence) []Finding {
 	if e.After.Sockets == nil {
 		return nil

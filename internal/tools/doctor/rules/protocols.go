@@ -22,7 +22,7 @@ func checkReversePath(e *evidence.Evidence) []Finding {
 		seen(counted(e, "TcpExtIPReversePathFilter", "packets"), dropFigure(e, "IP_RPFILTER"))...)}
 }
 
-// checkMissingVIP looks for packets for addresses that this host does not have; checkWire reports the same for
+// checkMissingVIP looks for packets to addresses that this host does not have. checkWire reports the same fault of
 // backends, from the balancer's side.
 func checkMissingVIP(e *evidence.Evidence) []Finding {
 	n := e.Grew("IpInAddrErrors") + e.Grew("Ip6InAddrErrors")

@@ -24,8 +24,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// TestRecorded concludes from evidence of a laboratory with faults made on purpose: testdata/FAULT-HOST.json, which `go
-// test ./cmd/jeoul -run TestDoctorNamesFaults -update` records. The first finding must be the fault.
+// TestRecorded derives findings from evidence of a laboratory with deliberate faults: testdata/FAULT-HOST.json, which
+// `go test ./cmd/jeoul -run TestDoctorNamesFaults -update` records. The first finding must be the fault.
 func TestRecorded(t *testing.T) {
 	first := map[string]string{
 		"full-listen-queue": listenQueueFull, "conntrack-table-full": conntrackFull,
@@ -94,12 +94,12 @@ func golden(t *testing.T, file string, findings []Finding) {
 	}
 }
 
-// counters is evidence of counters that grew from 0.
+// counters returns evidence of counters that grew from 0.
 func counters(after map[string]uint64) *evidence.Evidence {
 	return &evidence.Evidence{Seconds: 10, Traced: true, Machine: true, After: evidence.Reading{Protocols: after}}
 }
 
-// narrowed is evidence of a path that takes 1300 bytes, as a router reported or as is configured.
+// narrowed returns evidence of a path with an MTU of 1300 bytes, reported by a router or configured.
 func narrowed(narrow bool) *evidence.Evidence {
 	status := &ops.Status{PID: 1,
 		Services: []ops.Service{{Name: "web",
@@ -108,14 +108,14 @@ func narrowed(narrow bool) *evidence.Evidence {
 		After: evidence.Reading{Balancer: status}}
 }
 
-// repeated is evidence of a SYN that came so many times again.
+// repeated returns evidence of a SYN that was repeated a number of times.
 func repeated(times int) *evidence.Evidence {
 	return &evidence.Evidence{Seconds: 3,
 		Flows: evidence.Flows{Backends: []evidence.BackendTiming{{Name: "web/web01", Service: "web", Opened: 1, Silent: 1,
 			Repeats: times}}}}
 }
 
-// TestRules has the faults that no recording has, and evidence that is no fault.
+// TestRules has the faults without a recording, and evidence that is no fault.
 func TestRules(t *testing.T) {
 	stack := func(reason string, packets uint64) drops.Drop {
 		return drops.Drop{Source: drops.Stack, Reason: reason, Function: "f", Packets: packets, Interface: 2}
@@ -256,8 +256,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestKinds wants every fault to have all words, a name of its own, and remedies that
-// `jeoul tune` has.
+// TestKinds checks that every fault has all texts, a unique name, and remedies that `jeoul tune` has.
 func TestKinds(t *testing.T) {
 	profile, err := tune.Load("")
 	if err != nil {

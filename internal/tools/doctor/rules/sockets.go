@@ -8,7 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-// checkListeners looks for programs that do not accept their connections.
+// checkListeners looks for programs that do not accept connections fast enough.
 func checkListeners(e *evidence.Evidence) (findings []Finding) {
 	overflows, dropped := counted(e, "TcpExtListenOverflows", "connections"), dropFigure(e, "TCP_LISTEN_OVERFLOW")
 	if overflows.Value > 0 || dropped.Value > 0 {
@@ -32,8 +32,8 @@ func checkListeners(e *evidence.Evidence) (findings []Finding) {
 	return findings
 }
 
-// checkPorts looks for destinations to which no connection can be opened any more:
-// the error that a program gets leaves no trace in any counter.
+// checkPorts looks for destinations to which no more connections can be opened. The error that a program gets is in no
+// counter.
 func checkPorts(e *evidence.Evidence) (findings []Finding) {
 	s := e.After.Sockets
 	if s == nil || s.Ports.Size() <= 0 {

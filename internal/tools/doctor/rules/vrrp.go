@@ -9,8 +9,8 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-// checkVRRP finds two balancers that are active at once, other groups with the same VRID, and neighbours that have the
-// MAC address of the backup for a VIP, by our own balancer's status.
+// checkVRRP finds two balancers that are active at once, other groups with the same VRID, and neighbours that use the
+// backup's MAC address for a VIP. It uses the status of Jeoul's balancer on this host.
 func checkVRRP(before, after *ops.Status) (findings []Finding) {
 	was, is := before.VRRP, after.VRRP
 	if was == nil || is == nil {
@@ -33,7 +33,7 @@ func checkVRRP(before, after *ops.Status) (findings []Finding) {
 	return append(findings, checkStrays(before, after)...)
 }
 
-// checkStrays finds VIPs whose packets come to a backup, because neighbours have its MAC address for them.
+// checkStrays finds VIPs whose packets arrive at a backup, because neighbours use its MAC address for them.
 func checkStrays(before, after *ops.Status) []Finding {
 	if is := after.VRRP; is.State != "backup" || !is.Since.Equal(before.VRRP.Since) {
 		return nil
@@ -69,7 +69,7 @@ func checkStrays(before, after *ops.Status) []Finding {
 	return []Finding{finding(vipAtBackup, title, bounded(figures)...)}
 }
 
-// leftAsBackup are the packets for VIPs that were not balanced, for another balancer holds the VIPs.
+// leftAsBackup returns the number of packets for VIPs that were not balanced because another balancer holds the VIPs.
 func leftAsBackup(status *ops.Status) (n uint64) {
 	for _, o := range status.Outcomes {
 		if o.Name == "passed_backup" {
@@ -79,7 +79,7 @@ func leftAsBackup(status *ops.Status) (n uint64) {
 	return n
 }
 
-// packetsOf is the number of packets that a service's backends were sent.
+// packetsOf returns the number of packets sent to a service's backends.
 func packetsOf(s ops.Service) (n uint64) {
 	for _, b := range s.Backends {
 		n += b.Packets

@@ -19,8 +19,8 @@ var (
 	vip4, vip6 = netip.MustParseAddr("198.18.0.100"), netip.MustParseAddr("2001:2::100")
 )
 
-// TestCheckVRRP: two active balancers, another group with the same id, and packets that come to a backup are found;
-// those that a change of the role explains are not.
+// TestCheckVRRP: two active balancers, another group with the same VRID, and packets that arrive at a backup are found.
+// Packets that a change of the role explains are not.
 func TestCheckVRRP(t *testing.T) {
 	begin := time.Unix(1700000000, 0)
 	peer := &ops.VRRPPeer{Address: there4, Priority: 100}
@@ -67,7 +67,7 @@ func TestCheckVRRP(t *testing.T) {
 	}
 }
 
-// TestStaleVIP: a neighbour table that has another host's MAC address for a VIP than the one that answers is found, as
+// TestStaleVIP: a neighbour entry for a VIP is found if its MAC address differs from that of the host that answers, as
 // on a client or router that has missed the announcements.
 func TestStaleVIP(t *testing.T) {
 	const stale, answers = "02:00:00:00:00:02", "02:00:00:00:00:01"

@@ -58,8 +58,8 @@ func vipTitle(e *evidence.Evidence, c evidence.Claim) string {
 	return fmt.Sprintf("%d hosts answer for the VIP %s", len(c.MACs), c.Address)
 }
 
-// checkEchoes looks for backends without their VIP, as the balancer sees it: they
-// answer for their own address and not for the VIP.
+// checkEchoes looks for backends without their VIP, as the balancer sees it: backends that answer for their own address
+// but not for the VIP.
 func checkEchoes(e *evidence.Evidence) (findings []Finding) {
 	missing := map[netip.Addr][]string{}
 	var order []netip.Addr
@@ -85,7 +85,7 @@ func checkEchoes(e *evidence.Evidence) (findings []Finding) {
 	return append(findings, checkNodes(e)...)
 }
 
-// checkNodes looks for nodes of a cluster that answer for their own address, and not for a Service's address and port.
+// checkNodes looks for cluster nodes that answer for their own address, but not for a Service's address and port.
 func checkNodes(e *evidence.Evidence) []Finding {
 	var figures []Figure
 	for _, echo := range e.Wire.Echoes {

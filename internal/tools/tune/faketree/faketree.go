@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package faketree makes a file system that stands for a machine's /proc, /sys and /etc, as far as jeoul tune reads
-// them: for tests of other machines.
+// Package faketree makes a file system that simulates a machine's /proc, /sys and /etc, as far as jeoul tune reads
+// them, for tests of other machines.
 package faketree
 
 import (
@@ -19,15 +19,14 @@ import (
 
 // Spec describes the machine.
 type Spec struct {
-	// CPUs are threads, spread evenly over Nodes; with SMT the second half of a
-	// node's are the second threads of its first half's cores.
+	// CPUs is the number of hardware threads, spread evenly over Nodes. With SMT, the second half of a node's threads
+	// are the second threads of the cores of its first half.
 	CPUs, Nodes int
 	SMT         bool
-	// MemoryBytes is its memory.
+	// MemoryBytes is the machine's memory.
 	MemoryBytes uint64
-	// Card is the name of its network card, on node CardNode, with Queues queues,
-	// all in use, and RSSEntries entries of the indirection table. Without Queues
-	// it is virtual.
+	// Card is the name of its network card on node CardNode. It has Queues queues, all in use, and RSSEntries entries
+	// in the indirection table. Without Queues it is virtual.
 	Card       string
 	CardNode   int
 	Queues     int
@@ -35,7 +34,7 @@ type Spec struct {
 	Down       bool
 }
 
-// sysctls are the kernel's own values, as Linux 6.18 has them on a large machine.
+// sysctls are the kernel's default values, as on a large machine with Linux 6.18.
 var sysctls = map[string]string{
 	"kernel.osrelease": "6.18.0", "kernel.random.boot_id": "6b0f7d0a-1111-4222-8333-444455556666",
 	"kernel.numa_balancing": "1", "kernel.bpf_stats_enabled": "0",
@@ -63,7 +62,7 @@ var ofCard = map[string]string{
 	"net/ipv6/conf/%s/ndisc_notify": "0", "net/ipv6/conf/%s/proxy_ndp": "0",
 }
 
-// settings are the ethtool settings of a card.
+// settings returns the ethtool settings of a card.
 func (s Spec) settings() map[string]string {
 	queues := strconv.Itoa(s.Queues)
 	return map[string]string{
@@ -77,7 +76,7 @@ func (s Spec) settings() map[string]string {
 	}
 }
 
-// tree is a machine's file tree that is being made; the first error sticks.
+// tree is a file tree under construction. It keeps the first error.
 type tree struct {
 	root string
 	err  error
@@ -120,7 +119,7 @@ func Build(root string, s Spec) error {
 	return t.err
 }
 
-// processors writes CPUs and nodes.
+// processors writes the CPUs and nodes.
 func (t *tree) processors(s Spec) {
 	t.write("sys/devices/system/cpu/online", span(0, s.CPUs))
 	each := s.CPUs / s.Nodes
@@ -189,8 +188,8 @@ func (t *tree) card(s Spec) {
 	}
 }
 
-// Snapshot returns the text of every file of the tree, and where links point to, by
-// path. A link's path ends with "@".
+// Snapshot returns the text of every file of the tree, and the target of every link, by path. A link's path ends with
+// "@".
 func Snapshot(root string) (map[string]string, error) {
 	files := map[string]string{}
 	err := filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {

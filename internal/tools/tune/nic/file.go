@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// Files are cards in a copied or made-up file system: one JSON object of settings for each, DIR/CARD.json. They have
-// the limits of drivers: a ring or a number of queues beyond the maximum is refused.
+// Files are cards in a copied or simulated file system. Each has a JSON object of settings, DIR/CARD.json. They have
+// the limits of drivers: a ring size or a number of queues beyond the maximum is rejected.
 type Files struct{ Dir string }
 
 // Close does nothing.
@@ -34,7 +34,7 @@ func (f Files) load(card string) (map[string]string, error) {
 	}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		// Nothing is known of it, as of a loopback.
+		// Nothing is known of the card, as for a loopback.
 		return nil, fmt.Errorf("%w (%s is not there)", ErrUnsupported, path)
 	}
 	if err != nil {
@@ -60,7 +60,7 @@ func (f Files) Get(card, setting string) (string, error) {
 	return value, nil
 }
 
-// Set changes a setting; the file is replaced as a whole.
+// Set changes a setting. It replaces the whole file.
 func (f Files) Set(card, setting, value string) error {
 	settings, err := f.load(card)
 	if err == nil {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kernel is the interfaces of the network namespace of the thread that opened it.
+// Kernel gives access to the interfaces of the network namespace of the thread that opened it.
 type Kernel struct{ tool *ethtool.Ethtool }
 
 // Open opens a socket in the calling thread's network namespace.
@@ -120,8 +120,8 @@ func (k *Kernel) set(card, setting, value string) error {
 	return k.setNumber(card, setting, uint32(count))
 }
 
-// setNumber reads the group that a number is in, and writes it back with the number
-// changed, since the kernel takes a group as a whole.
+// setNumber reads the group that a number belongs to, and writes it back with the number changed, because the kernel
+// sets only whole groups.
 func (k *Kernel) setNumber(card, setting string, count uint32) error {
 	switch setting {
 	case RingRX, RingTX:
@@ -181,7 +181,7 @@ func number(n uint32, err error) (string, error) {
 	return strconv.FormatUint(uint64(n), 10), nil
 }
 
-// explain turns errno into an error that callers test for.
+// explain converts an errno to an error that callers test for.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nic reads and writes the settings of a network interface that ethtool(8) has, each by a name, all values as
-// text.
+// Package nic reads and writes the settings of a network interface that ethtool(8) supports. Each has a name, and all
+// values are text.
 package nic
 
 import (
@@ -16,8 +16,7 @@ type Cards interface {
 	// Get returns a setting of an interface. Errors: ErrUnsupported, ErrNoCard,
 	// fs.ErrPermission.
 	Get(card, setting string) (string, error)
-	// Set changes a setting. A driver may take a value and make another of it:
-	// read it back.
+	// Set changes a setting. A driver may convert the value to another one, so read it back.
 	Set(card, setting, value string) error
 	// Close closes the sockets to the kernel.
 	Close() error
@@ -25,11 +24,11 @@ type Cards interface {
 
 // Errors that callers may test for.
 var (
-	// ErrUnsupported: the interface's driver has no such setting.
+	// ErrUnsupported means that the interface's driver has no such setting.
 	ErrUnsupported = errors.New("the driver does not have it")
-	// ErrNoCard: there is no such interface.
+	// ErrNoCard means that there is no such interface.
 	ErrNoCard = errors.New("there is no such interface")
-	// ErrValue: a text is no value of the setting.
+	// ErrValue means that a text is no value of the setting.
 	ErrValue = errors.New("not a possible value")
 )
 
@@ -49,7 +48,7 @@ const (
 	Feature          = "feature."
 )
 
-// The settings that can be read only.
+// The read-only settings.
 const (
 	Driver      = "driver"
 	RingRXMax   = "ring.rx.max"
@@ -57,15 +56,15 @@ const (
 	CombinedMax = "channels.combined.max"
 	// RSSEntries is the length of the indirection table.
 	RSSEntries = "rss.entries"
-	// RSSKey is the key of the Toeplitz hash, in hexadecimal bytes set apart by colons.
+	// RSSKey is the key of the Toeplitz hash, in hexadecimal bytes separated by colons.
 	RSSKey = "rss.key"
 )
 
-// writable are the settings that Command knows, but for features.
+// writable are the settings that Command supports, besides features.
 var writable = []string{RingRX, RingTX, Combined, AdaptiveRX, CoalesceRXUsecs, CoalesceRXFrames, HashTCP4, HashUDP4,
 	HashTCP6, HashUDP6}
 
-// Known reports whether a setting's name can be read, and whether it can be written.
+// Known reports whether the setting of a name can be read, and whether it can be written.
 func Known(setting string) (readable, settable bool) {
 	if name, ok := strings.CutPrefix(setting, Feature); ok {
 		return name != "", name != ""
@@ -75,7 +74,7 @@ func Known(setting string) (readable, settable bool) {
 		setting), settable
 }
 
-// Command is an engineer's ethtool command to make a setting.
+// Command returns the ethtool command that makes a setting.
 func Command(card, setting, value string) string {
 	group, name, _ := strings.Cut(setting, ".")
 	switch group {

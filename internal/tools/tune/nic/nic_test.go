@@ -76,7 +76,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestKernel asks the kernel about a veth, which has features and nothing else.
+// TestKernel uses a veth, which has features and no other settings.
 func TestKernel(t *testing.T) {
 	ns := testenv.Namespace(t)
 	testenv.Veth(t, testenv.End{Namespace: ns, Name: "a"}, testenv.End{Namespace: ns, Name: "b"})

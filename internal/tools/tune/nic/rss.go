@@ -13,11 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The fields of RSS are in no library: these are two requests of
-// include/uapi/linux/ethtool.h.
+// No library has the fields of RSS. These are two requests of include/uapi/linux/ethtool.h.
 
-// flowHash is struct ethtool_rxnfc as ETHTOOL_GRXFH and ETHTOOL_SRXFH use it. The
-// rest of the kernel's struct stands behind data; kernels copy it in and out.
+// flowHash is struct ethtool_rxnfc as ETHTOOL_GRXFH and ETHTOOL_SRXFH use it. The rest of the kernel's struct follows
+// data. Kernels copy it in and out.
 type flowHash struct {
 	cmd      uint32
 	flowType uint32
@@ -35,7 +34,7 @@ type rssState struct {
 	config             [maxRSSConfig]byte
 }
 
-// maxRSSConfig is far more than any card has, in bytes.
+// maxRSSConfig is far more than any card needs, in bytes.
 const maxRSSConfig = 64 << 10
 
 // flowTypes are TCP_V4_FLOW and so on.
@@ -86,7 +85,7 @@ func (k *Kernel) setRSS(card, setting, value string) error {
 	return ioctl(card, unsafe.Pointer(&flowHash{cmd: unix.ETHTOOL_SRXFH, flowType: flow, data: bits}))
 }
 
-// letters writes fields as ethtool(8) takes them; "-" is none.
+// letters returns fields in the notation of ethtool(8); "-" means none.
 func letters(bits uint64) string {
 	var text strings.Builder
 	for _, field := range hashFields {
@@ -119,7 +118,7 @@ func fieldBits(value string) (uint64, error) {
 	return bits, nil
 }
 
-// colons writes a key as ethtool(8) prints it.
+// colons returns a key as ethtool(8) prints it.
 func colons(key []byte) string {
 	var parts []string
 	for _, b := range key {
@@ -128,8 +127,7 @@ func colons(key []byte) string {
 	return strings.Join(parts, ":")
 }
 
-// ioctl makes an ethtool request of the calling thread's network namespace. The
-// request must be in one piece of memory.
+// ioctl makes an ethtool request in the calling thread's network namespace. The request must be contiguous in memory.
 func ioctl(card string, request unsafe.Pointer) error {
 	if len(card) >= unix.IFNAMSIZ {
 		return ErrNoCard
@@ -139,7 +137,7 @@ func ioctl(card string, request unsafe.Pointer) error {
 		return err
 	}
 	defer unix.Close(fd)
-	// struct ifreq, whose union holds a pointer here; 40 bytes on 64 bit machines.
+	// struct ifreq, whose union holds a pointer here; 40 bytes on 64-bit machines.
 	ifreq := struct {
 		name [unix.IFNAMSIZ]byte
 		data unsafe.Pointer

@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// perRow is how many CPUs a row of the drawing has.
+// perRow is the number of CPUs in a row of the drawing.
 const perRow = 16
 
 // Draw draws the plan as text, a letter for each CPU.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plan proposes which cores of a host take packets from a network card and
-// which run programs. It computes from numbers only.
+// Package plan proposes which cores of a host process packets of a network card and which run programs. It only
+// computes, from numbers.
 package plan
 
 import (
@@ -11,17 +11,15 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// Topology is a machine's processors.
+// Topology describes a machine's processors.
 type Topology struct {
-	// Nodes are the CPUs that are online, by NUMA node; a machine without NUMA has
-	// node 0.
+	// Nodes are the CPUs that are online, by NUMA node. A machine without NUMA has node 0.
 	Nodes map[int]cpuset.CPUSet
-	// Siblings are the threads of one core, by each of its CPUs; a CPU that is not
-	// in it is a core of its own.
+	// Siblings has the threads of a core, by each of its CPUs. A CPU without an entry is a core of its own.
 	Siblings map[int]cpuset.CPUSet
 }
 
-// Online is every CPU that is online.
+// Online returns all CPUs that are online.
 func (t Topology) Online() cpuset.CPUSet {
 	all := cpuset.New()
 	for _, node := range t.Nodes {
@@ -40,7 +38,7 @@ func (t Topology) NodeOf(cpu int) int {
 	return 0
 }
 
-// core returns the CPUs of the core that a CPU is of.
+// core returns the CPUs of a CPU's core.
 func (t Topology) core(cpu int) cpuset.CPUSet {
 	if core, ok := t.Siblings[cpu]; ok && core.Contains(cpu) {
 		return core
@@ -48,14 +46,14 @@ func (t Topology) core(cpu int) cpuset.CPUSet {
 	return cpuset.New(cpu)
 }
 
-// firstThreads returns the first CPU of each core of a set, in order.
+// firstThreads returns the first CPU of each core in a set, in order.
 func (t Topology) firstThreads(set cpuset.CPUSet) []int {
 	return slices.DeleteFunc(set.List(), func(cpu int) bool {
 		return t.core(cpu).Intersection(set).List()[0] != cpu
 	})
 }
 
-// withSiblings adds the other threads of a set's cores.
+// withSiblings returns a set with the other threads of its cores added.
 func (t Topology) withSiblings(set cpuset.CPUSet) cpuset.CPUSet {
 	for _, cpu := range set.List() {
 		set = set.Union(t.core(cpu))
@@ -63,52 +61,51 @@ func (t Topology) withSiblings(set cpuset.CPUSet) cpuset.CPUSet {
 	return set
 }
 
-// Card is the network card whose packets are to be taken.
+// Card is the network card whose packets the plan distributes.
 type Card struct {
 	Name string
-	// Node is its NUMA node; -1 if it is not known.
+	// Node is the NUMA node; -1 if it is not known.
 	Node int
-	// MaxQueues is how many combined queues it can have, Queues how many it has.
+	// MaxQueues is the maximum number of combined queues, and Queues the current number.
 	MaxQueues, Queues int
-	// RSSEntries is the length of its indirection table; 0 if unknown.
+	// RSSEntries is the length of the indirection table; 0 if unknown.
 	RSSEntries int
-	// IRQs are its queues' interrupts, in the queues' order; none on a virtual one.
+	// IRQs are the interrupts of the queues, in the queues' order; none for a virtual card.
 	IRQs []int
 }
 
-// Share is how much of a machine packets get.
+// Share is the share of a machine that packets get.
 type Share string
 
 // The shares.
 const (
-	// Most gives packets every core of the card's node but those of the system: a
-	// balancer in eBPF runs nothing else.
+	// Most gives packets every core of the card's node except the system's core: a balancer in eBPF runs nothing else.
 	Most Share = "most"
-	// Quarter gives packets a quarter of the cores: a program answers them.
+	// Quarter gives packets a quarter of the cores, because a program answers them.
 	Quarter Share = "quarter"
 )
 
-// Plan is who gets which CPU.
+// Plan assigns the CPUs.
 type Plan struct {
 	Card Card
-	// Packets take packets: one for each queue, in the queues' order.
+	// Packets are the CPUs that process packets, one for each queue, in the queues' order.
 	Packets []int
-	// Programs run everything else that this host is for, System the rest of it.
+	// Programs run everything else that this host is for. System runs the rest of the system.
 	Programs, System cpuset.CPUSet
-	// Idle are the other threads of packet cores: processes there would take time from the core's packets.
+	// Idle are the other threads of the packet cores. Processes there would take time from the core's packets.
 	Idle cpuset.CPUSet
-	// Shared: there are too few cores to divide them: each takes packets and runs programs.
+	// Shared means that there are too few cores to divide. Each core processes packets and runs programs.
 	Shared bool
-	// Notes say why, for a person.
+	// Notes give the reasons, for the operator.
 	Notes []string
 	top   Topology
 }
 
-// fewCores is how many a host needs before cores are parted.
+// fewCores is the minimum number of cores for dividing them.
 const fewCores = 4
 
-// Make proposes a plan for the card. given, if it is not empty, are the CPUs that shall take packets. An error names
-// the fault of given.
+// Make proposes a plan for the card. If given is not empty, it has the CPUs that must process packets. An error
+// explains why given is not possible.
 func Make(top Topology, card Card, share Share, given cpuset.CPUSet) (*Plan, error) {
 	p := &Plan{Card: card, top: top, Programs: cpuset.New(), System: cpuset.New(), Idle: cpuset.New()}
 	online := top.Online()
@@ -138,7 +135,7 @@ func (p *Plan) note(format string, args ...any) {
 	p.Notes = append(p.Notes, fmt.Sprintf(format, args...))
 }
 
-// share has every core do everything.
+// share makes every core do everything.
 func (p *Plan) share(cores []int) {
 	p.Shared = true
 	p.Packets = cores
@@ -148,8 +145,8 @@ func (p *Plan) share(cores []int) {
 	p.limit()
 }
 
-// part chooses the packets' cores: those of the card's node first, never the core of CPU 0, which runs work that the
-// kernel will not move (timers, the boot CPU's work).
+// part selects the packets' cores: those of the card's node first, and never the core of CPU 0, which runs work that
+// the kernel does not move (timers, the boot CPU's work).
 func (p *Plan) part(cores []int, share Share) {
 	system := p.top.core(cores[0])
 	p.System = system
@@ -168,7 +165,7 @@ func (p *Plan) part(cores []int, share Share) {
 	}
 	want := len(cores) / 4
 	if share == Most {
-		// A host of one node keeps a core for programs: the control plane's.
+		// On a host with one node, a core remains for programs: the control plane's.
 		want = len(near)
 		if len(far) == 0 {
 			want = max(want-1, 1)
@@ -182,7 +179,7 @@ func (p *Plan) part(cores []int, share Share) {
 	p.limit()
 }
 
-// limit has no more CPUs take packets than the card has queues.
+// limit limits the packets' CPUs to the card's number of queues.
 func (p *Plan) limit() {
 	if most := p.Card.MaxQueues; most > 0 && len(p.Packets) > most {
 		p.note("%s has %d queues at most: no more cores than that take its packets", p.Card.Name, most)
@@ -190,8 +187,8 @@ func (p *Plan) limit() {
 	}
 }
 
-// fit drops the CPUs that the indirection table would not make any use of: the
-// busiest of n queues gets ceil(entries/n) of its entries, and bounds them all.
+// fit drops the CPUs that would bring nothing because of the indirection table: the busiest of n queues gets
+// ceil(entries/n) of its entries, which limits the throughput of all.
 func (p *Plan) fit() {
 	n, entries := len(p.Packets), p.Card.RSSEntries
 	if entries < n || entries == 0 {
@@ -205,7 +202,7 @@ func (p *Plan) fit() {
 	}
 }
 
-// rest gives the CPUs that are left to programs.
+// rest assigns the remaining CPUs to programs.
 func (p *Plan) rest(online cpuset.CPUSet) {
 	packets := cpuset.New(p.Packets...)
 	p.Idle = p.top.withSiblings(packets).Intersection(online).Difference(packets)
@@ -220,10 +217,10 @@ func (p *Plan) rest(online cpuset.CPUSet) {
 	}
 }
 
-// PacketSet is Packets as a set.
+// PacketSet returns Packets as a set.
 func (p *Plan) PacketSet() cpuset.CPUSet { return cpuset.New(p.Packets...) }
 
-// Queues is how many the card shall have.
+// Queues returns the number of queues that the card should have.
 func (p *Plan) Queues() int {
 	if p.Card.MaxQueues > 0 {
 		return min(len(p.Packets), p.Card.MaxQueues)
@@ -234,8 +231,7 @@ func (p *Plan) Queues() int {
 // CPUOf returns the CPU that takes the packets of a queue.
 func (p *Plan) CPUOf(queue int) int { return p.Packets[queue%len(p.Packets)] }
 
-// Isolated are the CPUs to keep programs and the kernel's housekeeping from; none
-// where cores are shared.
+// Isolated returns the CPUs to keep free of programs and the kernel's housekeeping. There are none if cores are shared.
 func (p *Plan) Isolated() cpuset.CPUSet {
 	if p.Shared {
 		return cpuset.New()
@@ -243,11 +239,12 @@ func (p *Plan) Isolated() cpuset.CPUSet {
 	return p.PacketSet().Union(p.Idle)
 }
 
-// Housekeeping are all CPUs that are not isolated.
+// Housekeeping returns all CPUs that are not isolated.
 func (p *Plan) Housekeeping() cpuset.CPUSet { return p.top.Online().Difference(p.Isolated()) }
 
-// Spread returns the CPUs that work on a queue's packets after the card's interrupt (RPS): where there are fewer queues
-// than CPUs for packets, each queue gets its part of them; else none, because the queue's own CPU has it already.
+// Spread returns the CPUs that process a queue's packets after the card's interrupt (RPS). If there are fewer queues
+// than CPUs for packets, each queue gets its part of the CPUs. Otherwise there are none, because the queue's own CPU
+// processes its packets already.
 func (p *Plan) Spread(queue int) cpuset.CPUSet {
 	queues := p.Queues()
 	if p.Card.Queues > 0 {
@@ -265,9 +262,8 @@ func (p *Plan) Spread(queue int) cpuset.CPUSet {
 	return set
 }
 
-// Senders returns the CPUs that send by a queue (XPS): the queue's own, and its
-// part of the others, shared out among the queues of their node, or among all
-// where their node has none.
+// Senders returns the CPUs that send by a queue (XPS): the queue's own CPU, and its part of the other CPUs. Those are
+// divided among the queues of their node, or among all queues if their node has none.
 func (p *Plan) Senders(queue int) cpuset.CPUSet {
 	queues := p.Queues()
 	if queues <= 1 {
@@ -286,7 +282,7 @@ func (p *Plan) Senders(queue int) cpuset.CPUSet {
 	return set
 }
 
-// queuesOn lists the queues whose CPUs are of a node; all queues if none is.
+// queuesOn lists the queues whose CPUs are on a node, or all queues if there are none.
 func (p *Plan) queuesOn(node cpuset.CPUSet) []int {
 	var near, all []int
 	for queue := range p.Queues() {

@@ -10,8 +10,7 @@ import (
 	"k8s.io/utils/cpuset"
 )
 
-// machine has nodes of so many CPUs each; with smt, the second half of a node's are
-// second threads.
+// machine returns nodes with a number of CPUs each. With smt, the second half of a node's CPUs are second threads.
 func machine(nodes, each int, smt bool) Topology {
 	top := Topology{Nodes: map[int]cpuset.CPUSet{}, Siblings: map[int]cpuset.CPUSet{}}
 	for node := range nodes {
@@ -101,8 +100,8 @@ func TestGivenCPUsThatAreNotThere(t *testing.T) {
 	}
 }
 
-// TestEveryPlanIsWhole makes plans for machines of all kinds: each CPU has one use,
-// each queue a CPU, and each CPU a queue to send by.
+// TestEveryPlanIsWhole makes plans for machines of all kinds: each CPU has one use, each queue a CPU, and each CPU a
+// queue to send by.
 func TestEveryPlanIsWhole(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	for range 400 {

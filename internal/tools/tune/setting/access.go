@@ -20,7 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/tune/untracked"
 )
 
-// Open returns the access to the settings of this machine, or of the fake tree at root.
+// Open returns access to the settings of this machine, or of the fake tree at root.
 func Open(root string) (*Access, error) {
 	a := &Access{Tree: Tree{root}}
 	if root != "" {
@@ -39,11 +39,11 @@ func Open(root string) (*Access, error) {
 // Access reads and writes settings of every kind.
 type Access struct {
 	Tree
-	// Cards are the settings that ethtool shows.
+	// Cards gives access to the settings of ethtool.
 	Cards    nic.Cards
 	services services
 	tracking tracking
-	// Cmdline is the kernel's command line, which the user of an Access reads.
+	// Cmdline is the kernel's command line, which the caller reads.
 	Cmdline []string
 }
 
@@ -90,10 +90,10 @@ func (a *Access) get(k Key) (string, error) {
 	return a.parameter(k.Name), nil
 }
 
-// notGiven stands for a kernel parameter that is not on the command line.
+// notGiven is the value of a kernel parameter that is not on the command line.
 const notGiven = "-"
 
-// parameter returns a parameter of the running kernel.
+// parameter returns the value of a parameter of the running kernel.
 func (a *Access) parameter(name string) string {
 	for _, word := range slices.Backward(a.Cmdline) {
 		if key, value, _ := strings.Cut(word, "="); key == name {
@@ -103,8 +103,8 @@ func (a *Access) parameter(name string) string {
 	return notGiven
 }
 
-// Write sets a setting and reads it back: a value that did not come about is an error, and the value before is put
-// back.
+// Write sets a setting and reads it back. If the value did not take effect, it restores the old value and returns an
+// error.
 func (a *Access) Write(k Key, old, value string) error {
 	if err := a.put(k, value); err != nil {
 		return err
@@ -127,7 +127,7 @@ func (a *Access) put(k Key, value string) error {
 	case KindSysctl:
 		return a.sysctls().Write(k.Name, value)
 	case KindFile:
-		// No O_CREATE: it is there or it is an error.
+		// No O_CREATE: the file must exist.
 		file, err := os.OpenFile(a.Path(k.Name), os.O_WRONLY|os.O_TRUNC, 0)
 		if err == nil {
 			_, err = file.WriteString(value + "\n")
@@ -151,7 +151,8 @@ func (a *Access) put(k Key, value string) error {
 	return fmt.Errorf("set %s: it is changed by files", k)
 }
 
-// openFiles returns the limit of open files: that of our file for processes that start later, or that of this process.
+// openFiles returns the limit of open files. It is the limit in tune's file, for processes that start later, or else
+// that of this process.
 func (a *Access) openFiles() (string, error) {
 	for line := range strings.Lines(readText(a.Path(LimitsFile))) {
 		if fields := strings.Fields(line); len(fields) == 4 && fields[0] == "*" && fields[2] == limitFiles {
@@ -170,7 +171,7 @@ func (a *Access) openFiles() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The soft limit is that of programs that do not ask for another.
+	// The soft limit applies to programs that do not ask for more.
 	return strconv.FormatUint(limits.OpenFiles, 10), nil
 }
 

@@ -18,13 +18,13 @@ const (
 	serviceRunning = "running"
 )
 
-// services are the programs that a host runs by itself.
+// services starts and stops the services of a host.
 type services interface {
 	state(name string) (string, error)
 	set(name, state string) error
 }
 
-// systemd runs the machine's services; whether one runs is seen without it.
+// systemd controls the machine's services. Whether a service runs is read without systemd.
 type systemd struct{ Tree }
 
 func (s systemd) state(name string) (string, error) {
@@ -59,7 +59,7 @@ func (s systemd) set(name, state string) error {
 	return nil
 }
 
-// serviceFiles are the services of a fake tree: a file with the state for each.
+// serviceFiles are the services of a fake tree, with a file for the state of each.
 type serviceFiles struct{ Tree }
 
 func (s serviceFiles) state(name string) (string, error) {
@@ -73,13 +73,13 @@ func (s serviceFiles) set(name, state string) error {
 	return os.WriteFile(s.Path("services", name), []byte(state+"\n"), 0o644)
 }
 
-// The files that raise the limit of open files: of sessions (pam_limits), and of systemd's services.
+// The files that raise the limit of open files: for sessions (pam_limits), and for systemd's services.
 const (
 	LimitsFile        = "/etc/security/limits.d/90-jeoul-tune.conf"
 	SystemdLimitsFile = "/etc/systemd/system.conf.d/90-jeoul-tune.conf"
 )
 
-// LimitTexts are the contents of the files for a limit.
+// LimitTexts returns the contents of the files for a limit.
 func LimitTexts(value string) map[string]string {
 	return map[string]string{
 		LimitsFile:        FileHeader + fmt.Sprintf("*    - nofile %s\nroot - nofile %s\n", value, value),
@@ -87,5 +87,5 @@ func LimitTexts(value string) map[string]string {
 	}
 }
 
-// FileHeader is the first line of every file of ours.
+// FileHeader is the first line of every file that tune writes.
 const FileHeader = "# Written by `jeoul tune apply`; `jeoul tune revert` removes it.\n"

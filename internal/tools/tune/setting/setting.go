@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package setting reads and writes single settings of a host, each by its [Key]: sysctls, files of /proc and /sys, what
-// ethtool sets, services, limits, and services whose connections are not tracked. It depends neither on profiles nor on
-// journals.
+// Package setting reads and writes single settings of a host, each by its [Key]: sysctls, files of /proc and /sys,
+// settings of ethtool, services, limits, and services whose connections are not tracked. It depends neither on profiles
+// nor on journals.
 package setting
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/tune/untracked"
 )
 
-// Kind is where a setting is.
+// Kind is the kind of a setting.
 type Kind string
 
 // The kinds.
@@ -35,27 +35,27 @@ const (
 
 var kinds = []Kind{KindSysctl, KindFile, KindEthtool, KindCmdline, KindService, KindLimit, KindNotrack}
 
-// ScopeMachine is the scope of settings that are not a network namespace's.
+// ScopeMachine is the scope of settings that belong to no network namespace.
 const ScopeMachine = "machine"
 
-// limitFiles is the only limit that there are items for.
+// limitFiles is the only supported limit.
 const limitFiles = "nofile"
 
-// fileTrees are the directories that settings may be in: nothing else is ever
-// written, whatever a profile or a journal says.
+// fileTrees are the directories that settings may be in. Nothing else is ever written, no matter what a profile or a
+// journal contains.
 var fileTrees = []string{"/proc/irq/", "/sys/class/net/", "/sys/devices/system/cpu/",
 	"/sys/module/nf_conntrack/parameters/"}
 
 // Key names one setting of a host.
 type Key struct {
 	Kind Kind `json:"kind"`
-	// Name is a sysctl's name, a file's path, or a name of the kind's own.
+	// Name is a sysctl's name, a file's path, or a name defined by the kind.
 	Name string `json:"name"`
 	// Interface is the card of an ethtool setting.
 	Interface string `json:"interface,omitempty"`
 }
 
-// String is the key in a line.
+// String returns the key as one line.
 func (k Key) String() string {
 	switch k.Kind {
 	case KindFile:
@@ -68,7 +68,7 @@ func (k Key) String() string {
 	return string(k.Kind) + " " + k.Name
 }
 
-// Check reports whether the key may be written. A journal is read with our rights.
+// Check reports whether the key may be written: a journal is executed with the caller's rights.
 func (k Key) Check() error {
 	switch k.Kind {
 	case KindSysctl:
@@ -102,7 +102,7 @@ func (k Key) Check() error {
 	return fmt.Errorf("%q is no kind of setting: use %v", k.Kind, kinds)
 }
 
-// CheckItem checks an item's setting, whose name may have placeholders.
+// CheckItem checks the setting of an item, whose name may contain placeholders.
 func CheckItem(text string) error {
 	kind, name, ok := strings.Cut(text, " ")
 	if !ok {
@@ -113,7 +113,7 @@ func CheckItem(text string) error {
 	return Key{Kind: Kind(kind), Name: name, Interface: "eth0"}.Check()
 }
 
-// OfMachine reports whether the setting is the machine's, and not a namespace's.
+// OfMachine reports whether the setting belongs to the machine and not to a namespace.
 func (k Key) OfMachine(scope string) bool {
 	switch k.Kind {
 	case KindSysctl:
@@ -127,7 +127,7 @@ func (k Key) OfMachine(scope string) bool {
 	return true
 }
 
-// Same reports whether two texts are one value.
+// Same reports whether two texts are the same value.
 func (k Key) Same(a, b string) bool {
 	a, b = sysctl.OneLine(a), sysctl.OneLine(b)
 	switch {
@@ -141,14 +141,14 @@ func (k Key) Same(a, b string) bool {
 	return false
 }
 
-// SameList reports whether two lists are of the same CPUs.
+// SameList reports whether two lists have the same CPUs.
 func SameList(a, b string) bool {
 	x, err1 := cpuset.Parse(a)
 	y, err2 := cpuset.Parse(b)
 	return err1 == nil && err2 == nil && x.Equals(y)
 }
 
-// Command is an engineer's shell command to set it.
+// Command returns the shell command that sets it.
 func (k Key) Command(value string) string {
 	switch k.Kind {
 	case KindSysctl:
@@ -170,7 +170,7 @@ func (k Key) Command(value string) string {
 	return fmt.Sprintf("# add %s=%s to GRUB_CMDLINE_LINUX, then update-grub, and reboot", k.Name, value)
 }
 
-// quoteShell quotes a value that a shell would take apart.
+// quoteShell quotes a value that a shell would split.
 func quoteShell(value string) string {
 	if strings.ContainsAny(value, " \t") {
 		return "'" + value + "'"

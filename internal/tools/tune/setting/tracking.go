@@ -12,19 +12,19 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/tune/untracked"
 )
 
-// Whether the connections of a service are tracked.
+// The connection tracking states of a service.
 const (
 	serviceTracked  = "tracked"
 	serviceBypassed = "bypassed"
 )
 
-// tracking says of services whether their connections are tracked.
+// tracking reads and sets whether the connections of services are tracked.
 type tracking interface {
 	state(s lb.ServiceKey) (string, error)
 	set(s lb.ServiceKey, state string) error
 }
 
-// netfilter is the kernel's, in the calling thread's namespace.
+// netfilter uses the kernel's rules in the calling thread's namespace.
 type netfilter struct{}
 
 func (netfilter) state(s lb.ServiceKey) (string, error) {
@@ -43,7 +43,7 @@ func trackingState(bypassed bool) string {
 	return serviceTracked
 }
 
-// untrackedFile is a fake tree's: the services that are bypassed, in JSON.
+// untrackedFile is a fake tree's JSON file with the services that bypass tracking.
 type untrackedFile struct{ Tree }
 
 const untrackedPath = "untracked.json"
@@ -85,7 +85,7 @@ func (u untrackedFile) set(s lb.ServiceKey, state string) error {
 	return errors.Join(err, os.WriteFile(u.Path(untrackedPath), data, 0o644))
 }
 
-// untrackedCommands are an engineer's commands to bypass a service, or to have it tracked again.
+// untrackedCommands returns the shell commands that make a service bypass tracking, or track it again.
 func untrackedCommands(name, state string) string {
 	s, err := untracked.ParseService(name)
 	if err != nil {

@@ -9,8 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/sysctl"
 )
 
-// Tree is the file system that facts and settings are in; Root is empty for the
-// machine's own.
+// Tree is the file system of facts and settings. Root is empty for the machine's own.
 type Tree struct{ Root string }
 
 // Path returns the path of a file of the tree.
@@ -18,7 +17,7 @@ func (t Tree) Path(parts ...string) string {
 	return filepath.Join(append([]string{"/", t.Root}, parts...)...)
 }
 
-// Read returns a file in one line, and an empty text where it is not there.
+// Read returns a file's text in one line, or "" if the file does not exist.
 func (t Tree) Read(parts ...string) string {
 	data, err := os.ReadFile(t.Path(parts...))
 	if err != nil {
@@ -27,7 +26,7 @@ func (t Tree) Read(parts ...string) string {
 	return sysctl.OneLine(string(data))
 }
 
-// Exists reports whether a file of the tree is there.
+// Exists reports whether a file of the tree exists.
 func (t Tree) Exists(parts ...string) bool {
 	_, err := os.Stat(t.Path(parts...))
 	return err == nil

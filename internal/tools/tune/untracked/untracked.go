@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package untracked leaves a service's packets out of the kernel's connection
-// tracking, both ways: by rules in a table of nftables that is ours alone, in the
-// calling thread's network namespace.
+// Package untracked excludes a service's packets in both directions from the kernel's connection tracking. It uses
+// rules in its own nftables table, in the calling thread's network namespace.
 package untracked
 
 import (
@@ -21,10 +20,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Table is the table that the rules are in, of the family inet.
+// Table is the name of the table with the rules, of the family inet.
 const Table = "jeoul_untracked"
 
-// The chains: packets that arrive for a service, and its answers from this host.
+// The chains: for packets that arrive for a service, and for its answers from this host.
 const (
 	chainIn  = "in"
 	chainOut = "out"
@@ -52,7 +51,7 @@ func ParseService(text string) (lb.ServiceKey, error) {
 	return key, nil
 }
 
-// Name is the service as ParseService reads it.
+// Name returns the service in the format that ParseService reads.
 func Name(s lb.ServiceKey) string {
 	return s.Protocol.String() + "/" + netip.AddrPortFrom(s.VIP, s.Port).String()
 }
@@ -68,7 +67,7 @@ func Bypassed(s lb.ServiceKey) (bool, error) {
 	return len(rulesOf(all, s)) == len(chains()), err
 }
 
-// Set makes the rules for a service, or removes them, and the table with the last of them. It is one transaction of the
+// Set adds or removes the rules for a service. With the last rules it removes the table. It is one transaction of the
 // kernel.
 func Set(s lb.ServiceKey, bypass bool) error {
 	c, err := nftables.New()
@@ -98,7 +97,7 @@ func table() *nftables.Table {
 	return &nftables.Table{Name: Table, Family: nftables.TableFamilyINet}
 }
 
-// chains are where packets are met before connection tracking meets them.
+// chains returns the chains, whose hooks come before connection tracking.
 func chains() []*nftables.Chain {
 	of := func(name string, hook *nftables.ChainHook) *nftables.Chain {
 		return &nftables.Chain{Name: name, Table: table(), Type: nftables.ChainTypeFilter, Hooknum: hook,
@@ -119,9 +118,8 @@ func add(c *nftables.Conn, s lb.ServiceKey) {
 	}
 }
 
-// match matches packets to a service, or from it, and leaves them untracked. The
-// offsets are those of addresses in the headers of IPv4 and IPv6, and of ports in
-// those of TCP and UDP.
+// match returns expressions that match packets to a service, or from it, and leave them untracked. The offsets are
+// those of addresses in the headers of IPv4 and IPv6, and of ports in the headers of TCP and UDP.
 func match(s lb.ServiceKey, to bool) []expr.Any {
 	family, length, address, port := byte(unix.NFPROTO_IPV4), uint32(4), uint32(12), uint32(0)
 	if s.VIP.Is6() {
@@ -142,7 +140,7 @@ func match(s lb.ServiceKey, to bool) []expr.Any {
 	}
 }
 
-// ours lists the rules in our table; without the table there are none.
+// ours lists the rules in the table. There are none without the table.
 func ours(c *nftables.Conn) ([]*nftables.Rule, error) {
 	tables, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
 	if err != nil {
@@ -164,7 +162,7 @@ func ours(c *nftables.Conn) ([]*nftables.Rule, error) {
 	return all, nil
 }
 
-// rulesOf picks a service's rules.
+// rulesOf returns the rules of a service.
 func rulesOf(all []*nftables.Rule, s lb.ServiceKey) []*nftables.Rule {
 	return slices.DeleteFunc(slices.Clone(all), func(rule *nftables.Rule) bool {
 		comment, ok := userdata.GetString(rule.UserData, userdata.TypeComment)
@@ -172,7 +170,7 @@ func rulesOf(all []*nftables.Rule, s lb.ServiceKey) []*nftables.Rule {
 	})
 }
 
-// explain turns the kernel's error into one that names the cause.
+// explain converts the kernel's error to one that names the cause.
 func explain(err error) error {
 	switch {
 	case err == nil:

@@ -60,8 +60,7 @@ var (
 	six  = lb.ServiceKey{VIP: netip.MustParseAddr("2001:db8::1"), Port: 80, Protocol: lb.TCP}
 )
 
-// hosts are a server that has both services, and an administrator's firewall that has
-// connections tracked, and a client.
+// hosts are a server with both services and an administrator's firewall that enables connection tracking, and a client.
 type hosts struct{ web, client *namespace.Namespace }
 
 func newHosts(t *testing.T) hosts {
@@ -121,7 +120,7 @@ func (h hosts) tracks(t *testing.T, key lb.ServiceKey) bool {
 	return h.entries(t) > before
 }
 
-// entries are how many connections the server's kernel tracks.
+// entries returns the number of connections that the server's kernel tracks.
 func (h hosts) entries(t *testing.T) (count int) {
 	t.Helper()
 	testenv.In(t, h.web, func() error {
@@ -157,7 +156,7 @@ func (h hosts) expect(t *testing.T, when string, bypassed4, bypassed6 bool) {
 	}
 }
 
-// TestServicesAreLeftOut sets and unsets services one by one, by the kernel's own count of tracked connections and by
+// TestServicesAreLeftOut sets and unsets services one by one, and checks the kernel's count of tracked connections and
 // nft's list of rules.
 func TestServicesAreLeftOut(t *testing.T) {
 	testenv.Root(t)

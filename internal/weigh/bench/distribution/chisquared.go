@@ -8,23 +8,21 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// fit is how counts agree with shares.
+// fit is the goodness of fit of counts to shares.
 type fit struct {
 	// chiSquared is Pearson's statistic, over the backends that have a share.
 	chiSquared float64
-	// freedom is the number of these backends less one.
+	// freedom is the number of degrees of freedom: the number of these backends less one.
 	freedom int
-	// p is how likely chance alone gives a statistic as large; 1 without freedom.
+	// p is the probability that chance alone gives a statistic at least as large; 1 if freedom is 0.
 	p float64
-	// deviation is the greatest difference of a count from its share, in per cent of
-	// that share.
+	// deviation is the largest difference of a count from its share, in per cent of that share.
 	deviation float64
-	// elsewhere are the counts where there is no share.
+	// elsewhere is the sum of the counts of backends that have no share.
 	elsewhere uint64
 }
 
-// fitOf holds counts against shares, of which there are as many, in any unit. At
-// least one must be above 0.
+// fitOf compares counts with as many shares, which can be in any unit. At least one share must be above 0.
 func fitOf(counts []uint64, shares []float64) fit {
 	var total, whole float64
 	for i := range counts {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package distribution counts which backend new flows get, scheduler by scheduler, and holds that against the share
-// that each backend should get. The flows are opened in the data plane itself, through BPF_PROG_TEST_RUN.
+// Package distribution counts the new flows that each backend gets, scheduler by scheduler, and compares the counts
+// with the share that each backend should get. It opens the flows in the data plane itself, through BPF_PROG_TEST_RUN.
 package distribution
 
 import (
@@ -19,24 +19,24 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Options say how much to count.
+// Options set how much is counted.
 type Options struct {
-	// Rounds is how often everything is counted, each time with other flows.
+	// Rounds is the number of times that every case is counted, each time with other flows.
 	Rounds int
-	// Flows are opened in each case; a power of two.
+	// Flows is the number of flows that are opened in each case; a power of two.
 	Flows uint32
 	// Progress is called after each round, if set.
 	Progress func(round, rounds int)
-	// backends is nil for those of the issue, and weightings for all.
+	// backends and weightings are the cases; nil means defaultBackends and defaultWeightings.
 	backends   []int
 	weightings []weighting
 }
 
-// load is the load's name in the results of these trials.
+// load is the name of the load in the results.
 const load = "distribution"
 
-// The object of the measurement: the hook makes no difference to the choice, and in TC the kernel needs no time to
-// begin and to end a run.
+// The measured subject. The hook does not affect which backend is selected, and in TC the kernel needs no time to begin
+// and to end a run.
 const (
 	hook    = lb.HookTC
 	subject = "jeoul-l2dsr-tc"
@@ -45,17 +45,17 @@ const (
 // ErrFlows means that Options.Flows is out of range.
 var ErrFlows = errors.New("the number of flows must be a power of two from 1024 to 4194304")
 
-// The bounds of Options.Flows: some for each backend, and the clients that the stream
-// by address has.
+// Bounds of Options.Flows: at least some flows for each backend, and at most the number of clients of the stream by
+// address.
 const (
 	leastFlows = 1 << 10
 	mostFlows  = 1 << addressBits
 )
 
-// defaultBackends are how many backends services have.
+// defaultBackends are the numbers of backends of the measured services.
 var defaultBackends = []int{7, 25, 1000}
 
-// weighting names weights and has them, in turn.
+// weighting is a named list of weights, which backends get in turn.
 type weighting struct {
 	name  string
 	turns []uint16
@@ -63,17 +63,17 @@ type weighting struct {
 
 var defaultWeightings = []weighting{{"equal", []uint16{1}}, {"1:2:4", []uint16{1, 2, 4}}}
 
-// ending is the fate of the flows.
+// ending says which flows end while others are opened.
 type ending string
 
 const (
-	// stay: they never end.
+	// stay: no flow ends.
 	stay ending = "none"
-	// half: of each step of flows half end, by lot, before the next step.
+	// half: a random half of each step's flows ends before the next step.
 	half ending = "half"
 )
 
-// counted is a case: the flows of a service.
+// counted is a case: a service whose new flows are counted.
 type counted struct {
 	scheduler lb.Scheduler
 	backends  int
@@ -81,7 +81,7 @@ type counted struct {
 	ending    ending
 }
 
-// cases lists the cases.
+// cases returns all cases with these numbers of backends and weightings.
 func cases(backends []int, weightings []weighting) []counted {
 	var list []counted
 	for _, scheduler := range lb.Schedulers {
@@ -102,8 +102,8 @@ func (c counted) params(flows uint32) map[string]any {
 		"weights": c.weights.name, "flows": flows, "ended": string(c.ending)}
 }
 
-// Measure counts every case in every round. Where it fails, or ctx ends, the trials
-// until then are returned too. Errors: ErrFlows, datapath.ErrNoRights, the context's.
+// Measure counts every case in every round. If it fails or ctx ends, it also returns the trials until then. Errors:
+// ErrFlows, datapath.ErrNoRights, the error of ctx.
 func Measure(ctx context.Context, options Options) (trials []results.Trial, err error) {
 	if f := options.Flows; f < leastFlows || f > mostFlows || f&(f-1) != 0 {
 		return nil, fmt.Errorf("%w, not %d", ErrFlows, f)
@@ -144,30 +144,29 @@ func Measure(ctx context.Context, options Options) (trials []results.Trial, err 
 	return trials, err
 }
 
-// Where the service, its backends and its clients are. Of clients there must be
-// many: the addresses between providers and their customers (RFC 6598) are a /10.
+// Addresses of the service, its backends and its clients. There must be many clients: the range between providers and
+// their customers (RFC 6598) is a /10.
 var (
 	vip          = netip.AddrPortFrom(harness.VIP4(1), 80)
 	firstBackend = netip.MustParseAddr("198.19.16.1")
 	firstClient  = netip.MustParseAddr("100.64.0.0")
 )
 
-// How many bits of a flow's number vary its client's address: all of them, or those
-// that leave a client many flows.
+// Numbers of bits of a flow's number that vary its client's address: all of them, or so few that a client has many
+// flows.
 const (
 	addressBits = 22
 	clientBits  = 16
 )
 
-// service is the service of a case.
+// service returns the service of a case.
 func (c counted) service() lb.RoutedService {
 	return harness.Service(lb.Service{VIP: vip.Addr(), Port: vip.Port(), Protocol: lb.TCP, Mode: lb.L2DSR,
 		Scheduler: c.scheduler, TableSize: lb.DefaultTableSize(c.backends)}, firstBackend, c.backends,
 		c.weights.turns...)
 }
 
-// count opens the flows of a case in a balancer of its own. Errors:
-// harness.ErrInterrupted, where more were opened.
+// count opens the flows of a case in a new balancer. Errors: harness.ErrInterrupted, if more flows were opened.
 func (c counted) count(h *harness.Harness, flows uint32, round int) (results.Trial, error) {
 	trial := results.Trial{Subject: subject, Load: load, Params: c.params(flows), Repeat: round,
 		Valid: true, Saturated: results.SaturatedNone, Notes: []string{}}
@@ -191,7 +190,7 @@ func (c counted) count(h *harness.Harness, flows uint32, round int) (results.Tri
 		opened += count.Connections
 		counts[i] = count.Connections
 		if c.ending == half {
-			// Schedulers that compare open flows make those even, and not new ones.
+			// Schedulers that compare open flows balance those, and not the new ones.
 			counts[i] = uint64(count.Active)
 		}
 		trial.Backends = append(trial.Backends, results.Backend{
@@ -205,17 +204,17 @@ func (c counted) count(h *harness.Harness, flows uint32, round int) (results.Tri
 	return trial, err
 }
 
-// step is how many flows are opened before some of them end.
+// step is the number of flows that are opened before some of them end.
 const step = 1 << 14
 
-// open opens the flows from a number on.
+// open opens the flows of a case, from number first on.
 func (c counted) open(h *harness.Harness, balancer *datapath.Datapath, flows, first uint32) error {
 	frame := func(flags byte) harness.Frame {
 		return harness.NewFrame(netip.AddrPortFrom(firstClient, 0), vip, lb.TCP, flags)
 	}
 	bits := uint32(clientBits)
 	if c.service().BySource() {
-		// Of each client one flow: the others would go the same way.
+		// One flow of each client: the others would go to the same backend.
 		bits = addressBits
 	}
 	send := func(flags byte, next, packets uint32) error {
@@ -229,7 +228,7 @@ func (c counted) open(h *harness.Harness, balancer *datapath.Datapath, flows, fi
 	return c.openAndEnd(h, balancer, send, flows, first)
 }
 
-// openAndEnd opens flows step by step, and after each step ends some of it, by lot.
+// openAndEnd opens flows step by step, and ends some of a step's flows, chosen at random, after that step.
 func (c counted) openAndEnd(h *harness.Harness, balancer *datapath.Datapath,
 	send func(flags byte, next, packets uint32) error, flows, first uint32) error {
 	random := rand.New(rand.NewPCG(uint64(first), uint64(c.backends)))
@@ -260,7 +259,7 @@ func (c counted) openAndEnd(h *harness.Harness, balancer *datapath.Datapath,
 	return nil
 }
 
-// metrics holds counts against the shares that the backends should have.
+// metrics compares counts with the shares that the backends should have.
 func (c counted) metrics(service lb.RoutedService, counts []uint64) (map[string]float64, error) {
 	f := fitOf(counts, c.shares())
 	metrics := map[string]float64{
@@ -287,13 +286,13 @@ func (c counted) metrics(service lb.RoutedService, counts []uint64) (map[string]
 	return metrics, nil
 }
 
-// shares are the shares of new flows that the backends should get, in any unit.
+// shares returns the shares of new flows that the backends should get, in any unit.
 func (c counted) shares() []float64 {
 	shares := make([]float64, c.backends)
 	for i := range shares {
 		switch {
 		case c.scheduler == lb.Failover:
-			// All of them, for the first.
+			// The first backend gets all flows.
 			if i == 0 {
 				shares[i] = 1
 			}
@@ -306,8 +305,8 @@ func (c counted) shares() []float64 {
 	return shares
 }
 
-// slotsOf returns how many slots of a service's table each backend has. Tables know
-// backends by address and port.
+// slotsOf returns the number of slots that each backend has in a service's table. Tables identify backends by address
+// and port.
 func slotsOf(service lb.RoutedService) ([]uint64, error) {
 	var names []string
 	var weights []uint32

@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// TestFit compares with printed tables of the distribution, and checks the edges.
+// TestFit compares with printed tables of the distribution, and tests edge cases.
 func TestFit(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -40,8 +40,8 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestMeasure opens few flows with every scheduler, of backends that differ in weight, and in the run of its target of
-// equal ones, too: the promises of a scheduler must be kept, and chance must look like chance.
+// TestMeasure opens few flows with every scheduler, with backends of different weights. In its target's run it also
+// opens flows with equal weights. The guarantees of a scheduler must hold, and random selections must look random.
 func TestMeasure(t *testing.T) {
 	testenv.Also(t, "test-bench")
 	weights := defaultWeightings[1:]
@@ -71,7 +71,7 @@ func TestMeasure(t *testing.T) {
 		}
 		switch scheduler {
 		case lb.Maglev, lb.SourceHash:
-			// One of a million runs with chance alone.
+			// Chance alone fails one of a million runs.
 			if m[results.TablePValue] < 1e-6 {
 				t.Errorf("%v: the flows are not spread as the table is: %v", trial.Params, m)
 			}
@@ -79,7 +79,7 @@ func TestMeasure(t *testing.T) {
 				t.Errorf("%v: the table is not what the weights are: %v", trial.Params, m)
 			}
 		case lb.RoundRobin, lb.WeightedRoundRobin, lb.Failover:
-			// A turn may not be over.
+			// The last round may not be complete.
 			if m[results.DeviationPercentMax] > 100*25*4/float64(flows) {
 				t.Errorf("%v: uneven: %v", trial.Params, m)
 			}

@@ -9,12 +9,11 @@ import (
 
 // Room is the capacity of a balancer's tables.
 type Room struct {
-	// Flows that are proven, and Unproven ones; 0 means the default.
+	// Flows is the number of proven flows, Unproven that of unproven ones; 0 means the default.
 	Flows, Unproven uint32
 }
 
-// NewBalancer returns one for BPF_PROG_TEST_RUN, without a configuration. It forgets
-// nothing by itself.
+// NewBalancer returns a balancer for BPF_PROG_TEST_RUN, without a configuration. It expires no flows by itself.
 func NewBalancer(hook lb.Hook, room Room) *datapath.Datapath {
 	return datapath.NewDetached(datapath.Options{
 		Hook: hook, FlowLimit: room.Flows, UnprovenLimit: room.Unproven,

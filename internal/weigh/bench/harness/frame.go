@@ -32,29 +32,27 @@ const (
 // measuredVLAN is the VLAN of tagged frames.
 const measuredVLAN = 7
 
-// OwnMAC is the balancer's address, and NextHop that of who sends to it.
+// OwnMAC is the MAC address of the balancer, and NextHop that of the sender of its packets.
 var (
 	OwnMAC  = net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	NextHop = net.HardwareAddr{2, 0, 0, 0, 0, 0xfe}
 )
 
-// Frame is the packet that a stream repeats, and where its flow is written.
+// Frame is the packet that a stream repeats, with the offsets at which its flow is written.
 type Frame struct {
-	// Bytes of the frame; checksums are 0: nothing under test depends on them,
-	// and each flow would need its own.
+	// Bytes are the bytes of the frame. Checksums are 0: nothing under test depends on them, and each flow would need
+	// its own.
 	Bytes []byte
 	IPv6  bool
-	// ToClient: the client is the receiver.
+	// ToClient means that the client is the receiver.
 	ToClient bool
-	// network is where the IP header begins in the frame, transport where that
-	// of TCP or UDP does.
+	// network is the offset of the IP header in the frame, transport that of the TCP or UDP header.
 	network, transport uint32
-	// tag is a VLAN that is told beside the packet's bytes; 0 for none.
+	// tag is a VLAN that is passed as metadata, not in the packet's bytes; 0 means none.
 	tag uint16
 }
 
-// NewFrame builds a frame to the balancer, of a client to a VIP or, with Reply, of a
-// backend to a client.
+// NewFrame builds a frame to the balancer, from a client to a VIP or, with Reply, from a backend to a client.
 func NewFrame(from, destination netip.AddrPort, protocol lb.Protocol, tcpFlags byte) Frame {
 	f := Frame{Bytes: make([]byte, frameLength), IPv6: destination.Addr().Is6(), network: etherLength}
 	b := f.Bytes
@@ -86,14 +84,14 @@ func NewFrame(from, destination netip.AddrPort, protocol lb.Protocol, tcpFlags b
 	return f
 }
 
-// Reply makes the receiver the client, whose address and port vary.
+// Reply makes the receiver the client, whose address and port the stream varies.
 func (f Frame) Reply() Frame {
 	f.ToClient = true
 	return f
 }
 
-// Tagged returns the frame with a VLAN tag, as the hook sees it: a socket
-// buffer no longer has it among its bytes when it comes to TC.
+// Tagged returns the frame with a VLAN tag, as the hook sees it: at TC, a socket buffer no longer has the tag among its
+// bytes.
 func (f Frame) Tagged(hook lb.Hook) Frame {
 	if hook == lb.HookTC {
 		f.tag = measuredVLAN
@@ -109,7 +107,7 @@ func (f Frame) Tagged(hook lb.Hook) Frame {
 	return f
 }
 
-// addresses returns where the source and the destination address begin.
+// addresses returns the offsets of the source and the destination address.
 func (f Frame) addresses() (source, destination uint32) {
 	if f.IPv6 {
 		return f.network + 8, f.network + 24
@@ -117,8 +115,7 @@ func (f Frame) addresses() (source, destination uint32) {
 	return f.network + 12, f.network + 16
 }
 
-// lowWords returns where the last four bytes of each address are: the part in
-// which addresses of one network differ.
+// lowWords returns the offsets of the last four bytes of each address, in which addresses of one network differ.
 func (f Frame) lowWords() (source, destination uint32) {
 	source, destination = f.addresses()
 	if f.IPv6 {
@@ -127,8 +124,7 @@ func (f Frame) lowWords() (source, destination uint32) {
 	return source, destination
 }
 
-// client returns where the last four bytes of the client's address are, and
-// its port.
+// client returns the offsets of the last four bytes of the client's address, and of its port.
 func (f Frame) client() (address, port uint32) {
 	source, destination := f.lowWords()
 	if f.ToClient {
@@ -137,14 +133,14 @@ func (f Frame) client() (address, port uint32) {
 	return source, f.transport
 }
 
-// pieceOf returns where the piece that holds the byte at an offset begins: the
-// Ethernet header apart, the harness writes 8 bytes at once.
+// pieceOf returns the offset of the piece that holds the byte at an offset. After the Ethernet header, the harness
+// writes 8 bytes at once.
 func pieceOf(at uint32) uint32 {
 	return etherLength + (at-etherLength)/pieceLength*pieceLength
 }
 
-// varied returns the piece that holds a field of so many bytes, without it, and
-// where the field is in it.
+// varied returns the piece that holds a field of length bytes, with the field cleared, the offset of the piece, and the
+// shift of the field in the piece, in bits.
 func (f Frame) varied(at uint32, length int) (rest uint64, piece, shift uint32) {
 	piece = pieceOf(at)
 	shift = (at - piece) * 8
@@ -152,7 +148,7 @@ func (f Frame) varied(at uint32, length int) (rest uint64, piece, shift uint32) 
 	return rest &^ ((1<<(8*length) - 1) << shift), piece, shift
 }
 
-// etherType returns that of the IP packet as it stands in memory.
+// etherType returns the EtherType of the IP packet, in the byte order of the frame.
 func (f Frame) etherType() uint16 {
 	return binary.LittleEndian.Uint16(f.Bytes[f.network-2:])
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// The programs that the harness brings along, to stand beside those under test.
+// The harness's own programs, which are measured beside those under test.
 const (
 	Empty   = "empty"
 	MACSwap = "macswap"
@@ -22,21 +22,21 @@ const (
 	Line    = "line"
 )
 
-// stride is odd, so that stepping by it goes through every flow of a power of
-// two, far from the one before (Knuth, TAOCP 3, section 6.4: the golden ratio).
+// stride is odd, so that stepping by it visits every flow of a power of two, each far from the one before (Knuth, TAOCP
+// 3, section 6.4: the golden ratio).
 const stride = 0x9e3779b1
 
-// Harness runs programs of one hook under streams of packets. It is for one
-// goroutine, on a thread that Pin keeps on one CPU.
+// Harness runs programs of one hook under streams of packets. It must be used by one goroutine, on a thread that Pin
+// keeps on one CPU.
 type Harness struct {
 	collection *ebpf.Collection
 	suffix     string
-	// recorded is the number of recorded flows, and room their largest number.
+	// recorded is the number of recorded flows, and room its upper bound.
 	recorded, room uint32
 }
 
-// New loads the harness of a hook, XDP or TC, with room for so many recorded flows.
-// Errors: datapath.ErrNoRights.
+// New loads the harness of a hook, XDP or TC, with room for the given number of recorded flows. Errors:
+// datapath.ErrNoRights.
 func New(hook lb.Hook, recorded uint32) (*Harness, error) {
 	load, suffix := loadXdp, "_xdp"
 	if hook == lb.HookTC {
@@ -60,32 +60,31 @@ func New(hook lb.Hook, recorded uint32) (*Harness, error) {
 // Close frees the harness.
 func (h *Harness) Close() { h.collection.Close() }
 
-// Program returns one of the harness's own: Empty, MACSwap, Adjust or Line.
+// Program returns one of the harness's own programs: Empty, MACSwap, Adjust or Line.
 func (h *Harness) Program(name string) *ebpf.Program {
 	return h.collection.Programs[name+h.suffix]
 }
 
-// Stream is a frame, and the flows that its packets are of.
+// Stream is a frame and the flows of the packets made from it.
 type Stream struct {
 	Frame Frame
-	// Count of the flows, a power of two; 0 goes through all addresses and ports.
+	// Count is the number of flows, a power of two; 0 goes through all addresses and ports.
 	Count uint32
-	// Next is the number of the first, among Count.
+	// Next is the number of the first flow, below Count.
 	Next uint32
-	// Offset is added to the flows' numbers: others than those from 0 on.
+	// Offset is added to the numbers of the flows, so that streams can have different flows.
 	Offset uint32
-	// AddressBits of a flow's number vary the client's address, the rest its
-	// port, from 1024 on; 0 means 16.
+	// AddressBits is the number of bits of a flow's number that vary the client's address. The other bits vary its
+	// port, from 1024 on. 0 means 16.
 	AddressBits uint32
-	// Recording has the flows, where no rule gives them; then Count is not above
-	// the number of those.
+	// Recording holds the flows, if they are not computed from their numbers; Count is then at most their number.
 	Recording *Recording
 }
 
-// defaultAddressBits make for as many clients as a /16 has.
+// defaultAddressBits makes as many clients as a /16 has addresses.
 const defaultAddressBits = 16
 
-// entry names the program of the harness for a stream.
+// entry returns the name of the harness's program for a stream.
 func (s Stream) entry() string {
 	if s.Recording != nil {
 		return entryReplay
@@ -93,10 +92,9 @@ func (s Stream) entry() string {
 	return entryCount
 }
 
-// Send repeats a stream's frame through a program and returns nanoseconds per
-// packet, the harness and the kernel's loop included. The Go runtime sends its
-// threads signals, and one of them may come in between: then ErrInterrupted, and more
-// packets were sent than asked.
+// Send repeats a stream's frame through a program and returns the nanoseconds per packet, including those of the
+// harness and of the kernel's loop. The Go runtime sends its threads signals. If one of them interrupts the run, the
+// error is ErrInterrupted, and more packets were sent than requested.
 func (h *Harness) Send(program *ebpf.Program, s Stream, packets uint32) (float64, error) {
 	if s.Recording != nil {
 		if err := h.setLayout(s.Recording.layout); err != nil {
@@ -109,7 +107,7 @@ func (h *Harness) Send(program *ebpf.Program, s Stream, packets uint32) (float64
 	return h.run(s.entry(), s.Frame, packets)
 }
 
-// SendAtLeast is Send where more packets than asked do no harm.
+// SendAtLeast is Send for cases where more packets than requested do no harm.
 func (h *Harness) SendAtLeast(program *ebpf.Program, s Stream, packets uint32) error {
 	_, err := h.Send(program, s, packets)
 	if errors.Is(err, ErrInterrupted) {
@@ -118,8 +116,8 @@ func (h *Harness) SendAtLeast(program *ebpf.Program, s Stream, packets uint32) e
 	return err
 }
 
-// Returned sends the first packet of a stream to a program, and returns the program's return code, as the kernel takes
-// it: an XDP action, or a TC verdict.
+// Returned sends the first packet of a stream to a program, and returns the program's return code: an XDP action, or a
+// TC verdict.
 func (h *Harness) Returned(program *ebpf.Program, s Stream) (uint32, error) {
 	if err := h.aim(program, s); err != nil {
 		return 0, err
@@ -131,7 +129,7 @@ func (h *Harness) Returned(program *ebpf.Program, s Stream) (uint32, error) {
 	return returned, nil
 }
 
-// aim makes the harness send a stream to a program.
+// aim configures the harness to send a stream to a program.
 func (h *Harness) aim(program *ebpf.Program, s Stream) error {
 	f := s.Frame
 	address, port := f.client()
@@ -159,7 +157,7 @@ func (h *Harness) aim(program *ebpf.Program, s Stream) error {
 	return h.collection.Maps[xdpMapUnderTest].Put(uint32(0), program)
 }
 
-// Next returns where a stream would go on that is to repeat no flow.
+// Next returns the Stream.Next of a stream that continues the last one without repeating a flow.
 func (h *Harness) Next() (uint32, error) {
 	var settings xdpHarness
 	if err := h.collection.Variables[xdpVarHarness].Get(&settings); err != nil {
@@ -168,10 +166,10 @@ func (h *Harness) Next() (uint32, error) {
 	return settings.Next, nil
 }
 
-// ErrInterrupted means that a signal came, and the kernel ran more packets than requested.
+// ErrInterrupted means that a signal interrupted a run, and the kernel sent more packets than requested.
 var ErrInterrupted = errors.New("interrupted by a signal")
 
-// The programs of the harness, by their use of the flows.
+// The entry programs of the harness, by their use of the flows.
 const (
 	entryCount  = "harness"
 	entryRecord = "record"
@@ -190,7 +188,7 @@ func (h *Harness) run(entry string, f Frame, packets uint32) (float64, error) {
 	return float64(perPacket.Nanoseconds()), nil
 }
 
-// Uninterrupted measures until no signal comes in between.
+// Uninterrupted repeats a measurement until no signal interrupts it.
 func Uninterrupted(measure func() (float64, error)) (ns float64, err error) {
 	for range interruptions {
 		if ns, err = measure(); !errors.Is(err, ErrInterrupted) {
@@ -200,5 +198,5 @@ func Uninterrupted(measure func() (float64, error)) (ns float64, err error) {
 	return ns, fmt.Errorf("%w, %d times in a row: measure fewer packets at once", err, interruptions)
 }
 
-// interruptions is how often in a row a figure may be disturbed.
+// interruptions is how often in a row a measurement may be interrupted.
 const interruptions = 20

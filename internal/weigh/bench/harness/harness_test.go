@@ -15,8 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// seen runs the harness for n packets and returns the last one, as the empty
-// program under test left it: as the harness made it.
+// seen runs the harness for n packets and returns the last one as the harness made it: the empty program under test
+// does not change it.
 func seen(t *testing.T, h *Harness, entry string, f Frame, n uint32) []byte {
 	t.Helper()
 	out := make([]byte, 512)
@@ -26,7 +26,7 @@ func seen(t *testing.T, h *Harness, entry string, f Frame, n uint32) []byte {
 		t.Fatal(err)
 	}
 	options := ebpf.RunOptions{Data: f.Bytes, DataOut: out, Repeat: n}
-	// A signal, such as Go's own to a thread that runs for long, interrupts a run, which is then made again, all of it:
+	// A signal, such as Go's own to a long-running thread, interrupts a run. The whole run is then repeated, because
 	// the harness has counted more packets.
 	testenv.Eventually(t, testenv.WaitLimit, "a run that no signal interrupts", func() bool {
 		if err := harness.Set(before); err != nil {
@@ -62,8 +62,8 @@ func bothHooks(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
 	}
 }
 
-// TestHarnessFlows: the harness changes the client's address and port, and
-// nothing else of the frame, whatever its family, tag and direction.
+// TestHarnessFlows: the harness changes the client's address and port, and nothing else in the frame, for all families,
+// tags and directions.
 func TestHarnessFlows(t *testing.T) {
 	frames := func(hook lb.Hook) map[string]Frame {
 		return map[string]Frame{
@@ -95,7 +95,7 @@ func TestHarnessFlows(t *testing.T) {
 	})
 }
 
-// TestHarnessRestores: after a program that moved the packet's start, the next run's packet is as it should be.
+// TestHarnessRestores: after a program that moved the packet's start, the packet of the next run is correct.
 func TestHarnessRestores(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		h := load4(t, hook)
@@ -119,8 +119,7 @@ func TestHarnessRestores(t *testing.T) {
 	})
 }
 
-// TestOtherFlows: an offset begins elsewhere among the flows, and more bits than 16
-// make more clients.
+// TestOtherFlows: an offset selects other flows, and more than 16 address bits make more clients.
 func TestOtherFlows(t *testing.T) {
 	h := load4(t, lb.HookXDP)
 	f := ack6(web6)
@@ -160,8 +159,8 @@ func TestFlow(t *testing.T) {
 	}
 }
 
-// TestHarnessReplays records the flows of a program that leaves addresses as
-// they are: the replies are the requests, turned around.
+// TestHarnessReplays records the flows of a program that does not change addresses: the replies are the requests with
+// source and destination exchanged.
 func TestHarnessReplays(t *testing.T) {
 	pairs := map[string][2]Frame{
 		"ipv4": {ack4(web4), reply(netip.IPv4Unspecified(), netip.IPv4Unspecified())},

@@ -16,7 +16,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Maps is the kernel memory that the maps of a program take, by their names, in bytes: the kernel's own figure of each
+// Maps is the kernel memory of a program's maps in bytes, by the names of the maps. The kernel reports it for each map
 // (memlock in fdinfo).
 type Maps map[string]uint64
 
@@ -28,7 +28,7 @@ func (m Maps) Total() (bytes uint64) {
 	return bytes
 }
 
-// Memlock asks the kernel for the memory of a program's maps.
+// Memlock returns the memory of a program's maps, as the kernel reports it.
 func Memlock(program *ebpf.Program) (Maps, error) {
 	memory := Maps{}
 	err := EachMap(program, func(name string, m *ebpf.Map) error {
@@ -39,7 +39,7 @@ func Memlock(program *ebpf.Program) (Maps, error) {
 	return memory, err
 }
 
-// EachMap calls f with each map of a program, and the name that the kernel has of it.
+// EachMap calls f with each map of a program, and the map's name in the kernel.
 func EachMap(program *ebpf.Program, f func(name string, m *ebpf.Map) error) error {
 	info, err := program.Info()
 	if err != nil {
@@ -75,8 +75,8 @@ func memlock(fd int) (uint64, error) {
 	return strconv.ParseUint(value, 10, 64)
 }
 
-// Settled returns Available once that hardly changes: the kernel frees maps some time
-// after they are closed. It waits for some seconds at most.
+// Settled returns Available once it hardly changes: the kernel frees maps some time after they are closed. It waits for
+// some seconds at most.
 func Settled(ctx context.Context) (uint64, error) {
 	debug.FreeOSMemory()
 	last, err := Available()
@@ -109,7 +109,7 @@ const (
 	settled     = 1 << 20
 )
 
-// Available returns the memory that the machine has left, in bytes (MemAvailable).
+// Available returns the memory that the machine has available, in bytes (MemAvailable).
 func Available() (uint64, error) {
 	value, err := field("/proc/meminfo", "MemAvailable:")
 	if err != nil {
@@ -119,7 +119,7 @@ func Available() (uint64, error) {
 	return kibibytes << 10, err
 }
 
-// field returns the word behind a name in a file of the kernel's.
+// field returns the word after a name in a file of the kernel.
 func field(path, name string) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Unsent is the result of One for a packet that was not sent on.
+// Unsent is the result of One for a packet that the program did not send on.
 const Unsent = ^uint32(0)
 
-// One sends a single frame through a program, without the harness around it, and returns
-// where it goes: the last four bytes of the MAC address, as Seen.To.
+// One sends a single frame through a program, without the harness around it, and returns its next hop: the last four
+// bytes of the MAC address, as in Seen.To.
 func One(program *ebpf.Program, f Frame) (to uint32, err error) {
 	out := make([]byte, len(f.Bytes)+256)
 	options := ebpf.RunOptions{Data: f.Bytes, DataOut: out}

@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pin keeps the calling thread on one CPU, so that caches stay warm and per-CPU maps
-// are those of one CPU.
+// Pin keeps the calling thread on one CPU, so that caches stay warm, and the values of per-CPU maps are those of one
+// CPU.
 func Pin() error {
 	var allowed, set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
 		return fmt.Errorf("asking which CPUs may be used: %w", err)
 	}
-	// The last one: interrupts tend to go to the first.
+	// The last CPU: interrupts tend to go to the first.
 	cpu := 0
 	for i := range len(allowed) * 64 {
 		if allowed.IsSet(i) {
@@ -31,10 +31,10 @@ func Pin() error {
 	return nil
 }
 
-// errUnfinished: f left by runtime.Goexit, as a failed test does.
+// errUnfinished means that f was left by runtime.Goexit, as by a failed test.
 var errUnfinished = errors.New("the measurement ended early")
 
-// Pinned runs f on a thread of its own, pinned, which is used for nothing afterwards.
+// Pinned runs f on a pinned thread of its own. The thread is used for nothing afterwards.
 func Pinned(f func() error) error {
 	result := make(chan error, 1)
 	go func() {

@@ -10,11 +10,10 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// firstPort is the client's port in the flows from 0 on.
+// firstPort is the client's port of the first flows, from number 0 on.
 const firstPort = 1024
 
-// Tuple is a flow as its packets bear it: of each address the last four bytes, as
-// a number.
+// Tuple is the flow in a packet's headers. Of each address it has the last four bytes, as a number.
 type Tuple struct {
 	Source, Destination         uint32
 	SourcePort, DestinationPort uint16
@@ -43,35 +42,33 @@ func (s Stream) Flow(n uint32) Tuple {
 	return t
 }
 
-// Turned is the tuple of replies.
+// Turned returns the tuple of the replies.
 func (t Tuple) Turned() Tuple {
 	return Tuple{t.Destination, t.Source, t.DestinationPort, t.SourcePort}
 }
 
-// Seen is a packet after a program.
+// Seen is a packet after a program has processed it.
 type Seen struct {
 	Tuple
-	// To is the frame's destination: of its MAC address the last four bytes, as
-	// a number.
+	// To is the frame's destination: the last four bytes of its MAC address, as a number.
 	To uint32
 }
 
-// Recording is a set of flows that a stream can have.
+// Recording is a set of recorded flows for a stream.
 type Recording struct {
-	// base is where they begin among all recorded ones.
+	// base is the index of the first of them among all recorded flows.
 	base   uint32
 	layout xdpLayout
 }
 
-// The room that a recorded flow takes, and where in it things are: see struct
-// recorded.
+// The length of a recorded flow, and the offset of a field in it: see struct recorded.
 const (
 	recordedLength = 40
 	recordedSeen   = 24
 )
 
 // Record sends one packet of each of the stream's first flows through a program and returns the packets that come out.
-// A flow more may be sent.
+// It may send a packet of one more flow.
 func (h *Harness) Record(program *ebpf.Program, s Stream, flows uint32) ([]Seen, error) {
 	if flows > h.room-h.recorded {
 		return nil, fmt.Errorf("recording %d flows: the harness has room for %d", flows, h.room-h.recorded)
@@ -85,7 +82,7 @@ func (h *Harness) Record(program *ebpf.Program, s Stream, flows uint32) ([]Seen,
 		if err := h.aim(program, s); err != nil {
 			return 0, err
 		}
-		// Each run notes the result of the one before.
+		// Each run records the result of the previous run.
 		return h.run(entryRecord, s.Frame, flows+1)
 	}); err != nil {
 		return nil, err
@@ -108,8 +105,7 @@ func (h *Harness) Record(program *ebpf.Program, s Stream, flows uint32) ([]Seen,
 	return seen, nil
 }
 
-// Keep makes flows that a stream of the frame can have: their tuples replace that
-// of the frame.
+// Keep stores flows for a stream of the frame. Their tuples replace that of the frame.
 func (h *Harness) Keep(f Frame, flows []Tuple) (*Recording, error) {
 	if uint64(len(flows)) > uint64(h.room-h.recorded) {
 		return nil, fmt.Errorf("keeping %d flows: the harness has room for %d", len(flows), h.room-h.recorded)
@@ -135,7 +131,7 @@ func (h *Harness) Keep(f Frame, flows []Tuple) (*Recording, error) {
 	return made, nil
 }
 
-// access reads or writes the recorded flows from base on.
+// access reads or writes the recorded flows, beginning with index base.
 func (h *Harness) access(base uint32, all []byte, do func(*ebpf.Memory, []byte, int64) (int, error)) error {
 	memory, err := h.collection.Maps[xdpMapRecordings].Memory()
 	if err == nil {
@@ -147,13 +143,12 @@ func (h *Harness) access(base uint32, all []byte, do func(*ebpf.Memory, []byte, 
 	return nil
 }
 
-// layoutOf returns where a frame's addresses and ports are, and which pieces hold
-// them.
+// layoutOf returns the offsets of a frame's addresses and ports, and of the pieces that hold them.
 func layoutOf(f Frame) xdpLayout {
 	source, destination := f.lowWords()
 	layout := xdpLayout{Source: source, Destination: destination, Ports: f.transport}
 	pieces := []uint32{pieceOf(source), pieceOf(destination), pieceOf(f.transport)}
-	// Of a piece that holds two, the last one written must have both.
+	// If a piece holds two fields, the last write of that piece must have both.
 	slices.Sort(pieces)
 	copy(layout.Piece[:], pieces)
 	return layout
@@ -166,7 +161,7 @@ func (h *Harness) setLayout(layout xdpLayout) error {
 	return nil
 }
 
-// Mark returns how many flows are kept; Reset forgets those that were kept since.
+// Mark returns the number of kept flows. Reset drops the flows that were kept after a mark.
 func (h *Harness) Mark() uint32 { return h.recorded }
 
 // Reset is described at Mark.

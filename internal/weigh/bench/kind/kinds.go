@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kind registers the kinds of loads, a folder each: who runs suites imports it.
+// Package kind registers the kinds of loads, each from a folder of its own. Programs that run suites import it.
 package kind
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/kind/wire"
 )
 
-// init registers the kinds of loads: a new kind is a word here.
+// init registers the kinds of loads. A new kind is added to this list.
 func init() {
 	bench.Register(web.AB, web.Wrk, bulk.Kind, transact.CRR, transact.RR, paced.Kind, change.Kind, flood.Kind,
 		wire.Kind, dns.Kind)

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// memcached is a kind that no other file knows: values by mc over UDP.
+// memcached is a kind of load that no other file names: values by mc over UDP.
 type memcached struct{}
 
 // memcachedSettings are a load's keys.
@@ -63,8 +63,8 @@ loads:
   - {kind: mc, concurrency: [4, 8], duration: 1s, value_bytes: 100}
 `
 
-// TestNewKind: a kind that registers itself has its keys in a suite read and checked, and its points planned; the run
-// needs to know no more of it.
+// TestNewKind: the keys of a registered kind are read from a suite and checked, and its points are planned, without any
+// change elsewhere.
 func TestNewKind(t *testing.T) {
 	bench.Register(memcached{})
 	suite, err := bench.ParseSuite("s.yaml", []byte(memcachedSuite))

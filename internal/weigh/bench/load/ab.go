@@ -11,30 +11,30 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 )
 
-// AB is ApacheBench without -k: a new connection for each request, as in the
-// first document (https://httpd.apache.org/docs/2.4/programs/ab.html).
+// AB is ApacheBench without -k: it opens a connection for each request, as in the first document
+// (https://httpd.apache.org/docs/2.4/programs/ab.html).
 type AB struct{ Requesting }
 
 // Bounds of ab.c.
 const (
 	abMaxConcurrency = 20_000
-	// abTimeoutSeconds is ab's own limit on a silent connection.
+	// abTimeoutSeconds is ab's own limit for a silent connection.
 	abTimeoutSeconds = 30
-	// abRequestsPerSecond is more than one ab can make: in a timed run it
-	// reserves memory for a number of requests, and stops when that is made.
+	// abRequestsPerSecond is more than one ab can make. In a timed run, ab reserves memory for a number of requests,
+	// and stops when it has made that many.
 	abRequestsPerSecond = 200_000
 )
 
 // Name returns the generator's name in a suite, which is also the program's.
 func (AB) Name() string { return "ab" }
 
-// VersionFlag returns the argument by which ab tells its version.
+// VersionFlag returns the argument that makes ab print its version.
 func (AB) VersionFlag() string { return "-V" }
 
 // Counted reports whether ab can stop after a number of requests.
 func (AB) Counted() bool { return true }
 
-// Obstacle bounds the connections by those that ab can hold, and by open files and ports.
+// Obstacle limits the connections by the number that ab can hold, and by open files and ports.
 func (AB) Obstacle(share Share, limits probe.Limits) string {
 	if share.Concurrency > abMaxConcurrency {
 		return fmt.Sprintf("%d connections per client: ab can hold %d", share.Concurrency, abMaxConcurrency)
@@ -46,11 +46,11 @@ func (AB) percentiles(share Share) string { return filepath.Join(share.Dir, "per
 
 // Prepare removes the table of percentiles of an earlier trial.
 func (k AB) Prepare(share Share) ([]string, error) {
-	// A table left by an earlier trial must not be taken for this one's.
+	// A table of an earlier trial must not be read as this trial's.
 	if err := removeIfThere(k.percentiles(share)); err != nil {
 		return nil, err
 	}
-	// -r: count a broken connection and go on, so that the count is known.
+	// -r: count a broken connection and continue, so that the count is known.
 	args := []string{"ab", "-q", "-r", "-s", strconv.Itoa(abTimeoutSeconds), "-e", k.percentiles(share),
 		"-c", strconv.Itoa(share.Concurrency)}
 	requests := share.Requests
@@ -58,7 +58,7 @@ func (k AB) Prepare(share Share) ([]string, error) {
 		args = append(args, "-t", strconv.Itoa(seconds))
 		requests = seconds * abRequestsPerSecond
 	}
-	// After -t, which would set it back to 50,000.
+	// -n stands after -t, which would set it back to 50,000.
 	return append(args, "-n", strconv.Itoa(requests), share.URL), nil
 }
 
@@ -83,8 +83,7 @@ func (k AB) Parse(share Share, stdout []byte) (*Outcome, error) {
 	if report.Complete == 0 {
 		return outcome, nil
 	}
-	// ab holds all answers against the first; whether that was the file is
-	// checked here.
+	// ab compares all answers with the first one. This checks that the first was the file.
 	if report.DocumentBytes != uint64(share.FileBytes) {
 		outcome.Problems = append(outcome.Problems, fmt.Sprintf("the first answer had %d bytes, but the file has %d",
 			report.DocumentBytes, share.FileBytes))

@@ -19,7 +19,7 @@ import (
 // ErrOutput means that a generator wrote something other than its report.
 var ErrOutput = errors.New("not the report of the load generator")
 
-// abReport is ab's report at its end.
+// abReport is the report that ab prints at its end.
 type abReport struct {
 	Taken    time.Duration
 	Complete uint64
@@ -27,15 +27,14 @@ type abReport struct {
 	Failed                              uint64
 	Connect, Receive, Length, Exception uint64
 	WriteErrors, Non2xx                 uint64
-	// DocumentBytes is the length of the first answer, against which ab holds
-	// all others: a different one is a Length error.
+	// DocumentBytes is the length of the first answer. ab compares all others with it: a different length is a Length
+	// error.
 	DocumentBytes uint64
 }
 
-// failed is the number of requests that did not get the file. The file is the
-// same for all, so a Length error is a real one and not, as with a page that
-// changes, an artefact. An error page counts once, whether its length differs
-// from the first answer's or not.
+// failed returns the number of requests that did not get the file. The file is the same for all requests, so a Length
+// error is a real failure, and no artefact as with a page that changes. An error page counts once, whether its length
+// differs from that of the first answer or not.
 func (r abReport) failed() uint64 {
 	return r.Failed + r.WriteErrors + r.Non2xx - min(r.Non2xx, r.Length)
 }
@@ -62,7 +61,7 @@ func parseAB(text []byte) (abReport, error) {
 	for lines.Scan() {
 		if match := abErrors.FindStringSubmatch(lines.Text()); match != nil {
 			for i, into := range []*uint64{&report.Connect, &report.Receive, &report.Length, &report.Exception} {
-				// digits: at worst out of range, which is then the largest
+				// digits only: at worst out of range, and ParseUint then returns the maximum
 				*into, _ = strconv.ParseUint(match[i+1], 10, 64)
 			}
 			continue
@@ -94,9 +93,9 @@ func parseAB(text []byte) (abReport, error) {
 	return report, nil
 }
 
-// finer returns the time that ab took to more digits than the three that it prints, by
-// its rate, which it prints to hundredths and is the requests divided by that time. A
-// rate that says something else is not ab's.
+// finer returns the time that ab took with more digits than the three that ab prints. It computes the time from ab's
+// rate, which is the number of requests divided by that time, printed to hundredths. It returns taken if the rate does
+// not match it.
 func finer(taken, rate, requests float64) float64 {
 	const rounded = 0.0005
 	if exact := requests / rate; rate > 0 && math.Abs(exact-taken) <= rounded+1e-9 {
@@ -105,13 +104,12 @@ func finer(taken, rate, requests float64) float64 {
 	return taken
 }
 
-// parsePercentiles reads the file that `ab -e` writes: a header, and for each
-// percentage the time within which that share of the requests was served, in
-// milliseconds with three decimals. Its error wraps ErrOutput.
+// parsePercentiles reads the file that `ab -e` writes: a header, and for each percentage the time within which that
+// share of the requests was served, in milliseconds with three decimals. Its error wraps ErrOutput.
 //
-// For percentage i of n requests ab takes entry ⌊0.5 + n·i/100⌋ of its sorted
-// table, counted from 0. With fewer than 50 requests that is n for the highest
-// percentages, one behind the end, where it finds 0: those rows are left out.
+// For percentage i of n requests ab uses entry ⌊0.5 + n·i/100⌋ of its sorted table, counted from 0. With fewer than 50
+// requests, that is entry n for the highest percentages. It is one past the end of the table, where ab reads 0, so
+// these rows are left out.
 func parsePercentiles(text io.Reader, requests uint64) ([]quantile, error) {
 	reader := csv.NewReader(text)
 	reader.FieldsPerRecord = 2

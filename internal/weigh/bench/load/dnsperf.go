@@ -12,31 +12,30 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 )
 
-// DNSPerf asks a DNS server over UDP as fast as it answers, with up to a hundred
-// queries under way, or at a rate (https://www.dns-oarc.net/tools/dnsperf). It is
-// the generator of the DNS experiment.
+// DNSPerf queries a DNS server over UDP as fast as it answers, with up to a hundred outstanding queries, or at a rate
+// (https://www.dns-oarc.net/tools/dnsperf). It is the generator of the DNS experiment.
 type DNSPerf struct {
 	Requesting
 	// Question is a line of dnsperf's input: a name and a type.
 	Question string
-	// Threads is dnsperf's -T; 0 leaves its own default.
+	// Threads is dnsperf's -T; 0 means its own default.
 	Threads int
-	// Rate is dnsperf's -Q, in queries per second; 0 is as many as are answered.
+	// Rate is dnsperf's -Q, in queries per second; 0 means as many as are answered.
 	Rate int
-	// Timeout is after how long without an answer a query counts as lost, in whole
-	// seconds; 0 leaves dnsperf's own default, DNSPerfTimeout.
+	// Timeout is how long a query may take before it counts as lost, in whole seconds; 0 means dnsperf's own default,
+	// DNSPerfTimeout.
 	Timeout time.Duration
-	// Once asks the question once, and ends.
+	// Once makes dnsperf send a single query.
 	Once bool
 }
 
-// DNSPerfTimeout is dnsperf's own.
+// DNSPerfTimeout is dnsperf's default timeout.
 const DNSPerfTimeout = 5 * time.Second
 
 // Name returns the generator's name in a suite, which is also the program's.
 func (DNSPerf) Name() string { return "dnsperf" }
 
-// VersionFlag returns the argument by which dnsperf tells its version.
+// VersionFlag returns the argument that makes dnsperf print its version.
 func (DNSPerf) VersionFlag() string { return "-h" }
 
 // Obstacle counts a socket for each of dnsperf's clients.
@@ -44,7 +43,7 @@ func (DNSPerf) Obstacle(share Share, limits probe.Limits) string {
 	return Obstacle("dnsperf", share, limits)
 }
 
-// Prepare writes the file of questions, which dnsperf asks over and over.
+// Prepare writes the file of queries, which dnsperf repeats.
 func (k DNSPerf) Prepare(share Share) ([]string, error) {
 	questions := filepath.Join(share.Dir, "dnsperf.questions")
 	if err := os.WriteFile(questions, []byte(k.Question+"\n"), 0o644); err != nil {
@@ -70,7 +69,7 @@ func (k DNSPerf) Prepare(share Share) ([]string, error) {
 	return command, nil
 }
 
-// Parse takes answers without an error permanently ones. Lost queries are told apart from wrong answers.
+// Parse counts answers without an error as good. It distinguishes lost queries from wrong answers.
 func (DNSPerf) Parse(_ Share, stdout []byte) (*Outcome, error) {
 	report, err := parseDNSPerf(stdout)
 	if err != nil {

@@ -118,7 +118,7 @@ func TestWaitsAreWeighted(t *testing.T) {
 	w.add(0, Waits{}, 0)
 	w.add(0, Waits{Min: 2, Mean: 10, Max: 20}, 3)
 	w.add(3, Waits{Min: 1, Mean: 50, Max: 60}, 1)
-	w.add(4, Waits{}, 0) // one that had no answer
+	w.add(4, Waits{}, 0) // a client without an answer
 	if want := (Waits{Min: 1, Mean: 20, Max: 60}); w != want {
 		t.Errorf("got %+v, want %+v", w, want)
 	}

@@ -11,20 +11,20 @@ import (
 	"time"
 )
 
-// dnsperfReport is the part that we read of dnsperf's report.
+// dnsperfReport is the part of dnsperf's report that jeoul reads.
 type dnsperfReport struct {
 	sent, completed, lost uint64
-	// good is the number of queries answered NOERROR; codes is the line that they stand in.
+	// good is the number of queries answered NOERROR; codes is the line of the response codes.
 	good  uint64
 	codes string
-	// runTime is from the first query to the last answer.
+	// runTime is the time from the first query to the last answer.
 	runTime                time.Duration
 	minimum, mean, maximum time.Duration
 }
 
 var (
 	dnsperfCount = regexp.MustCompile(`(?m)^ *Queries (sent|completed|lost): +(\d+)`)
-	// dnsperfCodes is empty where nothing was answered.
+	// dnsperfCodes matches an empty line of codes if nothing was answered.
 	dnsperfCodes   = regexp.MustCompile(`(?m)^ *Response codes: *(.*?) *$`)
 	dnsperfGood    = regexp.MustCompile(`\bNOERROR (\d+)\b`)
 	dnsperfTime    = regexp.MustCompile(`(?m)^ *Run time \(s\): +([\d.]+)`)
@@ -56,7 +56,7 @@ func parseDNSPerf(text []byte) (dnsperfReport, error) {
 	}
 	report.codes = string(bytes.ToValidUTF8(codes[1], nil))
 	if good := dnsperfGood.FindSubmatch(codes[1]); good != nil {
-		report.good, _ = strconv.ParseUint(string(good[1]), 10, 64) // digits; if too many, beyond what was completed
+		report.good, _ = strconv.ParseUint(string(good[1]), 10, 64) // only digits; if out of range, more than completed
 	}
 	for _, d := range []struct {
 		text []byte

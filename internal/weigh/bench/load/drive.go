@@ -18,13 +18,13 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// Process is a generator that was started.
+// Process is a started generator.
 type Process interface {
 	// Done is closed when the process has ended, and its output is complete.
 	Done() <-chan struct{}
 	// Wait returns the error of a process that ended badly.
 	Wait() error
-	// Stop ends the process, by force if it must.
+	// Stop ends the process, by force if necessary.
 	Stop(ctx context.Context) error
 }
 
@@ -34,50 +34,50 @@ type Client struct {
 	Share Share
 	// Start runs a command (the program first) on the machine.
 	Start func(ctx context.Context, command []string, stdout, stderr io.Writer) (Process, error)
-	// Far, if it is not nil, is the machine's host in a lab of machines: a worker there
-	// then does it all, tied to CPUs if there are any.
+	// Far, if it is not nil, is the machine's host in a lab of machines. A worker there then starts and reads the
+	// generator, pinned to CPUs if there are any.
 	Far  *lab.Host
 	CPUs []int
 }
 
-// Drive is a load about to be put on.
+// Drive is a load that is ready to run.
 type Drive struct {
 	Kind    Kind
 	Clients []Client
 	// Bound is how long a generator may take from its release to its end.
 	Bound time.Duration
-	// Before is called when all generators stand ready, right before they are
-	// released; After right behind the end of the last.
+	// Before is called when all generators wait at their gates, right before they are released. After is called right
+	// after the last one has ended.
 	Before, After func() error
 }
 
 // Result has the measurements of all clients together.
 type Result struct {
-	// Requests counts the good ones only, Failed all others.
+	// Requests counts good requests only, Failed all others.
 	Requests, Failed uint64
 	// Transfer is the transfer of a bulk load: the sum of the clients' rates.
 	Transfer Transfer
-	// Duration is the time from the first request of any client to the last answer to any. A client's end is when its
-	// process ended, its start is that less the time that it reports: its work between its last answer and its end
-	// (milliseconds) moves both and stays out of the sum.
+	// Duration is the time from the first request of any client to the last answer to any. A client ends when its
+	// process ends, and starts earlier by the time that it reports. So its work between its last answer and its end
+	// (milliseconds) moves both, and does not count.
 	Duration time.Duration
 	Latency  *Latency
-	// Waits and Lost are the Outcomes' together, PerSecond the sum of the rates of good requests over each client's
-	// time.
+	// Waits and Lost are the sums of those of the Outcomes. PerSecond is the sum of each client's rate of good requests
+	// over its own time.
 	Waits     Waits
 	Lost      uint64
 	PerSecond float64
-	// Problems make the result worthless as a figure; Notes do not.
+	// Problems make the result invalid as a figure; Notes do not.
 	Problems, Notes []string
 }
 
-// ErrGate means that a generator could not be brought to the start.
+// ErrGate means that a generator did not reach its gate.
 var ErrGate = errors.New("a load generator did not come up")
 
-// gateBound is how long all generators may take to stand ready.
+// gateBound is how long all generators may take to reach their gates.
 const gateBound = 20 * time.Second
 
-// runner is a client's process on its way.
+// runner is the running process of a client.
 type runner struct {
 	client         Client
 	gate           *os.File
@@ -85,15 +85,13 @@ type runner struct {
 	stdout, stderr capped
 	ended          time.Time
 	hung           bool
-	// far is set for a generator on another machine, kind where this process is its
-	// worker.
+	// far is set for a generator on another machine. kind is set if this process is the worker of the generator.
 	far  *farRunner
 	kind Kind
 }
 
-// Run puts the load on. A generator that dies, hangs or writes nonsense is a
-// Problem in the result; an error means that there was no load at all, or that
-// ctx ended it. Whatever it returns, no generator is left running.
+// Run runs the load. A generator that dies, hangs or writes nonsense is a Problem in the result. An error means that
+// there was no load at all, or that ctx ended it. Run never leaves a generator running.
 func (d Drive) Run(ctx context.Context) (*Result, error) {
 	runners := make([]*runner, len(d.Clients))
 	for i, client := range d.Clients {
@@ -124,7 +122,7 @@ func (d Drive) Run(ctx context.Context) (*Result, error) {
 	return d.collect(runners), nil
 }
 
-// bringUp brings all generators to their gates.
+// bringUp starts all generators up to their gates.
 func (d Drive) bringUp(ctx context.Context, runners []*runner) error {
 	at := func(r *runner, err error) error {
 		if err != nil {
@@ -153,13 +151,12 @@ func (d Drive) bringUp(ctx context.Context, runners []*runner) error {
 	return nil
 }
 
-// gateScript waits until the other end of the pipe named by $0 was opened and
-// closed again, and then becomes the command.
+// gateScript waits until the other end of the pipe named by $0 has been opened and closed again, and then executes the
+// command.
 const gateScript = `read -r _ <"$0"; exec "$@"`
 
-// start brings the generator up to its gate: a pipe of its own, which all
-// clients' are closed at once to release them together. (Processes take longer
-// to start, one after another, than some trials last.)
+// start starts the generator up to its gate: a pipe of its own. Closing the pipes of all clients at once releases the
+// generators together. (Processes take longer to start, one after another, than some trials last.)
 func (r *runner) start(ctx context.Context, kind Kind) error {
 	command, err := kind.Prepare(r.client.Share)
 	if err != nil {
@@ -176,7 +173,7 @@ func (r *runner) start(ctx context.Context, kind Kind) error {
 
 func (r *runner) gatePath() string { return filepath.Join(r.client.Share.Dir, "gate") }
 
-// waitAtGate opens the pipe's other end, which succeeds once the process reads.
+// waitAtGate opens the other end of the pipe, which succeeds once the process reads from it.
 func (r *runner) waitAtGate(ctx context.Context) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -202,7 +199,7 @@ func (r *runner) waitAtGate(ctx context.Context) error {
 	}
 }
 
-// wait returns when every generator has ended, if need be by force.
+// wait returns when every generator has ended, by force if necessary.
 func (d Drive) wait(ctx context.Context, runners []*runner) {
 	var all sync.WaitGroup
 	for _, r := range runners {
@@ -221,7 +218,7 @@ func (d Drive) wait(ctx context.Context, runners []*runner) {
 	all.Wait()
 }
 
-// await returns when the generator has ended, by force after a bound.
+// await returns when the generator has ended. It ends the generator by force after a bound.
 func (r *runner) await(ctx context.Context, bound time.Duration) {
 	bounded, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
@@ -237,12 +234,12 @@ func (r *runner) await(ctx context.Context, bound time.Duration) {
 // stopBound is how long a process may take to die.
 const stopBound = 5 * time.Second
 
-// stop ends the process even if the run's context is over.
+// stop ends the process even if the context of the run is over.
 func (r *runner) stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopBound)
 	defer cancel()
-	// An error means that the process is gone already or that it cannot be
-	// killed; the lab's own end deals with the latter.
+	// An error means that the process is gone already or that it cannot be killed. The end of the lab handles the
+	// latter.
 	_ = r.process.Stop(ctx)
 }
 
@@ -256,7 +253,7 @@ func (r *runner) close() {
 
 func (r *runner) closeHere() {
 	if r.gate != nil {
-		r.gate.Close() // a second close is an error that means nothing
+		r.gate.Close() // the error of a second close means nothing
 	}
 	if r.process == nil {
 		return
@@ -312,7 +309,7 @@ func (d Drive) collect(runners []*runner) *Result {
 	return result
 }
 
-// outcome reads the report of the client's generator, or says why it cannot.
+// outcome reads the report of the client's generator, or returns why it cannot.
 func (r *runner) outcome(d Drive) (*Outcome, error) {
 	if r.far != nil && !r.hung {
 		return r.far.outcome()
@@ -321,7 +318,7 @@ func (r *runner) outcome(d Drive) (*Outcome, error) {
 		return nil, fmt.Errorf("did not end within %v of its start, so it was killed%s", d.Bound, r.lastOutput())
 	}
 	if err := r.process.Wait(); err != nil {
-		// The process began as a shell, whose name would only confuse.
+		// The process began as a shell, whose name would only confuse the reader.
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
 			err = exit

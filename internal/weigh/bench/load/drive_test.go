@@ -20,7 +20,7 @@ import (
 )
 
 // shell is a kind whose generator is a shell script that prints "REQUESTS MILLISECONDS": Drive must not depend on a
-// real one.
+// real generator.
 type shell struct{ script string }
 
 func (shell) Name() string                        { return "shell" }
@@ -53,7 +53,7 @@ type child struct {
 func start(_ context.Context, command []string, stdout, stderr io.Writer) (Process, error) {
 	c := &child{command: exec.Command(command[0], command[1:]...), done: make(chan struct{})}
 	c.command.Stdout, c.command.Stderr = stdout, stderr
-	// A grandchild that holds the output must not hold the test.
+	// A grandchild that keeps the output open must not block the test.
 	c.command.WaitDelay = 100 * time.Millisecond
 	if err := c.command.Start(); err != nil {
 		return nil, err

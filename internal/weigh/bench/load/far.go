@@ -15,18 +15,17 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// A generator on another machine is brought to its gate, released and read by a
-// worker there. All are released at one moment, which each worker is told in the time
-// of its own clock, ahead of it: so it does not matter how long a message takes.
+// A worker on another machine brings a generator there to its gate, releases it and reads it. All generators are
+// released at one moment. Each worker gets that moment in advance, in the time of its own clock, so the delay of a
+// message does not matter.
 
-// standing are the generators of this process that stand at their gate or run, by
-// the host that they are on: a worker's one.
+// standing has the generators of this process that wait at their gates or run, by their host; a worker has one.
 var standing = struct {
 	sync.Mutex
 	runners map[*lab.Host]*runner
 }{runners: map[*lab.Host]*runner{}}
 
-// farStand describes the generator that a worker is to bring to its gate.
+// farStand describes a generator that a worker has to bring to its gate.
 type farStand struct {
 	Kind     string
 	Settings json.RawMessage
@@ -54,16 +53,16 @@ var standTask = lab.NewTask("load-stand", func(ctx context.Context, h *lab.Host,
 	return struct{}{}, err
 })
 
-// farGo is when a generator is to be released, in nanoseconds of Unix time on its own
-// machine's clock, and how long it may take from then.
+// farGo is the time when a generator is released, in nanoseconds of Unix time on the clock of its machine, and how long
+// the generator may take from then.
 type farGo struct {
 	At    int64
 	Bound time.Duration
 }
 
-// farEnd is the end of a generator on a machine.
+// farEnd is the report of the end of a generator on a machine.
 type farEnd struct {
-	// Ended is when it did, on its machine's clock. Late is the delay of its release.
+	// Ended is the time of the end on the machine's clock. Late is the delay of the release.
 	Ended   int64
 	Late    time.Duration
 	Outcome *Outcome
@@ -99,7 +98,7 @@ var goTask = lab.NewTask("load-go", func(ctx context.Context, h *lab.Host, g far
 	return end, nil
 })
 
-// leaveTask ends a generator that stands or runs.
+// leaveTask ends a generator that waits at its gate or runs.
 var leaveTask = lab.NewTask("load-leave", func(_ context.Context, h *lab.Host, _ struct{}) (struct{}, error) {
 	if r := exchange(h, nil); r != nil {
 		r.closeHere()
@@ -107,12 +106,12 @@ var leaveTask = lab.NewTask("load-leave", func(_ context.Context, h *lab.Host, _
 	return struct{}{}, nil
 })
 
-// clockTask tells the time on a machine, in nanoseconds of Unix time.
+// clockTask returns the time on a machine, in nanoseconds of Unix time.
 var clockTask = lab.NewTask("clock", func(context.Context, *lab.Host, struct{}) (int64, error) {
 	return time.Now().UnixNano(), nil
 })
 
-// exchange puts a generator in the place of a host's last one, which it returns.
+// exchange replaces a host's generator, and returns the previous one.
 func exchange(h *lab.Host, r *runner) *runner {
 	standing.Lock()
 	defer standing.Unlock()
@@ -124,9 +123,8 @@ func exchange(h *lab.Host, r *runner) *runner {
 	return other
 }
 
-// StartOn returns a Client's Start that runs a generator on a host, tied to cpus if
-// there are any. It is not bound to the context, so that its end is in the hands of
-// Drive alone.
+// StartOn returns a Client's Start that runs a generator on a host, pinned to cpus if there are any. The generator does
+// not end with the context, so that only Drive ends it.
 func StartOn(host *lab.Host, cpus ...int) func(context.Context, []string, io.Writer, io.Writer) (Process, error) {
 	return func(ctx context.Context, command []string, stdout, stderr io.Writer) (Process, error) {
 		process, err := host.Start(context.WithoutCancel(ctx), lab.Command{
@@ -141,18 +139,18 @@ func StartOn(host *lab.Host, cpus ...int) func(context.Context, []string, io.Wri
 // farRunner is a client's generator on another machine. It is the runner's Process.
 type farRunner struct {
 	host *lab.Host
-	// offset is how far that machine's clock is ahead of ours, uncertain by half of the shortest way there and back.
+	// offset is how far that machine's clock is ahead of ours. It is uncertain by half of the shortest round trip.
 	offset, uncertain time.Duration
 	done              chan struct{}
 	end               farEnd
 	err               error
 }
 
-// clockSamples is how often a clock is asked; the quickest answer counts (as with
-// NTP, RFC 5905 section 10: the least delay has the least error).
+// clockSamples is how often a clock is read; the reading with the shortest round trip counts (as with NTP, RFC 5905
+// section 10: the least delay has the least error).
 const clockSamples = 5
 
-// stand brings the generator to its gate.
+// stand starts the generator up to its gate.
 func (f *farRunner) stand(ctx context.Context, d Drive, share Share, cpus []int) error {
 	f.uncertain = math.MaxInt64
 	for range clockSamples {
@@ -172,7 +170,7 @@ func (f *farRunner) stand(ctx context.Context, d Drive, share Share, cpus []int)
 	return err
 }
 
-// release has the generator released at a moment, and waits for its end elsewhere.
+// release schedules the release of the generator, and waits for its end in another goroutine.
 func (f *farRunner) release(at time.Time, d Drive) {
 	f.done = make(chan struct{})
 	go func() {
@@ -181,7 +179,7 @@ func (f *farRunner) release(at time.Time, d Drive) {
 	}()
 }
 
-// ended is when the generator did, on our clock.
+// ended returns when the generator ended, on our clock.
 func (f *farRunner) ended() time.Time { return time.Unix(0, f.end.Ended).Add(-f.offset) }
 
 func (f *farRunner) outcome() (*Outcome, error) {
@@ -211,7 +209,7 @@ func (f *farRunner) Stop(ctx context.Context) error {
 	return err
 }
 
-// closeFar ends the process that stands at its gate, or runs, on the machine.
+// closeFar ends the process that waits at its gate, or runs, on the machine.
 func (r *runner) closeFar() {
 	if r.far.done != nil {
 		select {
@@ -222,19 +220,19 @@ func (r *runner) closeFar() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), stopBound)
 	defer cancel()
-	_ = r.far.Stop(ctx) // if it is lost, its worker ends what it started
+	_ = r.far.Stop(ctx) // if that fails, the worker ends its processes when it ends
 }
 
-// farGrace is how long a machine may take beyond its generator's bound, to end it and to report the result.
+// farGrace is how long a machine may take, beyond its generator's bound, to end the generator and to report the result.
 const farGrace = 15 * time.Second
 
-// releaseLead is how long ahead machines are told when to begin.
+// releaseLead is how long in advance machines are told when to begin.
 const releaseLead = 30 * time.Millisecond
 
 // lateBound is how much later than the others a generator may begin without a note.
 const lateBound = 10 * time.Millisecond
 
-// release lets all generators go at once.
+// release releases all generators at once.
 func (d Drive) release(runners []*runner) {
 	lead := time.Duration(0)
 	for _, r := range runners {
@@ -252,7 +250,7 @@ func (d Drive) release(runners []*runner) {
 	}
 }
 
-// farNotes say how well the moment was met.
+// farNotes describe how precisely the generators were released at the same moment.
 func farNotes(runners []*runner) []string {
 	var uncertain time.Duration
 	var late byClient
@@ -275,7 +273,7 @@ func farNotes(runners []*runner) []string {
 		uncertain.Round(time.Microsecond))}, late.lines()...)
 }
 
-// eachRunner calls do for all, and for those on other machines at once.
+// eachRunner calls do for all runners, concurrently for those on other machines.
 func eachRunner(runners []*runner, do func(r *runner) error) error {
 	var all sync.WaitGroup
 	errs := make([]error, len(runners))

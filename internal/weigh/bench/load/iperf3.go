@@ -11,17 +11,17 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 )
 
-// IPerf3 sends as fast as TCP lets it over a number of connections to an iperf3
-// server, which serves one client at a time (https://software.es.net/iperf/).
+// IPerf3 sends as fast as TCP allows over a number of connections to an iperf3 server, which serves one client at a
+// time (https://software.es.net/iperf/).
 type IPerf3 struct{ Requesting }
 
 // Bounds of iperf3.
 const (
-	// iperf3MaxStreams is MAX_STREAMS.
+	// iperf3MaxStreams is MAX_STREAMS of iperf3.
 	iperf3MaxStreams = 128
-	// iperf3ConnectMs is how long it may take to connect.
+	// iperf3ConnectMs is the time limit for connecting, in milliseconds.
 	iperf3ConnectMs = 5000
-	// iperf3TrialBytes is the size of a trial transfer, enough for many full packets both ways through whatever is
+	// iperf3TrialBytes is the size of a trial transfer: enough for many full packets both ways through everything in
 	// between.
 	iperf3TrialBytes = 1 << 20
 )
@@ -29,13 +29,13 @@ const (
 // Name returns the generator's name in a suite, which is also the program's.
 func (IPerf3) Name() string { return "iperf3" }
 
-// VersionFlag returns the argument by which iperf3 tells its version.
+// VersionFlag returns the argument that makes iperf3 print its version.
 func (IPerf3) VersionFlag() string { return "--version" }
 
 // Bulk reports whether iperf3 transfers bytes to a server of its own kind.
 func (IPerf3) Bulk() bool { return true }
 
-// Obstacle counts the control connection too.
+// Obstacle also counts the control connection.
 func (IPerf3) Obstacle(share Share, limits probe.Limits) string {
 	if share.Concurrency > iperf3MaxStreams {
 		return fmt.Sprintf("%d streams per client: iperf3 can have %d", share.Concurrency, iperf3MaxStreams)
@@ -44,19 +44,18 @@ func (IPerf3) Obstacle(share Share, limits probe.Limits) string {
 	return Obstacle("iperf3", share, limits)
 }
 
-// Server returns the command line of a server for one client at a time, at whatever
-// IPv4 address of its host: direct server return has the VIP among them.
+// Server returns the command line of a server for one client at a time, at every IPv4 address of its host. With direct
+// server return the VIP is one of them.
 func (IPerf3) Server(port uint16) []string {
 	return []string{"iperf3", "-s", "-4", "-p", strconv.Itoa(int(port))}
 }
 
-// Trial returns the command line of a short transfer to a server, whose output
-// Arrived reads.
+// Trial returns the command line of a short transfer to a server. Arrived reads its output.
 func (k IPerf3) Trial(to netip.AddrPort) []string {
 	return append(k.client(to, 1), "-n", strconv.Itoa(iperf3TrialBytes))
 }
 
-// Arrived returns nil if the output of Trial says that all of it did.
+// Arrived returns nil if the output of Trial shows that all bytes arrived.
 func (IPerf3) Arrived(stdout []byte) error {
 	report, err := parseIPerf3(stdout)
 	if err != nil {
@@ -68,8 +67,8 @@ func (IPerf3) Arrived(stdout []byte) error {
 	return nil
 }
 
-// client is a client's command line without its end. It prints no intervals:
-// with many streams they would be megabytes.
+// client returns the first part of a client's command line. The client prints no intervals: with many streams they
+// would be megabytes.
 func (IPerf3) client(to netip.AddrPort, streams int) []string {
 	return []string{"iperf3", "-J", "-i", "0", "--connect-timeout", strconv.Itoa(iperf3ConnectMs),
 		"-c", to.Addr().String(), "-p", strconv.Itoa(int(to.Port())), "-P", strconv.Itoa(streams)}
@@ -84,8 +83,7 @@ func (k IPerf3) Prepare(share Share) ([]string, error) {
 	return command, nil
 }
 
-// Parse takes the bytes that the server received for those moved: bytes that the client sent may still be on the way
-// when it ends.
+// Parse counts the bytes that the server received: bytes that the client sent may still be on the way when it ends.
 func (IPerf3) Parse(share Share, stdout []byte) (*Outcome, error) {
 	report, err := parseIPerf3(stdout)
 	if err != nil {
@@ -110,7 +108,7 @@ func (IPerf3) Parse(share Share, stdout []byte) (*Outcome, error) {
 	return outcome, nil
 }
 
-// behindColon returns ": " and the text, or nothing if it is empty.
+// behindColon returns ": " and the text, or "" if the text is empty.
 func behindColon(text string) string {
 	if text == "" {
 		return ""

@@ -100,7 +100,7 @@ func TestIPerf3Obstacle(t *testing.T) {
 	}
 }
 
-// FuzzParseIPerf3 checks that an accepted report makes a sum that can be added up.
+// FuzzParseIPerf3 checks that an accepted report yields a sum that can be added.
 func FuzzParseIPerf3(f *testing.F) {
 	for _, name := range []string{"iperf3.json", "iperf3-refused.json"} {
 		f.Add(read(f, name))

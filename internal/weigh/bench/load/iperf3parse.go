@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// iperf3Report is the part that we read of the JSON of `iperf3 -J`. It has an error where the transfer failed, with its
-// counts until then.
+// iperf3Report is the part of the JSON of `iperf3 -J` that jeoul reads. If the transfer failed, it has an error, and
+// the counts until then.
 type iperf3Report struct {
 	Start struct {
 		Connected []struct{} `json:"connected"`
@@ -16,13 +16,13 @@ type iperf3Report struct {
 	End struct {
 		Sent     iperf3Sum `json:"sum_sent"`
 		Received iperf3Sum `json:"sum_received"`
-		// CongestionControl is the client's.
+		// CongestionControl is that of the client.
 		CongestionControl string `json:"sender_tcp_congestion"`
 	} `json:"end"`
 	Error string `json:"error"`
 }
 
-// iperf3Sum is about all streams of a client.
+// iperf3Sum is the sum of all streams of a client.
 type iperf3Sum struct {
 	Seconds       float64 `json:"seconds"`
 	Bytes         uint64  `json:"bytes"`

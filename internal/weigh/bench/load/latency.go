@@ -14,17 +14,17 @@ import (
 
 // Latency is a distribution of latencies as clients saw them.
 //
-// Every request is recorded in a histogram of microseconds with three significant digits (HdrHistogram), so merging two
-// of them weights each by its requests, and a percentile of the merged one is off by at most 0.1 % of the value on top
-// of the generator's own rounding (see quantiles). Minimum, maximum and mean are kept beside it and are not rounded.
+// Every request is recorded in a histogram of microseconds with three significant digits (HdrHistogram). So a merge of
+// two histograms weights each by its requests, and a percentile of the result is off by at most 0.1 % of the value,
+// besides the generator's own rounding (see quantiles). Minimum, maximum and mean are kept separately and are not
+// rounded.
 type Latency struct {
 	histogram *hdrhistogram.Histogram
 	min, max  float64
 	sum       float64
 }
 
-// The histogram's range: a request that took longer than maxUs stands in it
-// as maxUs.
+// The histogram's range: a request that took longer than maxUs is recorded as maxUs.
 const (
 	maxUs             = 3_600_000_000 // one hour
 	significantDigits = 3
@@ -51,25 +51,23 @@ func (l *Latency) record(us float64, count int64) error {
 	return nil
 }
 
-// merge adds the requests of other.
+// merge adds the requests of another distribution.
 func (l *Latency) merge(other *Latency) {
 	l.histogram.Merge(other.histogram)
 	l.min, l.max = math.Min(l.min, other.min), math.Max(l.max, other.max)
 	l.sum += other.sum
 }
 
-// Count returns the number of requests recorded.
+// Count returns the number of recorded requests.
 func (l *Latency) Count() int64 { return l.histogram.TotalCount() }
 
-// Ms returns the latency at the percentile (0 to 100), in milliseconds; 0 if
-// nothing was recorded.
+// Ms returns the latency at the percentile (0 to 100), in milliseconds; 0 if nothing was recorded.
 func (l *Latency) Ms(percentile float64) float64 {
 	if l.Count() == 0 {
 		return 0
 	}
 	us := float64(l.histogram.ValueAtPercentile(percentile))
-	// The histogram answers with the upper end of a bucket, which can lie
-	// beyond the largest value in it.
+	// The histogram returns the upper end of a bucket, which can be beyond the largest value in it.
 	return math.Min(math.Max(us, l.min), l.max) / 1e3
 }
 
@@ -92,20 +90,18 @@ func (l *Latency) MeanMs() float64 {
 	return l.sum / float64(l.Count()) / 1e3
 }
 
-// quantile is a point of a distribution: percent of all requests took at most
-// us microseconds.
+// quantile is a point of a distribution: percent of all requests took at most us microseconds.
 type quantile struct {
 	percent, us float64
 }
 
 var errQuantiles = errors.New("percentiles do not rise")
 
-// maxSamples bounds the work for a distribution known by its quantiles only.
+// maxSamples bounds the work for a distribution of which only quantiles are known.
 const maxSamples = 20_000
 
-// fromQuantiles spreads count requests over the distribution that points
-// describe, evenly between two neighbours. A percentile of the result is thus
-// exact where points has it and is between the two neighbours elsewhere.
+// fromQuantiles spreads count requests over the distribution that points describe, evenly between two neighbours. So a
+// percentile of the result is exact if points has it, and otherwise lies between the two neighbours.
 func fromQuantiles(points []quantile, count int64) (*Latency, error) {
 	if err := checkQuantiles(points); err != nil {
 		return nil, err
@@ -133,8 +129,8 @@ func fromQuantiles(points []quantile, count int64) (*Latency, error) {
 	return l, nil
 }
 
-// LatencyOf returns a distribution of count requests of which only some percentiles (0
-// and 100 are the least and the greatest) and the mean are known, in microseconds.
+// LatencyOf returns a distribution of count requests of which only some percentiles (0 and 100 are the minimum and the
+// maximum) and the mean are known, in microseconds.
 func LatencyOf(percentiles map[float64]float64, meanUs float64, count int64) (*Latency, error) {
 	var points []quantile
 	for _, percent := range slices.Sorted(maps.Keys(percentiles)) {

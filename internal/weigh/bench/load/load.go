@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package load drives servers from many clients at once with the load generators of the trade, and reads their reports.
+// Package load drives servers from many clients at once with standard load generators, and reads their reports.
 package load
 
 import (
@@ -15,85 +15,83 @@ import (
 type Kind interface {
 	// Name is the kind's name in a suite, and the program's.
 	Name() string
-	// VersionFlag makes the program tell its version.
+	// VersionFlag is the argument that makes the program print its version.
 	VersionFlag() string
-	// Counted says whether the generator can stop after a number of requests, and not only after a time.
+	// Counted reports whether the generator can stop after a number of requests, and not only after a time.
 	Counted() bool
-	// Bulk: the generator transfers bytes to a server of its own kind,
-	// and does not make requests of a web server.
+	// Bulk reports whether the generator transfers bytes to a server of its own kind, instead of sending requests to a
+	// web server.
 	Bulk() bool
 	// Obstacle names the limit that keeps the machine from carrying share; empty if there is none.
 	Obstacle(share Share, limits probe.Limits) string
 	// Prepare returns the command line (the program first) that carries share, and writes the program's files to
 	// share.Dir.
 	Prepare(share Share) ([]string, error)
-	// Parse reads the program's output and its files in share.Dir. An error says why that is not a report (and wraps
-	// ErrOutput then).
+	// Parse reads the program's output and its files in share.Dir. An error says why they are no report (and then wraps
+	// ErrOutput).
 	Parse(share Share, stdout []byte) (*Outcome, error)
 }
 
-// Requesting is the part of a [Kind] that makes requests for a time, as most do.
+// Requesting is the part of a [Kind] that sends requests for a time, as most kinds do.
 type Requesting struct{}
 
-// Counted returns false: it cannot stop after a number of requests.
+// Counted returns false: the generator cannot stop after a number of requests.
 func (Requesting) Counted() bool { return false }
 
-// Bulk returns false: it transfers nothing in bulk.
+// Bulk returns false: the generator makes no bulk transfers.
 func (Requesting) Bulk() bool { return false }
 
 // Share is one client's part of a load.
 type Share struct {
-	// URL is the file that a web load asks for, Target where a bulk load goes.
+	// URL is the file that a web load requests, Target the destination of a bulk load.
 	URL    string
 	Target netip.AddrPort
 	// FileBytes is the length that the body of every answer must have.
 	FileBytes int
 	// Concurrency is the number of connections open at once.
 	Concurrency int
-	// Requests ends the load after so many requests; 0 if Duration does.
+	// Requests ends the load after that many requests; 0 if Duration ends it.
 	Requests int
-	// Duration ends the load after a time, in whole seconds; 0 if Requests does.
+	// Duration ends the load after a time, in whole seconds; 0 if Requests ends it.
 	Duration time.Duration
-	// Rate is how many requests are due each second, whether the last are answered
-	// or not, and Delay when the first is; 0 where answers decide.
+	// Rate is the number of requests that are due per second, whether the previous ones have been answered or not.
+	// Delay is when the first is due. 0 if answers trigger requests.
 	Rate  float64
 	Delay time.Duration
-	// CPUs are the cores that a bulk load's client and server are pinned to; nil
-	// leaves them free.
+	// CPUs are the cores that a bulk load's client and server are pinned to; nil means no pinning.
 	CPUs *CPUs
-	// Dir is a directory that is the client's own, Executable the path of jeoul there,
-	// for the generators that are parts of it.
+	// Dir is a directory of this client alone. Executable is the path of jeoul on the client, for the generators that
+	// are parts of jeoul.
 	Dir, Executable string
 }
 
-// CPUs are a core for a client and one for its server.
+// CPUs has a core for a client and one for its server.
 type CPUs struct{ Client, Server int }
 
 // Outcome has the measurements of one client's generator.
 type Outcome struct {
-	// Requests counts the good ones only, Failed all others.
+	// Requests counts good requests only, Failed all others.
 	Requests, Failed uint64
 	// Transfer is the transfer of a bulk load.
 	Transfer Transfer
-	// Taken is the time from the first request to the last answer, as the
-	// generator clocked it.
+	// Taken is the time from the first request to the last answer, as the generator measured it.
 	Taken time.Duration
-	// Latency is nil for a bulk load, and where the generator tells no distribution.
+	// Latency is nil for a bulk load, and if the generator reports no distribution.
 	Latency *Latency
-	// Waits are the latencies that it tells then.
+	// Waits are the latencies that the generator reports in that case.
 	Waits Waits
-	// Lost counts requests without an answer, where those are no failure of their own.
+	// Lost counts requests without an answer, if the kind does not count those as failures.
 	Lost uint64
 	// Problems describe the causes of failed requests, in words.
 	Problems []string
-	// Notes are for a reader of the latencies.
+	// Notes are for readers of the latencies.
 	Notes []string
 }
 
-// Waits are latencies of which there is no distribution; zero where there are none.
+// Waits are latencies without a distribution; zero if there are none.
 type Waits struct{ Min, Mean, Max time.Duration }
 
-// add merges the waits of so many requests into those of count others.
+// add merges the waits of more requests into those of count requests.
 func (w *Waits) add(count uint64, other Waits, more uint64) {
 	switch {
 	case more == 0:
@@ -108,10 +106,10 @@ func (w *Waits) add(count uint64, other Waits, more uint64) {
 
 // Transfer has the bytes of a bulk load, and their rate.
 type Transfer struct {
-	// Bytes is the number of bytes that arrived, BitsPerSecond the rate at which they did.
+	// Bytes is the number of bytes that arrived, BitsPerSecond their rate.
 	Bytes         uint64
 	BitsPerSecond float64
-	// Retransmits are the TCP segments that were sent again.
+	// Retransmits is the number of retransmitted TCP segments.
 	Retransmits uint64
 }
 
@@ -121,11 +119,11 @@ func (t *Transfer) add(other Transfer) {
 	t.Retransmits += other.Retransmits
 }
 
-// spareFiles are the files that a generator opens besides its connections: standard streams, an epoll instance,
-// libraries' files.
+// spareFiles is the number of files that a generator opens besides its connections: standard streams, an epoll
+// instance, files of libraries.
 const spareFiles = 32
 
-// Obstacle names the machine's limit that share exceeds, for any program that holds one socket a connection.
+// Obstacle names the limit of the machine that share exceeds, for any program with one socket per connection.
 func Obstacle(program string, share Share, limits probe.Limits) string {
 	files := uint64(share.Concurrency) + spareFiles
 	switch {

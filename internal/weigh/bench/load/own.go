@@ -12,13 +12,13 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 )
 
-// Parts that generators share that are the jeoul binary itself (paced, transact): a client prints a report as JSON,
-// which is read where the trial is run.
+// Shared parts of the generators that run the jeoul binary itself (paced, transact). A client prints a report as JSON,
+// which is read where the trial runs.
 
-// Own is the part that a [Kind] of a generator embeds that is the jeoul binary itself.
+// Own is embedded in each [Kind] whose generator is the jeoul binary itself.
 type Own struct{ Requesting }
 
-// VersionFlag returns the argument by which jeoul tells its version.
+// VersionFlag returns the argument that makes jeoul print its version.
 func (Own) VersionFlag() string { return "version" }
 
 // Obstacle counts open files and ports.
@@ -26,11 +26,12 @@ func (Own) Obstacle(share Share, limits probe.Limits) string {
 	return Obstacle("the client", share, limits)
 }
 
-// clients run a generator by its options, both as JSON, by its name.
+// clients has the functions that run a generator with its options, by the generator's name. Options and reports are
+// JSON.
 var clients = map[string]func(ctx context.Context, options []byte) (report any, err error){}
 
-// RegisterClient lets `jeoul bench client` run a generator: it reads the options, runs them, and prints the report. A
-// package's init calls it; it panics if the name is taken.
+// RegisterClient registers a generator for `jeoul bench client`, which reads the options, runs them, and prints the
+// report. A package's init calls it. It panics if the name is taken.
 func RegisterClient[Options interface {
 	Run(context.Context) (Report, error)
 }, Report any](name string) {
@@ -46,13 +47,13 @@ func RegisterClient[Options interface {
 	}
 }
 
-// ClientCommand is the command line by which a share's jeoul runs a registered client.
+// ClientCommand returns the command line that runs a registered client with the jeoul of a share.
 func ClientCommand(share Share, name string, options any) ([]string, error) {
 	text, err := json.Marshal(options)
 	return []string{share.Executable, "bench", "client", name, string(text)}, err
 }
 
-// RunClient runs a registered client, and writes its report.
+// RunClient runs a registered client, and writes its report to to.
 func RunClient(ctx context.Context, name string, options []byte, to io.Writer) error {
 	run, ok := clients[name]
 	if !ok {
@@ -69,20 +70,20 @@ func RunClient(ctx context.Context, name string, options []byte, to io.Writer) e
 type Failures struct {
 	// Failed counts the failed requests.
 	Failed uint64 `json:"failed"`
-	// Why says for some of them why: different reasons, maxWhy at most.
+	// Why has the reasons of some of them: at most maxWhy different ones.
 	Why []string `json:"why,omitempty"`
 }
 
-// maxWhy is how many reasons are kept.
+// maxWhy is the maximum number of kept reasons.
 const maxWhy = 5
 
-// Fail counts a request that failed for a reason.
+// Fail counts a failed request, and keeps its reason.
 func (f *Failures) Fail(err error) {
 	f.Failed++
 	f.Why = withReason(f.Why, err.Error())
 }
 
-// withReason adds a reason to those that are kept, unless it is among them or they are enough.
+// withReason adds a reason, unless it is already there or there are maxWhy reasons.
 func withReason(reasons []string, reason string) []string {
 	if len(reasons) < maxWhy && !slices.Contains(reasons, reason) {
 		return append(reasons, reason)
@@ -90,8 +91,8 @@ func withReason(reasons []string, reason string) []string {
 	return reasons
 }
 
-// ReadReport reads a client's report, in which the functions find the latencies, and how many of
-// them there must be. Its error wraps ErrOutput.
+// ReadReport reads a client's report. latency and ended return the report's latencies and how many of them there must
+// be. Its error wraps ErrOutput.
 func ReadReport[R any](text []byte, latency func(*R) *Latency, ended func(*R) uint64) (*R, error) {
 	var r R
 	if err := json.Unmarshal(text, &r); err != nil {

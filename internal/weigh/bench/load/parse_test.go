@@ -99,7 +99,7 @@ func TestPercentilesOfAB(t *testing.T) {
 	if l.Count() != 29443 {
 		t.Errorf("%d requests recorded, want 29443", l.Count())
 	}
-	// The figures of the table itself, which a person can look up there.
+	// The figures of the table itself, which readers can look up there.
 	near(t, "min", l.MinMs(), 0.219)
 	near(t, "p99", l.Ms(99), 3.074)
 	near(t, "max", l.MaxMs(), 9.288)
@@ -128,8 +128,7 @@ func TestPercentilesOfOneRequest(t *testing.T) {
 	near(t, "mean", l.MeanMs(), 46.467)
 }
 
-// near allows for the three digits of the histogram and one request more or less
-// below a percentile.
+// near allows for the three digits of the histogram, and for one request more or less below a percentile.
 func near(t *testing.T, name string, got, want float64) {
 	t.Helper()
 	if math.Abs(got-want) > want*0.01 {
@@ -156,8 +155,8 @@ func TestParsePercentilesRefusesOtherText(t *testing.T) {
 }
 
 func TestMergeWeightsByRequests(t *testing.T) {
-	// 300 requests of about 10 ms on one client, 100 of about 50 ms on another:
-	// two thirds of all must be fast, and the slow quarter must be slow.
+	// 300 requests of about 10 ms on one client, 100 of about 50 ms on another: two thirds of all must be fast, and the
+	// slow quarter must be slow.
 	fast, err := fromQuantiles([]quantile{{0, 10_000}, {100, 10_000}}, 300)
 	if err != nil {
 		t.Fatal(err)
@@ -215,7 +214,7 @@ func TestParseWrkRefusesOtherText(t *testing.T) {
 	}
 }
 
-// correct is wrk's stats_correct on a table of counts by microsecond.
+// correct is wrk's stats_correct for a table of counts by microsecond.
 func correct(table []int64, expected int) {
 	for n := expected * 2; n < len(table); n++ {
 		for m := n - expected; table[n] > 0 && m > expected; m -= expected {

@@ -7,12 +7,11 @@ import (
 	"fmt"
 )
 
-// far are the kinds that a worker on another machine can put on, by name: each made
-// of the settings that it was sent.
+// far has the kinds that a worker on another machine can run, by name. Each function makes a kind from its settings.
 var far = map[string]func(settings []byte) (Kind, error){}
 
 // Register registers kinds by name, so that workers on other machines can run them. Their exported fields are their
-// settings, which go there as JSON. It is called from a package's init, and panics if a name is taken.
+// settings, which are sent there as JSON. A package's init calls Register. It panics if a name is taken.
 func Register[K Kind](kinds ...K) {
 	for _, kind := range kinds {
 		if far[kind.Name()] != nil {
@@ -35,7 +34,7 @@ func init() {
 	Register(DNSPerf{})
 }
 
-// kindOf is a worker's kind with a name and settings.
+// kindOf returns a worker's kind with a name and settings.
 func kindOf(name string, settings []byte) (Kind, error) {
 	of, ok := far[name]
 	if !ok {

@@ -15,53 +15,52 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Steady is a client that keeps connections open and asks a little over each of
-// them again and again, at times that are fixed beforehand, and opens new ones at
-// a fixed rate: an open loop. A request counts from when it was to be sent, so
-// that one which had to wait for an earlier answer shows its whole delay.
+// Steady is a client that keeps connections open, sends small requests over each of them at fixed times, and opens new
+// connections at a fixed rate: an open loop. A request counts from when it was due, so that a request that had to wait
+// for an earlier answer shows its whole delay.
 type Steady struct {
-	// Target is a web server, or a balancer before one, and Path the path that is asked for: a file of FileBytes.
+	// Target is a web server, or a balancer in front of one. Path is the requested path, of a file of FileBytes.
 	Target    netip.AddrPort
 	Path      string
 	FileBytes int
-	// Connections are kept open, and each asks once in Every; their turns are
+	// Connections is the number of connections that are kept open. Each sends a request once in Every; the requests are
 	// spread evenly over that time.
 	Connections int
 	Every       time.Duration
-	// New is how many connections are opened each second, for one request each.
+	// New is the number of connections that are opened per second, for one request each.
 	New int
-	// Timeout is how long an answer may take before it counts as none; 0: SteadyTimeout.
+	// Timeout is how long an answer may take before it counts as missing; 0 means SteadyTimeout.
 	Timeout time.Duration
-	// Phases follow each other from when all connections are open; the requests
-	// of each are counted apart.
+	// Phases follow each other from the time when all connections are open. The requests of each phase are counted
+	// separately.
 	Phases []Phase
 }
 
-// Phase is a time of which the requests are counted together.
+// Phase is a time whose requests are counted together.
 type Phase struct {
-	// Name is empty where it is not asked for by name.
+	// Name is empty if no result of the phase is needed.
 	Name string
-	// Time is how long it lasts, or about, where the client is told.
+	// Time is the duration of the phase; approximate, if a signal ends the phase.
 	Time time.Duration
 }
 
 // Bounds of a steady client.
 const (
-	// SteadyTimeout is how long an answer may take, if nothing else is given. It is longer than the first two
-	// times after which a lost SYN is sent again (1 s and 3 s, RFC 6298).
+	// SteadyTimeout is how long an answer may take by default. It is longer than the first two timeouts for the
+	// retransmission of a SYN (1 s and 3 s, RFC 6298).
 	SteadyTimeout = 4 * time.Second
-	// SteadyMaxTimeout bounds the timeout that can be given.
+	// SteadyMaxTimeout is the largest possible timeout.
 	SteadyMaxTimeout = 5 * time.Minute
-	// steadyMaxAnswer is the most that an answer may have, headers included.
+	// steadyMaxAnswer is the maximum length of an answer, including its headers.
 	steadyMaxAnswer = 4096
-	// SteadyMaxFile leaves room for the headers.
+	// SteadyMaxFile is the maximum length of a file, which leaves room for the headers.
 	SteadyMaxFile = 2048
-	// SteadyMaxRequests is how many requests nginx answers over one connection
-	// (keepalive_requests), less one to begin with.
+	// SteadyMaxRequests is the number of requests that nginx answers over one connection (keepalive_requests), less the
+	// first request.
 	SteadyMaxRequests = 999
 )
 
-// ErrSteady means that a steady client could not begin.
+// ErrSteady means that a steady client could not open all its connections.
 var ErrSteady = errors.New("the connections could not all be opened")
 
 // Check returns the first impossible setting of s as an error.
@@ -97,19 +96,18 @@ type SteadyReport struct {
 type PhaseReport struct {
 	Name    string  `json:"name"`
 	Seconds float64 `json:"seconds"`
-	// Answered and Unanswered are requests over the open connections, Latency that
-	// of the answered ones.
+	// Answered and Unanswered count requests over the open connections. Latency has the latencies of the answered ones.
 	Answered   uint64   `json:"answered"`
 	Unanswered uint64   `json:"unanswered"`
 	Latency    *Latency `json:"latency"`
-	// Reset, Closed, Silent and Wrong are open connections that were lost in the
-	// phase: by a reset, an end, a request without an answer, a wrong answer.
+	// Reset, Closed, Silent and Wrong count open connections that were lost in the phase: by a reset, an end, a missing
+	// answer, a wrong answer.
 	Reset  uint64 `json:"reset"`
 	Closed uint64 `json:"closed"`
 	Silent uint64 `json:"silent"`
 	Wrong  uint64 `json:"wrong"`
-	// Opened are new connections that were answered, and NewLatency the time that
-	// took, with connecting; NotOpened are those that were not.
+	// Opened counts new connections that were answered, and NewLatency has the times that this took, including
+	// connecting. NotOpened counts the others.
 	Opened     uint64   `json:"opened"`
 	NotOpened  uint64   `json:"not_opened"`
 	NewLatency *Latency `json:"new_latency"`
@@ -117,11 +115,10 @@ type PhaseReport struct {
 	Why []string `json:"why,omitempty"`
 }
 
-// Lost is how many open connections were lost.
+// Lost returns the number of open connections that were lost.
 func (p PhaseReport) Lost() uint64 { return p.Reset + p.Closed + p.Silent + p.Wrong }
 
-// Phase returns the report of the phase with the name; an empty one if there is
-// none.
+// Phase returns the report of the phase with the given name; an empty report if there is none.
 func (r *SteadyReport) Phase(name string) PhaseReport {
 	i := slices.IndexFunc(r.Phases, func(p PhaseReport) bool { return p.Name == name })
 	if i < 0 {
@@ -134,8 +131,8 @@ func (p *PhaseReport) because(format string, args ...any) {
 	p.Why = withReason(p.Why, fmt.Sprintf(format, args...))
 }
 
-// ParseSteady reads the output of a steady client: a line when its connections were open, one for each phase that it
-// was told to end, and its report. Its error wraps ErrOutput.
+// ParseSteady reads the output of a steady client: a line when its connections were open, a line for each phase that
+// was ended by a signal, and its report. Its error wraps ErrOutput.
 func ParseSteady(text []byte) (*SteadyReport, error) {
 	_, report, ok := bytes.Cut(text, []byte("\n"))
 	if !ok {
@@ -156,7 +153,7 @@ func ParseSteady(text []byte) (*SteadyReport, error) {
 	return &r, nil
 }
 
-// latencyText is a Latency as JSON has it.
+// latencyText is the JSON form of a Latency.
 type latencyText struct {
 	// Histogram is in HdrHistogram's compressed form, version 2.
 	Histogram []byte  `json:"histogram,omitempty"`
@@ -165,7 +162,7 @@ type latencyText struct {
 	SumUs     float64 `json:"sum_us"`
 }
 
-// MarshalJSON writes the whole distribution.
+// MarshalJSON writes the complete distribution.
 func (l *Latency) MarshalJSON() ([]byte, error) {
 	if l.Count() == 0 {
 		return json.Marshal(latencyText{})
@@ -177,7 +174,7 @@ func (l *Latency) MarshalJSON() ([]byte, error) {
 	return json.Marshal(latencyText{Histogram: histogram, MinUs: l.min, MaxUs: l.max, SumUs: l.sum})
 }
 
-// UnmarshalJSON reads the JSON of MarshalJSON.
+// UnmarshalJSON reads the output of MarshalJSON.
 func (l *Latency) UnmarshalJSON(data []byte) error {
 	var text latencyText
 	if err := json.Unmarshal(data, &text); err != nil {

@@ -21,7 +21,7 @@ import (
 
 const steadyFile = 128
 
-// serve answers with the file, and lets fault do something else first.
+// serve answers with the file. fault may do something else instead.
 func serve(t *testing.T, fault func(n int64, w http.ResponseWriter) (done bool)) netip.AddrPort {
 	t.Helper()
 	var count atomic.Int64
@@ -70,7 +70,7 @@ func TestSteady(t *testing.T) {
 	r := s.runAndRead(t)
 	for name, want := range map[string][2]uint64{"quiet": {50, 10}, "flood": {25, 5}} {
 		p := r.Phase(name)
-		// Which phase a request on the boundary is of is a matter of division.
+		// The phase of a request on the boundary depends on rounding.
 		if p.Answered < want[0]-1 || p.Answered > want[0]+1 || p.Opened < want[1]-1 || p.Opened > want[1]+1 ||
 			p.Unanswered+p.NotOpened+p.Lost() != 0 || len(p.Why) > 0 {
 			t.Errorf("%s: %+v, want %d requests answered and %d connections opened", name, p, want[0], want[1])
@@ -84,13 +84,13 @@ func TestSteady(t *testing.T) {
 	for _, p := range r.Phases {
 		total += p.Answered
 	}
-	// 350 ms, in which 5 connections ask once in 20 ms.
+	// 350 ms, in which 5 connections send a request every 20 ms.
 	if total < 87 || total > 88 {
 		t.Errorf("%d requests in all, want 87 or 88", total)
 	}
 }
 
-// lines are the lines that a client writes.
+// lines receives the lines that a client writes.
 type lines chan string
 
 func (l lines) Write(text []byte) (int, error) {
@@ -98,7 +98,7 @@ func (l lines) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// TestSteadyIsTold ends phases from outside, and counts their requests.
+// TestSteadyIsTold ends phases by signals, and counts their requests.
 func TestSteadyIsTold(t *testing.T) {
 	var requests atomic.Int64
 	s := steadyOf(serve(t, func(n int64, _ http.ResponseWriter) bool {
@@ -151,7 +151,7 @@ func TestSteadyIsTold(t *testing.T) {
 			t.Errorf("phase %q: %+v", p.Name, p)
 		}
 	}
-	// The first of each connection are of no phase.
+	// The first request of each connection belongs to no phase.
 	if want := uint64(requests.Load()) - uint64(s.Connections); answered != want {
 		t.Errorf("%d requests answered, want %d", answered, want)
 	}
@@ -201,7 +201,7 @@ func TestSteadyLosses(t *testing.T) {
 			if lost != 1 || all != 1 {
 				t.Errorf("%d connections lost so, %d in all; want 1", lost, all)
 			}
-			// The requests that the lost connection was to make are counted too.
+			// Requests that the lost connection had yet to send are counted, too.
 			if unanswered == 0 || answered+unanswered < 87 || answered+unanswered > 88 {
 				t.Errorf("%d requests answered and %d not, want 87 or 88", answered, unanswered)
 			}

@@ -20,7 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/load/epoll"
 )
 
-// steadyRun is a steady client on its way: one thread that waits for sockets and for a moment.
+// steadyRun is a running steady client: one thread that waits for sockets and for a time.
 type steadyRun struct {
 	Steady
 	loop    *epoll.Loop
@@ -32,9 +32,10 @@ type steadyRun struct {
 	buffer  [steadyMaxAnswer]byte
 	began   time.Time
 	phases  []PhaseReport
-	// ends are when the phases end, from began; never, where that is not told yet.
+	// ends are the times when the phases end, from began; never, if the end is not known yet.
 	ends []time.Duration
-	// phaseEnds counts the requested ends of phases that are still to be executed; the end of each is written to out.
+	// phaseEnds counts the requested ends of phases that are not processed yet. The end of each phase is written to
+	// out.
 	phaseEnds atomic.Int32
 	out       io.Writer
 	// asked and made count the requests and the new connections that were due.
@@ -44,15 +45,15 @@ type steadyRun struct {
 // steadyConn is a connection.
 type steadyConn struct {
 	fd int
-	// fresh: it is a new connection, for one request.
+	// fresh means that it is a new connection, for one request.
 	fresh bool
-	// lost: it is closed.
+	// lost means that the connection is closed.
 	lost bool
-	// waiting: a request is under way: the first of due.
+	// waiting means that a request was sent and is not answered: the first of due.
 	waiting bool
-	// due are when requests were or are to be sent, from the beginning.
+	// due are the times when requests are or were due, from the beginning.
 	due []time.Duration
-	// answer is the part of the answer that has come, and length its whole length, headers included; 0 while unknown.
+	// answer is the received part of the answer, and length its complete length, including headers; 0 while unknown.
 	answer []byte
 	length int
 }
@@ -61,8 +62,8 @@ type steadyConn struct {
 const never = 24 * time.Hour
 
 // Run sends requests until the phases are over, on the calling thread. It writes a line to out when all connections are
-// open and the first phase begins. If next is not nil, a value in it ends a phase, which a line confirms; otherwise a
-// phase ends after its time.
+// open and the first phase begins. If next is not nil, each value from it ends a phase, which a line confirms.
+// Otherwise a phase ends after its time.
 func (s Steady) Run(ctx context.Context, out io.Writer, next <-chan os.Signal) (*SteadyReport, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
@@ -95,7 +96,7 @@ func (s Steady) Run(ctx context.Context, out io.Writer, next <-chan os.Signal) (
 	return &SteadyReport{Phases: r.phases}, nil
 }
 
-// listen has signals from next end phases.
+// listen makes signals from next end phases.
 func (r *steadyRun) listen(next <-chan os.Signal) (stop func()) {
 	for i := range r.ends {
 		r.ends[i] = never
@@ -119,7 +120,7 @@ func (r *steadyRun) listen(next <-chan os.Signal) (stop func()) {
 	}
 }
 
-// endPhase ends the phase that is on, and says so.
+// endPhase ends the present phase, and confirms that.
 func (r *steadyRun) endPhase() error {
 	for i, end := range r.ends {
 		if end == never {
@@ -131,7 +132,7 @@ func (r *steadyRun) endPhase() error {
 	return nil
 }
 
-// prepare opens everything, and has every connection answered once.
+// prepare opens all connections, and waits until each has been answered once.
 func (r *steadyRun) prepare(ctx context.Context) error {
 	end := time.Duration(0)
 	for _, phase := range r.Phases {
@@ -192,10 +193,10 @@ func (r *steadyRun) openOne() (*steadyConn, error) {
 	return c, r.loop.Add(fd, unix.EPOLLIN|unix.EPOLLRDHUP)
 }
 
-// errAnswer: an answer is not the one asked for.
+// errAnswer means that an answer is not the expected one.
 var errAnswer = errors.New("not the answer")
 
-// take adds to an answer, and tells its length as soon as its headers are there.
+// take adds received bytes to an answer, and sets its length as soon as its headers are complete.
 func (c *steadyConn) take(data []byte, fileBytes int) error {
 	c.answer = append(c.answer, data...)
 	if c.length == 0 {
@@ -220,8 +221,7 @@ func (c *steadyConn) take(data []byte, fileBytes int) error {
 	return nil
 }
 
-// run asks and reads until the phases are over and everything is answered or too
-// late.
+// run sends requests and reads answers until the phases are over and every request is answered or too late.
 func (r *steadyRun) run(ctx context.Context) error {
 	for {
 		last := r.ends[len(r.ends)-1]
@@ -247,7 +247,7 @@ func (r *steadyRun) run(ctx context.Context) error {
 	}
 }
 
-// step is the time from one request to the next, of whichever connection.
+// step returns the time between two consecutive requests, over any connections.
 func (s Steady) step() time.Duration { return s.Every / time.Duration(s.Connections) }
 
 func (r *steadyRun) requestDue(i int) time.Duration {
@@ -258,11 +258,11 @@ func (r *steadyRun) newDue(i int) time.Duration {
 	return time.Duration(i) * time.Second / time.Duration(r.New)
 }
 
-// next is when something is due next.
+// next returns when the next request or connection is due.
 func (r *steadyRun) next(now, last time.Duration) time.Duration {
 	switch {
 	case now >= last:
-		return now + 5*time.Millisecond // look again whether all is answered
+		return now + 5*time.Millisecond // check again whether all is answered
 	case r.New > 0:
 		return min(r.requestDue(r.asked), r.newDue(r.made))
 	}
@@ -290,7 +290,7 @@ func (r *steadyRun) ask(now time.Duration) {
 	}
 }
 
-// idle reports whether no request is under way.
+// idle reports whether no request is outstanding.
 func (r *steadyRun) idle() bool {
 	for _, c := range r.conns {
 		if len(c.due) > 0 {
@@ -310,17 +310,16 @@ func (r *steadyRun) at(moment time.Duration) *PhaseReport {
 	return &r.phases[len(r.phases)-1]
 }
 
-// send sends the first request that is due.
+// send sends the first due request.
 func (r *steadyRun) send(c *steadyConn) {
 	c.waiting = true
-	// So little always fits, or the connection is broken, or stuck, which is seen
-	// by the answer that does not come.
+	// So few bytes always fit. Otherwise the connection is broken or stuck, which shows in the missing answer.
 	if _, err := unix.Write(c.fd, r.request); err != nil && !errors.Is(err, unix.EAGAIN) {
 		r.lose(c, err)
 	}
 }
 
-// openNew begins a new connection; it is sent its request when it is open.
+// openNew begins to open a new connection. Its request is sent when it is open.
 func (r *steadyRun) openNew(due time.Duration) {
 	fd, err := epoll.Socket(r.family, unix.SOCK_NONBLOCK)
 	if err != nil {
@@ -340,7 +339,7 @@ func (r *steadyRun) openNew(due time.Duration) {
 	}
 }
 
-// handle carries out the events of a connection.
+// handle handles the events of a connection.
 func (r *steadyRun) handle(fd int, _ uint32) {
 	c := r.conns[fd]
 	if c == nil {
@@ -376,7 +375,7 @@ func (r *steadyRun) handle(fd int, _ uint32) {
 	}
 }
 
-// answered counts an answer, and sends the request that had to wait for it.
+// answered counts an answer, and sends the next request if it had to wait for that answer.
 func (r *steadyRun) answered(c *steadyConn) {
 	due := c.due[0]
 	phase := r.at(due)
@@ -401,7 +400,7 @@ func (r *steadyRun) answered(c *steadyConn) {
 	}
 }
 
-// lose counts a connection that broke, with all that was asked over it.
+// lose counts a broken connection and all its requests.
 func (r *steadyRun) lose(c *steadyConn, why error) {
 	if c.fresh {
 		phase := r.at(c.due[0])
@@ -427,7 +426,7 @@ func (r *steadyRun) lose(c *steadyConn, why error) {
 	r.forget(c)
 }
 
-// finish counts requests that were not answered in time, and how long phases were.
+// finish counts requests that were not answered in time, and computes the durations of the phases.
 func (r *steadyRun) finish() {
 	began := time.Duration(0)
 	for i, end := range r.ends {
@@ -453,7 +452,7 @@ func (r *steadyRun) finish() {
 
 func (r *steadyRun) forget(c *steadyConn) {
 	delete(r.conns, c.fd)
-	unix.Close(c.fd) // which takes it off the loop as well
+	unix.Close(c.fd) // which also removes it from the loop
 }
 
 func (r *steadyRun) close() {
@@ -462,17 +461,16 @@ func (r *steadyRun) close() {
 	}
 }
 
-// steadyOpen is the line that a steady client writes when its connections are open, and steadyEnded the one for each
-// phase that it was told to end.
+// steadyOpen is the line that a steady client writes when its connections are open. steadyEnded is the line for each
+// phase that a signal ended.
 const (
 	steadyOpen  = "open"
 	steadyEnded = "ended"
 )
 
-// SteadyOpened says whether a steady client has written that its connections are
-// open.
+// SteadyOpened reports whether a steady client has written that its connections are open.
 func SteadyOpened(text []byte) bool { return bytes.HasPrefix(text, []byte(steadyOpen+"\n")) }
 
-// SteadyEnded returns the number of phases whose end a steady client has confirmed. Signal one end after the other: two
-// signals to a process that has not run in between are one (signal(7)).
+// SteadyEnded returns the number of phases whose end a steady client has confirmed. Send one signal at a time and wait
+// for its confirmation: two signals to a process that has not run in between are one (signal(7)).
 func SteadyEnded(text []byte) int { return bytes.Count(text, []byte(steadyEnded+"\n")) }

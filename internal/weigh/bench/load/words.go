@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// byClient collects messages, each with the clients that it is about: an error of one is often one of all.
+// byClient collects messages, each with its clients: often all clients have the same error.
 type byClient struct {
 	messages []string
 	clients  map[string][]string
@@ -27,7 +27,7 @@ func (b *byClient) add(client string, messages ...string) {
 	}
 }
 
-// lines returns a line a message, in the order in which they came.
+// lines returns a line for each message, in the order of their arrival.
 func (b *byClient) lines() []string {
 	var lines []string
 	for _, message := range b.messages {
@@ -41,8 +41,8 @@ func (b *byClient) lines() []string {
 	return lines
 }
 
-// lastOutput returns the end of the process's standard error, or else of its standard output, on one line, behind a
-// semicolon.
+// lastOutput returns the end of the process's standard error, or of its standard output if the former is empty, on one
+// line, after a semicolon.
 func (r *runner) lastOutput() string {
 	const most = 300
 	for _, from := range []*capped{&r.stderr, &r.stdout} {
@@ -58,8 +58,8 @@ func (r *runner) lastOutput() string {
 	return ""
 }
 
-// capped keeps the first maxOutput bytes that are written to it: a generator
-// gone mad must not take the memory of the run.
+// capped keeps the first maxOutput bytes that are written to it, so that a faulty generator cannot use up the memory of
+// the run.
 type capped struct {
 	mu     sync.Mutex
 	buffer bytes.Buffer
@@ -74,7 +74,7 @@ func (c *capped) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// Bytes returns a copy of the bytes kept.
+// Bytes returns a copy of the kept bytes.
 func (c *capped) Bytes() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,22 +13,21 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 )
 
-// Wrk keeps its connections open and sends the next request on each as soon as
-// the last one is answered (https://github.com/wg/wrk). It opens one connection
-// more than it was asked for, to see at the start whether the server answers.
+// Wrk keeps its connections open and sends the next request on each as soon as the previous one is answered
+// (https://github.com/wg/wrk). It opens one connection more than requested, to check at the start that the server
+// answers.
 type Wrk struct{ Requesting }
 
 //go:embed wrk.lua
 var wrkScript []byte
 
-// wrkTimeoutSeconds is the time after which wrk calls a request failed. It also
-// bounds wrk's table of latencies.
+// wrkTimeoutSeconds is the time after which wrk counts a request as failed. It also bounds wrk's table of latencies.
 const wrkTimeoutSeconds = 10
 
 // Name returns the generator's name in a suite, which is also the program's.
 func (Wrk) Name() string { return "wrk" }
 
-// VersionFlag returns the argument by which wrk tells its version.
+// VersionFlag returns the argument that makes wrk print its version.
 func (Wrk) VersionFlag() string { return "-v" }
 
 // Obstacle counts open files and ports.
@@ -40,8 +39,7 @@ func (Wrk) Prepare(share Share) ([]string, error) {
 	if err := os.WriteFile(script, wrkScript, 0o644); err != nil {
 		return nil, err
 	}
-	// One thread a client: a client is one small machine, and its generator's
-	// share of a core can then be told.
+	// One thread per client: a client is one small machine, and its generator's share of a core can then be measured.
 	return []string{"wrk", "-t", "1", "-c", strconv.Itoa(share.Concurrency),
 		"-d", strconv.Itoa(int(share.Duration.Seconds())) + "s",
 		"--timeout", strconv.Itoa(wrkTimeoutSeconds) + "s", "-s", script, share.URL}, nil
@@ -59,7 +57,7 @@ func (Wrk) Parse(share Share, stdout []byte) (*Outcome, error) {
 	}
 	outcome := &Outcome{
 		Failed: report.failed(),
-		// An answer that came too late or was an error is among wrk's requests.
+		// wrk's requests include answers that came too late or were errors.
 		Requests: report.Requests - min(report.Requests, report.Errors.Status+report.Errors.Timeout),
 		Taken:    time.Duration(report.DurationUs) * time.Microsecond,
 		Latency:  latency,

@@ -22,12 +22,12 @@ type wrkReport struct {
 	} `json:"errors"`
 	// Latencies are pairs of microseconds and a number of requests.
 	Latencies [][2]int64 `json:"latencies_us"`
-	// Percentiles are pairs of a percentage and microseconds, in place of
-	// Latencies where the script could not read wrk's table.
+	// Percentiles are pairs of a percentage and microseconds. They replace Latencies if the script could not read wrk's
+	// table.
 	Percentiles [][2]float64 `json:"percentiles_us"`
 }
 
-// failed counts every request or connection that went wrong.
+// failed returns the number of failed requests and connections.
 func (r wrkReport) failed() uint64 {
 	return r.Errors.Connect + r.Errors.Read + r.Errors.Write + r.Errors.Status + r.Errors.Timeout
 }
@@ -55,12 +55,12 @@ func parseWrk(text []byte) (wrkReport, error) {
 	return report, nil
 }
 
-// latency returns wrk's measurements, and false where wrk's correction is still in them.
+// latency returns wrk's measurements, and false if they still contain wrk's correction.
 //
-// At its end wrk adds requests that it never made (stats.c, stats_correct): for each one that took at least twice the
-// mean interval between two requests of a connection, more of them at each whole interval below. The result is not the
-// latency that clients saw. The table holds the sum, and because a request only ever adds to entries below it, going
-// down from the top and taking away what each entry added gives back the measured ones exactly.
+// At its end wrk adds requests that it never made (stats.c, stats_correct). For each request that took at least twice
+// the mean interval between two requests of a connection, it adds one at each whole interval below. The result is not
+// the latency that clients saw. The table holds the sum. A request only ever adds to entries below it, so going down
+// from the top and subtracting what each entry added restores the measured values exactly.
 func (r wrkReport) latency(connections uint64) (l *Latency, measured bool, err error) {
 	if r.Latencies == nil {
 		points := make([]quantile, len(r.Percentiles))
@@ -83,8 +83,8 @@ func (r wrkReport) latency(connections uint64) (l *Latency, measured bool, err e
 	return l, measured, nil
 }
 
-// uncorrected takes wrk's correction out of the table; if the result does not
-// add up to the requests made, it returns the table as it is, and false.
+// uncorrected removes wrk's correction from the table. If the result does not add up to the requests that were made, it
+// returns the table unchanged, and false.
 func (r wrkReport) uncorrected(connections uint64) (counts [][2]int64, ok bool) {
 	expected := int64(0)
 	if connections > 0 && r.Requests/connections > 0 {

@@ -13,17 +13,16 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
 )
 
-// The beginning of struct flow_bucket: two bytes for each of eight flows, 0 where there is none.
+// The beginning of struct flow_bucket: two bytes for each of eight flows, 0 for none.
 const (
 	bucketFlows = 8
 	tagLength   = 2
 )
 
-// read is how many buckets are read at a time.
+// read is the number of buckets that are read at a time.
 const read = 4096
 
-// remembered counts the flows in a balancer's tables, by the tags that are there; it
-// does not ask the balancer.
+// remembered counts the flows in a balancer's tables, by the tags in the tables. It does not ask the balancer.
 func remembered(balancer *datapath.Datapath) (flows uint64, err error) {
 	err = harness.EachMap(balancer.Program(), func(name string, m *ebpf.Map) error {
 		if _, ok := tables[name]; !ok {

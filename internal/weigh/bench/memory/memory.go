@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memory measures the kernel memory of remembered flows. The flows are opened and proven in the data plane
-// itself, through BPF_PROG_TEST_RUN, and counted in the tables as the kernel has them.
+// Package memory measures the kernel memory of stored flows. It opens and proves the flows in the data plane itself,
+// through BPF_PROG_TEST_RUN, and counts them in the kernel's tables.
 package memory
 
 import (
@@ -18,20 +18,20 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Options say how much to measure.
+// Options set how much is measured.
 type Options struct {
-	// Flows are how many are remembered: one case each.
+	// Flows are the numbers of stored flows, with one case for each.
 	Flows []uint32
 	// Progress is called before each case, if set.
 	Progress func(what string)
-	// settled is harness.Settled, but in tests, for which the machine need not come to rest.
+	// settled is harness.Settled; tests replace it, as they need not wait until the machine is idle.
 	settled func(context.Context) (uint64, error)
 }
 
-// load is the load's name in the results of these trials.
+// load is the name of the load in the results.
 const load = "memory"
 
-// The object of the measurement: in TC the kernel needs no time to begin and to end a run.
+// The measured subject: in TC the kernel needs no time to begin and to end a run.
 const (
 	hook    = lb.HookTC
 	subject = "jeoul-l2dsr-tc"
@@ -40,20 +40,20 @@ const (
 // ErrFlows means that one of Options.Flows is out of range.
 var ErrFlows = errors.New("the number of flows must be from 1 to 100 million")
 
-// mostFlows is a number of flows for which a machine has room that is not large.
+// mostFlows is a number of flows for which a machine of moderate size has memory.
 const mostFlows = 100_000_000
 
-// stage is how far flows have come.
+// stage is the state of the flows.
 type stage string
 
 const (
 	// proven flows have sent a packet beyond the SYN.
 	proven stage = "proven"
-	// unproven ones have not.
+	// unproven flows have sent a SYN only.
 	unproven stage = "unproven"
 )
 
-// stored is a case: the flows of a service.
+// stored is a case: the flows of a service that are stored.
 type stored struct {
 	scheduler lb.Scheduler
 	ipv6      bool
@@ -61,8 +61,7 @@ type stored struct {
 	flows     uint32
 }
 
-// cases lists them: with a scheduler that remembers every flow, and with one that
-// remembers none.
+// cases returns all cases: with a scheduler that stores every flow, and with one that stores none.
 func cases(flows []uint32) []stored {
 	var list []stored
 	for _, n := range flows {
@@ -85,8 +84,8 @@ func (s stored) params() map[string]any {
 		"flows": s.flows}
 }
 
-// Measure measures every case. Where it fails, or ctx ends, the trials until then are
-// returned too. Errors: ErrFlows, datapath.ErrNoRights, the context's.
+// Measure measures every case. If it fails or ctx ends, it also returns the trials until then. Errors: ErrFlows,
+// datapath.ErrNoRights, the error of ctx.
 func Measure(ctx context.Context, options Options) (trials []results.Trial, err error) {
 	for _, n := range options.Flows {
 		if n < 1 || n > mostFlows {
@@ -112,7 +111,7 @@ func Measure(ctx context.Context, options Options) (trials []results.Trial, err 
 			}
 			trial := results.Trial{Subject: subject, Load: load, Params: s.params(), Repeat: 1,
 				Valid: true, Saturated: results.SaturatedNone, Notes: []string{}}
-			// Where a signal came in between, more flows were sent than meant.
+			// If a signal interrupted the run, more flows were sent than requested.
 			if _, err := harness.Uninterrupted(func() (_ float64, err error) {
 				trial.Metrics, err = s.measure(ctx, h, options.settled)
 				return 0, err
@@ -141,8 +140,8 @@ func (s stored) addresses() (client netip.Addr, vip netip.AddrPort, backend neti
 	return harness.Client4, netip.AddrPortFrom(harness.VIP4(1), 80), backend4
 }
 
-// room is the capacity of the balancer's tables: for the flows of the case as many as there are, for the others the
-// default.
+// room returns the capacity of the balancer's tables: the number of flows of the case for its stage, and the default
+// for the other.
 func (s stored) room() harness.Room {
 	switch {
 	case !s.scheduler.Remembers():
@@ -153,7 +152,7 @@ func (s stored) room() harness.Room {
 	return harness.Room{Unproven: s.flows}
 }
 
-// measure remembers the flows of a case in a balancer of its own; settled returns the memory that the machine has left.
+// measure opens the flows of a case in a new balancer; settled returns the memory that the machine has available.
 func (s stored) measure(ctx context.Context, h *harness.Harness,
 	settled func(context.Context) (uint64, error)) (map[string]float64, error) {
 	bare, err := settled(ctx)
@@ -186,18 +185,18 @@ func (s stored) measure(ctx context.Context, h *harness.Harness,
 	return s.metrics(before, after, bare-full), nil
 }
 
-// taken has the tables' memory and flows.
+// taken has the memory and the flows of a balancer's tables.
 type taken struct {
-	// bytes of the table that the flows of a stage are in, and of all maps.
+	// bytes is the memory of each stage's table, all that of all maps.
 	bytes map[stage]uint64
 	all   uint64
 	flows uint64
 }
 
-// tables are the kernel's names of the tables.
+// tables maps the kernel's names of the tables to stages.
 var tables = map[string]stage{"flows": proven, "newcomers": unproven}
 
-// take looks at a balancer's tables.
+// take reads a balancer's tables.
 func take(balancer *datapath.Datapath) (taken, error) {
 	t := taken{bytes: map[stage]uint64{}}
 	maps, err := harness.Memlock(balancer.Program())
@@ -212,7 +211,7 @@ func take(balancer *datapath.Datapath) (taken, error) {
 	return t, err
 }
 
-// metrics gives the memory of a case's flows.
+// metrics returns the memory of a case's flows.
 func (s stored) metrics(before, after taken, gone uint64) map[string]float64 {
 	m := map[string]float64{
 		results.FlowsSent:       float64(s.flows),
@@ -232,13 +231,13 @@ func (s stored) metrics(before, after taken, gone uint64) map[string]float64 {
 	return m
 }
 
-// step is how many flows are opened before they are proven: few enough that all find
-// room among the unproven.
+// step is the number of flows that are opened before they are proven. It is small enough for the table of unproven
+// flows.
 const step = 1 << 16
 
-// open opens the flows of a case, and proves them if they are to be. Errors:
-// harness.ErrInterrupted, where more were opened at the end than meant. In between that
-// does no harm: they are opened again, and not proven before.
+// open opens the flows of a case, and proves them if the case needs proven flows. Errors: harness.ErrInterrupted, if
+// more flows were opened at the end than requested. More flows in between do no harm: they are opened again, and are
+// not proven before.
 func (s stored) open(h *harness.Harness, balancer *datapath.Datapath) error {
 	client, vip, _ := s.addresses()
 	send := func(flags byte, next, packets uint32) error {

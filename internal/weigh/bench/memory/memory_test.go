@@ -13,8 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// TestMeasure remembers few flows: all of them find room, where every flow is to be
-// remembered, and none does elsewhere.
+// TestMeasure opens few flows: all of them have room with schedulers that store every flow, and others store none.
 func TestMeasure(t *testing.T) {
 	testenv.Root(t)
 	const flows = 20_000
@@ -38,7 +37,7 @@ func TestMeasure(t *testing.T) {
 			}
 			continue
 		}
-		// A few may find both their buckets full.
+		// For a few flows, both buckets may be full.
 		if n := m[results.FlowsRemembered]; n < flows*0.999 || n > flows || m[results.FlowsWithoutRoom] != flows-n {
 			t.Errorf("%v: not all are remembered: %v", trial.Params, m)
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
 
-// captured are the filters of captures while packets are measured, by name: one packet in a thousand, and a filter that
-// none of the packets passes, by its address or by its outcome.
+// captured are the filters of captures that run while packets are measured, by name: one that samples one packet in a
+// thousand, and others that no packet passes, by its address or by its outcome.
 var captured = map[string]capture.Filter{
 	"1 in 1000":     {Filter: trace.Filter{Sample: 1000}},
 	"other clients": {Filter: trace.Filter{Source: netip.MustParsePrefix("203.0.113.0/24")}},
@@ -26,7 +26,8 @@ type capturing struct {
 	result chan error
 }
 
-// startCapture has a balancer capture packets by a setup's filter, and returns when it does; nil: nothing is captured.
+// startCapture starts a capture with a setup's filter in a balancer, and returns when the capture runs; nil means no
+// capture.
 func startCapture(balancer *datapath.Datapath, s setup) (*capturing, error) {
 	if s.captured == "" {
 		return nil, nil

@@ -15,10 +15,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
 )
 
-// BenchmarkCaptured sends bursts of the same packets through a balancer that captures nothing, and through one for each
-// of the captures that are measured, in turn, and reports the medians of the time that a packet takes. So few packets
-// are a burst that most are not interrupted, whatever else runs on the machine, and so many that a program's
-// code, which the other programs have taken out of the caches, and the switch of XDP's dispatcher to it cost little.
+// BenchmarkCaptured sends bursts of the same packets in turn through a balancer without a capture, and through one for
+// each of the measured captures. It reports the medians of the time per packet. A burst has so few packets that most
+// bursts are not interrupted, whatever else runs on the machine. It has so many that loading a program's code, which
+// the other programs have evicted from the caches, and switching XDP's dispatcher to it cost little.
 func BenchmarkCaptured(b *testing.B) {
 	testenv.Root(b)
 	const burst = 10_000
@@ -55,7 +55,7 @@ func BenchmarkCaptured(b *testing.B) {
 	}
 }
 
-// capturingBalancer returns the program of a balancer with one service, beside which a capture runs; "": none.
+// capturingBalancer returns the program of a balancer with one service and a running capture; "" means no capture.
 func capturingBalancer(b *testing.B, hook lb.Hook, name string) *ebpf.Program {
 	b.Helper()
 	s := oneService

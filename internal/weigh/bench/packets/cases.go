@@ -16,35 +16,34 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/packets/object"
 )
 
-// defaultFlowCounts: one flow, which every cache holds; as many as a busy
-// server has; a million.
+// defaultFlowCounts: one flow, which every cache holds; as many flows as a busy server has; a million.
 var defaultFlowCounts = []uint32{1, 1 << 14, 1 << 20}
 
 // flowKind is the state of a case's flows in the balancer.
 type flowKind string
 
 const (
-	// known flows have been seen, or need not be.
+	// known flows have been seen before, or the balancer need not have seen them.
 	known flowKind = "known"
-	// fresh packets each open a flow that was never seen.
+	// fresh packets each open a new flow.
 	fresh flowKind = "new"
-	// foreign packets are for no service.
+	// foreign packets belong to no service.
 	foreign flowKind = "foreign"
 )
 
-// change is the effect of a change of the backends on the flows of a case.
+// change is the effect of a change of the backends on a case's flows.
 type change string
 
 const (
-	// stay: the flow's slot has its backend still.
+	// stay: the flow's slot still has its backend.
 	stay change = "unmoved"
-	// pin: the slot has another, and the flow is known.
+	// pin: the slot has another backend, and the flow is known.
 	pin change = "pinned"
-	// move: the slot has another, and the flow must be remembered.
+	// move: the slot has another backend, and the flow must be stored.
 	move change = "unpinned"
 )
 
-// measured is a figure to be measured: a program under a stream of packets.
+// measured is a case: a program under a stream of packets.
 type measured struct {
 	// subject is the name of a baseline, or jeoul-MODE-HOOK.
 	subject string
@@ -54,23 +53,23 @@ type measured struct {
 	setup     setup
 	scheduler lb.Scheduler
 	kind      flowKind
-	// change is empty where none is under way.
+	// change is empty if the backends do not change.
 	change   change
 	protocol lb.Protocol
 	flows    uint32
 	frame    harness.Frame
-	// outer is the family of a tunnel's packets.
+	// outer is the family of a tunnel's outer packets.
 	outer family
-	// compared: the case is about the setup.
+	// compared means that the case compares setups.
 	compared bool
-	// tag: frames have a VLAN tag.
+	// tag means that frames have a VLAN tag.
 	tag bool
-	// prime are sent through all flows before measuring, one after the other.
+	// prime are frames that are sent through all flows before measuring, one after another.
 	prime []harness.Frame
-	// object is the case of a setup, where the subject is not ours.
+	// object is the case of an object's setup, if the subject is not jeoul's.
 	object *object.Case
-	// request, where set, is sent through all flows, which are known, before measuring, and the balancer's translation
-	// of it decides the addresses and ports of frame, which is a reply.
+	// request, if set, is sent through all flows, which are known, before measuring. The balancer's translation of it
+	// determines the addresses and ports of frame, which is a reply.
 	request *harness.Frame
 }
 
@@ -85,7 +84,7 @@ const (
 // baseline reports whether the case is measured for comparison only.
 func (m measured) baseline() bool { return m.mode == "" }
 
-// tracked reports whether the balancer remembers the flows of the packets.
+// tracked reports whether the balancer stores the flows of the packets.
 func (m measured) tracked() bool {
 	return m.scheduler.Remembers() || m.mode == lb.FullNAT || m.change == pin || m.change == move
 }
@@ -140,7 +139,7 @@ func (m measured) params() map[string]any {
 	return p
 }
 
-// String names the case for a person, and for Options.Only.
+// String describes the case for readers, and for Options.Only.
 func (m measured) String() string {
 	words := []string{m.subject}
 	params := m.params()
@@ -150,7 +149,7 @@ func (m measured) String() string {
 	return strings.Join(words, " ")
 }
 
-// request is a packet of a stream: the harness replaces the client's address and port.
+// request returns a packet of a stream. The harness replaces the client's address and port.
 func request(client netip.Addr, vip netip.AddrPort, protocol lb.Protocol, tcpFlags byte) harness.Frame {
 	return harness.NewFrame(netip.AddrPortFrom(client, 0), vip, protocol, tcpFlags)
 }
@@ -165,8 +164,8 @@ func reply(backend, client netip.Addr) harness.Frame {
 		packet.FlagACK).Reply()
 }
 
-// cases lists the cases that are measured in one hook, for each number of flows. The figures of a stream stand next to
-// each other: they are compared, and a shared machine changes its speed in seconds.
+// cases returns the cases of one hook, for each number of flows. The cases of a stream stand next to each other,
+// because they are compared, and a shared machine changes its speed within seconds.
 func cases(hook lb.Hook, flowCounts []uint32) []measured {
 	c := &caseList{hook: hook, counts: flowCounts}
 	c.baselines()
@@ -189,7 +188,7 @@ type caseList struct {
 	list   []measured
 }
 
-// add adds a case for each number of flows, with the fields that every case has in common.
+// add adds a case for each number of flows, and sets the fields that all cases have in common.
 func (c *caseList) add(m measured, counts ...uint32) {
 	m.hook = c.hook
 	if m.mode != "" {
@@ -206,7 +205,7 @@ func (c *caseList) add(m measured, counts ...uint32) {
 	}
 }
 
-// known adds a case of packets of known flows, which no table needs to know.
+// known adds a case with packets of known flows, which need no entry in a table.
 func (c *caseList) known(m measured) {
 	m.scheduler, m.kind = lb.Maglev, known
 	c.add(m, c.counts...)
@@ -215,8 +214,8 @@ func (c *caseList) known(m measured) {
 func (c *caseList) fewest() uint32 { return c.counts[0] }
 func (c *caseList) most() uint32   { return c.counts[len(c.counts)-1] }
 
-// pairs adds cases of packets of known flows, and of new ones next to them, which the
-// balancer need not remember: they are held against each other.
+// pairs adds cases with packets of known flows, each next to one with new flows, which the balancer need not store. The
+// two are compared.
 func (c *caseList) pairs(m measured, open harness.Frame, counts []uint32) {
 	for _, count := range counts {
 		m.kind = known
@@ -229,7 +228,7 @@ func (c *caseList) pairs(m measured, open harness.Frame, counts []uint32) {
 	}
 }
 
-// ends are the fewest flows and the most.
+// ends returns the lowest and the highest number of flows.
 func (c *caseList) ends() []uint32 { return slices.Compact([]uint32{c.fewest(), c.most()}) }
 
 func (c *caseList) baselines() {
@@ -251,8 +250,7 @@ func (c *caseList) l2dsr() {
 	c.add(other, c.ends()...)
 }
 
-// schedulers measures known and new flows with each scheduler but Maglev, which is
-// measured with the mode.
+// schedulers adds cases of known and new flows with each scheduler but Maglev, which is measured with the mode.
 func (c *caseList) schedulers(mode lb.Mode) {
 	for _, scheduler := range lb.Schedulers {
 		m := measured{mode: mode, scheduler: scheduler, kind: known, frame: ack4(of(scheduler))}
@@ -267,30 +265,30 @@ func (c *caseList) schedulers(mode lb.Mode) {
 	}
 }
 
-// remembered adds cases of packets of known flows that are remembered, and of new ones.
+// remembered adds cases with packets of known flows that the balancer stores, and of new flows.
 func (c *caseList) remembered(m measured) {
 	open := syn4(of(m.scheduler))
 	m.setup = remembering(m.mode, m.scheduler)
 	m.prime = []harness.Frame{open, m.frame}
 	c.add(m, c.ends()...)
-	// A new flow costs the same, whatever flows there are besides.
+	// The cost of a new flow does not depend on the other flows.
 	m.kind, m.prime, m.frame = fresh, nil, open
 	c.add(m, c.most())
 }
 
-// transition measures packets while the backends have just become more.
+// transition adds cases with packets just after backends were added.
 func (c *caseList) transition() {
 	m := measured{mode: lb.L2DSR, scheduler: lb.Maglev, kind: known, frame: ack4(web4), setup: pinned, change: stay}
 	c.add(m, c.ends()...)
 	m.change = pin
-	// The first makes it remembered, the second proves it.
+	// The first packet stores the flow, the second proves it.
 	m.prime = []harness.Frame{m.frame, m.frame}
 	c.add(m, c.ends()...)
 	c.add(measured{mode: lb.L2DSR, scheduler: lb.Maglev, kind: fresh, frame: ack4(web4), setup: pinning, change: move},
 		c.most())
 }
 
-// configured measures the same packets under different configurations: further services must cost them nothing.
+// configured adds cases with the same packets under different configurations: further services must cost them nothing.
 func (c *caseList) configured() {
 	for _, s := range []setup{oneService, allModes, allSchedulers} {
 		c.add(measured{mode: lb.L2DSR, scheduler: lb.Maglev, kind: known, setup: s, compared: true, frame: ack4(web4)},
@@ -298,8 +296,8 @@ func (c *caseList) configured() {
 	}
 }
 
-// captured measures the same packets while others are captured: requests of l2dsr beside those of one service, and both
-// directions of nat.
+// captured adds cases with the same packets while others are captured: requests of l2dsr beside those of one service,
+// and both directions of nat.
 func (c *caseList) captured() {
 	for _, name := range slices.Sorted(maps.Keys(captured)) {
 		one, nat := oneService, only(lb.NAT)
@@ -333,8 +331,8 @@ func (c *caseList) rewriting() {
 	c.known(measured{mode: lb.NAT, frame: reply(backend6, client6)})
 }
 
-// fullNAT leaves out a million flows of IPv6: they would fill a table as large
-// again, and tell nothing new.
+// fullNAT adds the cases of full NAT. It leaves out a million flows of IPv6: they would fill a table of the same size
+// again, and show nothing new.
 func (c *caseList) fullNAT() {
 	open4, open6 := syn4(web4), syn6(web6)
 	m := measured{mode: lb.FullNAT, scheduler: lb.Maglev, kind: known, prime: []harness.Frame{open4, ack4(web4)},
@@ -353,28 +351,29 @@ func (c *caseList) fullNAT() {
 	c.add(measured{mode: lb.FullNAT, scheduler: lb.Maglev, kind: fresh, setup: newFlows, frame: open4}, c.most())
 }
 
-// Options say how long to measure.
+// Options set how much is measured.
 type Options struct {
-	// Repeats is how often each figure is found, and Rounds how often it is measured for that: the fastest counts, for
-	// other programs on a machine, and on the processor that it shares, can only slow a packet down. The cases of a
-	// round follow each other.
+	// Repeats is the number of figures for each case, and Rounds the number of measurements for each figure. The
+	// fastest measurement counts, because other programs on a machine, and on the processor that it shares, can only
+	// slow a packet down. The cases of a round follow each other.
 	Repeats, Rounds int
-	// Packets is how many packets make one figure.
+	// Packets is the number of packets for each measurement.
 	Packets uint32
-	// Hooks are XDP, TC or both.
+	// Hooks are the measured hooks: XDP, TC or both.
 	Hooks []lb.Hook
-	// Only, if set, leaves out the cases that it does not match, as they are written
-	// by --list; the empty program is always measured.
+	// Only, if set, selects the cases whose lines in the output of --list it matches; the empty program is always
+	// measured.
 	Only *regexp.Regexp
-	// Object, if set, is a subject of anyone's beside ours, in the hook of its setup; that hook alone is measured.
+	// Object, if set, is an object that is measured beside jeoul, in the hook of its setup. Only that hook is measured
+	// then.
 	Object *Object
-	// Progress is called after each round, if set; rounds are those of all repeats.
+	// Progress is called after each round, if set; round and rounds count the rounds of all repeats.
 	Progress func(round, rounds int)
 	// flowCounts are powers of two, ascending; nil means defaultFlowCounts.
 	flowCounts []uint32
 }
 
-// Object is a subject that is not ours: an object of eBPF, and how it is set up.
+// Object is a subject other than jeoul: an eBPF object, and its setup.
 type Object struct {
 	File  string
 	Setup *object.Setup

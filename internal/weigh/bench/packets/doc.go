@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package packets measures the data plane's cost per packet, without a network: the harness sends it streams of packets
-// of every kind. An empty program under the same packets is measured in the same round.
+// Package packets measures the cost of the data plane per packet, without a network: the harness sends streams of
+// packets of every kind to it. In the same round, an empty program is measured with the same packets.
 package packets

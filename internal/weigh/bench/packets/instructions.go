@@ -8,23 +8,22 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// The names of a run whose figures are counts of instructions, and of its load.
+// Names of a run whose figures are counts of instructions, and of its load.
 const (
 	countedSuite = "packets-instructions"
 	countedTitle = "How many instructions a packet takes in the data plane"
 	countedLoad  = "packet-instructions"
 )
 
-// counted are the names that metrics and samples have where the clock counted
-// instructions, a nanosecond each.
+// counted maps names of metrics and samples to those for a clock that counts instructions, one per nanosecond.
 var counted = map[string]string{
 	results.NsPerPacket:  results.InstructionsPerPacket,
 	results.NsNetOfEmpty: results.InstructionsNetOfEmpty,
 	results.NsEmpty:      results.InstructionsEmpty,
 }
 
-// CountInstructions renames the figures of a run that was measured in a machine whose clock advances by a nanosecond
-// with each instruction.
+// CountInstructions renames the figures of a run in a machine whose clock advances by a nanosecond with each
+// instruction.
 func CountInstructions(run *results.Run) {
 	run.Suite, run.Title = countedSuite, countedTitle
 	run.Environment.Notes = slices.Concat(countingNotes, Notes)
@@ -35,7 +34,7 @@ func CountInstructions(run *results.Run) {
 	}
 }
 
-// renamed gives the values of a map the names of counts.
+// renamed returns the values of a map under the names of counts.
 func renamed[V any](values map[string]V) map[string]V {
 	if values == nil {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// TestCountInstructions: a figure of a clock that counts instructions is no time, in no name and no note.
+// TestCountInstructions: with a clock that counts instructions, no name and no note calls a figure a time.
 func TestCountInstructions(t *testing.T) {
 	run := &results.Run{Suite: "packets", Title: "What a packet costs", Trials: []results.Trial{
 		{Subject: "empty", Load: load, Metrics: metricsOf(238, 238)},

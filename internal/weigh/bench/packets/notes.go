@@ -2,7 +2,7 @@
 
 package packets
 
-// Notes are for a reader of the figures, however they were measured.
+// Notes are for readers of the figures, whether timed or counted.
 var Notes = []string{
 	"BPF_PROG_TEST_RUN repeats a harness that restores the packet, takes the next flow and tail-calls the program under test; its cost is in `empty`, and so not in the net figures",
 	"a packet that a tunnel made longer has to be made shorter again: that is in the tunnels' net figures, and in those of `adjust`, which makes a packet 20 bytes longer and nothing else",
@@ -14,14 +14,14 @@ var Notes = []string{
 		"and fill at most half of the room for unproven ones",
 }
 
-// TimingNotes are the notes on figures that were timed by a clock.
+// TimingNotes are the notes on timed figures.
 var TimingNotes = []string{
 	"a figure is the fastest of some rounds, less the fastest of the empty program: a busy neighbour on the processor can only slow a packet down; samples has all rounds",
 	"each round has balancers of its own: where tables happen to lie in memory is worth some nanoseconds",
 	"the empty program runs right before each figure, under the same packets, and its figure is what `net` is net of",
 }
 
-// countingNotes are the notes on figures that were counted.
+// countingNotes are the notes on counted figures.
 var countingNotes = []string{
 	"a figure is a count of instructions, of one emulated processor whose clock advances by a nanosecond with each, whatever it is: caches, branch prediction and memory are not in it, " +
 		"so that with more flows only the search in a table takes more",

@@ -8,7 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// cases are the cases of a hook, and the object's.
+// cases returns the cases of a hook, and those of the object.
 func (o Options) cases(hook lb.Hook) []measured {
 	list := cases(hook, o.flowCounts)
 	if o.Object == nil || o.Object.Setup.Hook != hook {
@@ -24,7 +24,7 @@ func (o Options) cases(hook lb.Hook) []measured {
 	return list
 }
 
-// hooks are the hooks that are measured: beside an object, its own.
+// hooks returns the hooks to measure. With an object, that is the object's hook.
 func (o Options) hooks() []lb.Hook {
 	if o.Object == nil {
 		return o.Hooks

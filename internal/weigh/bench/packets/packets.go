@@ -14,12 +14,11 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// load is the load's name in the results of these trials.
+// load is the name of the load in the results.
 const load = "packets"
 
-// Measure runs every case of every hook, on one CPU and in a network namespace
-// of its own. Where it fails, or ctx ends, the trials of the rounds that were
-// finished are returned too.
+// Measure runs every case of every hook, on one CPU and in a network namespace of its own. If it fails or ctx ends, it
+// also returns the trials of the completed rounds.
 func Measure(ctx context.Context, options Options) (trials []results.Trial, err error) {
 	if options.flowCounts == nil {
 		options.flowCounts = defaultFlowCounts
@@ -30,8 +29,7 @@ func Measure(ctx context.Context, options Options) (trials []results.Trial, err 
 		return nil, err
 	}
 	defer router.Close()
-	// Its thread is used for nothing else afterwards, so neither the namespace
-	// nor the affinity is inherited.
+	// Its thread is used for nothing else afterwards, so no other thread inherits the namespace or the affinity.
 	err = router.Do(func() error {
 		if err := harness.Pin(); err != nil {
 			return err
@@ -85,7 +83,7 @@ func measureAll(ctx context.Context, options Options) ([]results.Trial, error) {
 // ErrNothing means that Options.Only leaves nothing to measure.
 var ErrNothing = errors.New("no figure is left to be measured")
 
-// Cases lists the cases that Options.Only chooses from, a line each.
+// Cases returns the cases of which Options.Only selects some, as a line each.
 func Cases(hook lb.Hook) []string {
 	var list []string
 	for _, m := range cases(hook, defaultFlowCounts) {
@@ -94,8 +92,8 @@ func Cases(hook lb.Hook) []string {
 	return list
 }
 
-// fastest makes one trial of each case's: its fastest packet, less the fastest of the empty
-// program. One that is not valid makes the case's not valid: it is not known why.
+// fastest combines the trials of each case to one: its fastest packet, less the fastest of the empty program. One
+// invalid trial makes the combined trial invalid, because its cause is not known.
 func fastest(rounds [][]results.Trial) []results.Trial {
 	trials := rounds[0]
 	if len(rounds) == 1 {
@@ -121,7 +119,7 @@ func fastest(rounds [][]results.Trial) []results.Trial {
 	return trials
 }
 
-// metricsOf are the metrics of a packet that takes so many nanoseconds, and the empty program so many.
+// metricsOf returns the metrics of a packet, from its nanoseconds and those of the empty program.
 func metricsOf(whole, empty float64) map[string]float64 {
 	return map[string]float64{
 		results.NsPerPacket:  whole,
@@ -165,8 +163,8 @@ func measureRound(ctx context.Context, hook lb.Hook, list []measured, options Op
 	return trials, nil
 }
 
-// figures measures a case, and right before it the empty program under the same packets: on a shared machine, a moment
-// later the speed is that of another machine.
+// figures measures a case, and right before it the empty program with the same packets: the speed of a shared machine
+// changes within moments.
 func (r *rig) figures(id int, m measured) (map[string]float64, error) {
 	empty, err := harness.Uninterrupted(func() (float64, error) { return r.measureEmpty(m, r.packets) })
 	if err != nil {

@@ -22,17 +22,17 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// benchTarget is the target that measures every case, of which `make test` measures some of each kind.
+// benchTarget is the target that measures every case; `make test` measures some of each kind.
 const benchTarget = "test-bench"
 
-// someCases matches the cases that need few balancers, each of which the kernel takes half a second to verify: of
-// L2DSR, which remembers nothing, of NAT, which remembers, of a tunnel, of full NAT, and of a change of the backends.
+// someCases matches cases that need few balancers, each of which the kernel takes half a second to verify: cases of
+// L2DSR, which stores no flows, of NAT, which stores flows, of a tunnel, of full NAT, and of a change of the backends.
 var someCases = regexp.MustCompile(`adjust|line|macswap|` +
 	`jeoul-l2dsr-\w+ (configured|family)=.* flows=1 .*scheduler=maglev$|jeoul-gue-.*scheduler=maglev$|` +
 	`jeoul-fullnat-|jeoul-nat-.*scheduler=rr$|change=`)
 
-// TestMeasure runs some cases in XDP, and in the run of its target every case in XDP and every mode in TC, with few
-// packets. Measure itself checks that each packet ends as the case says: a trial where one did not is invalid.
+// TestMeasure runs some cases in XDP. In its target's run it runs every case in XDP and every mode in TC, with few
+// packets. Measure itself checks that each packet ends as its case requires, and otherwise marks the trial as invalid.
 func TestMeasure(t *testing.T) {
 	testenv.Also(t, benchTarget)
 	chosen := map[lb.Hook]*regexp.Regexp{lb.HookXDP: someCases}
@@ -57,7 +57,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// checkTrials wants trials of every baseline and of these modes, all valid.
+// checkTrials requires trials of every baseline and of these modes, all of them valid.
 func checkTrials(t *testing.T, hook lb.Hook, modes []lb.Mode, trials []results.Trial) {
 	t.Helper()
 	run := &results.Run{Schema: results.Schema, Suite: "packets", Started: time.Now(), Trials: trials}
@@ -87,8 +87,7 @@ func checkTrials(t *testing.T, hook lb.Hook, modes []lb.Mode, trials []results.T
 	}
 }
 
-// TestCasesDiffer: two cases of the same subject and parameters would be taken
-// for repeats of each other.
+// TestCasesDiffer: two cases with the same subject and parameters would count as repeats of each other.
 func TestCasesDiffer(t *testing.T) {
 	for _, hook := range []lb.Hook{lb.HookXDP, lb.HookTC} {
 		seen := map[string]bool{}
@@ -112,9 +111,8 @@ func TestMeasureStopsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestWrongOutcomeIsAnError aims a case at an address that no service has, and one
-// of packets that open flows at a claim of known ones: the rig must not quote figures
-// for other packets than it says.
+// TestWrongOutcomeIsAnError aims a case at an address without a service, and claims that packets that open flows belong
+// to known ones. The rig must not report figures for other packets than the case has.
 func TestWrongOutcomeIsAnError(t *testing.T) {
 	testenv.Root(t)
 	m := measured{subject: "jeoul-l2dsr-xdp", hook: lb.HookXDP, mode: lb.L2DSR, setup: only(lb.L2DSR),
@@ -133,7 +131,7 @@ func TestWrongOutcomeIsAnError(t *testing.T) {
 	}
 }
 
-// TestOnly: the chosen case is measured, with the empty program beside it.
+// TestOnly: the selected case is measured, together with the empty program.
 func TestOnly(t *testing.T) {
 	testenv.Root(t)
 	rounds := 0
@@ -156,8 +154,8 @@ func TestOnly(t *testing.T) {
 	}
 }
 
-// TestFastest: of each case the fastest round counts, also where that of the empty program
-// is another one; and one round that is not valid leaves no figure.
+// TestFastest: for each case the fastest round counts, even if the empty program was fastest in another one. If one
+// round is invalid, there is no figure.
 func TestFastest(t *testing.T) {
 	round := func(whole, empty float64, valid bool) []results.Trial {
 		return []results.Trial{{Subject: "a", Valid: valid, Metrics: metricsOf(whole, empty)},
@@ -177,8 +175,8 @@ func TestFastest(t *testing.T) {
 	}
 }
 
-// TestObject measures a program that is not ours beside one of ours, and leaves out the cases that it does not do as
-// its setup says.
+// TestObject measures a program other than jeoul's beside one of jeoul's. Cases that do not behave as the setup says
+// are invalid.
 func TestObject(t *testing.T) {
 	testenv.Root(t)
 	file := testbpf.Compile(t, "object/testdata/rewriter.bpf.c")

@@ -17,36 +17,35 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/packets/object"
 )
 
-// rig is the harness of one hook, and its cases: a balancer for each setup. It serves for one round: where tables
-// happen to lie in memory is worth some nanoseconds, so no luck, good or bad, lasts for a run.
+// rig is the harness of one hook, and its cases: a balancer for each setup. A rig is used for one round: the position
+// of tables in memory makes a difference of some nanoseconds, so good or bad luck must not last for a run.
 type rig struct {
 	hook    lb.Hook
 	harness *harness.Harness
 	list    []measured
-	// most is the largest number of flows, packets that of the packets that are sent at once.
+	// most is the largest number of flows, packets the number of packets that are sent at once.
 	most, packets uint32
 	balancers     map[setup]*datapath.Datapath
-	// spent are the setups whose tables have flows that were new.
+	// spent are the setups whose tables contain flows of packets that open new ones.
 	spent map[setup]bool
-	// next is where the harness goes on in the flows of each case: flows that
-	// must be new must not come twice.
+	// next is the next flow of each case in the harness: new flows must not be sent twice.
 	next map[int]uint32
-	// replies are the flows that full NAT chose addresses for, by family.
+	// replies are the flows whose addresses full NAT selected, by family.
 	replies map[family]*harness.Recording
 	// followers mirror the router's routes into the balancers whose packets are replies.
 	followers map[setup]*replyroutes.Follower
-	// captures run beside the balancers of setups that say so.
+	// captures run beside the balancers of setups with a capture.
 	captures map[setup]*capturing
-	// moving are flows by the effect of a change on them.
+	// moving are the flows that a change affects, by its effect.
 	moving map[change]*harness.Recording
-	// object is the subject that is not ours; nil where there is none.
+	// object is the subject other than jeoul; nil if there is none.
 	object *object.Object
 }
 
-// newRig makes the balancers that a list of cases needs.
+// newRig creates the balancers that the cases of a list need.
 func newRig(hook lb.Hook, list []measured, most, packets uint32) (*rig, error) {
-	// Of each family of replies the most, of a change two kinds, and one more at a
-	// time while they are looked for.
+	// The maximum for replies of each family and for two effects of a change, and one more at a time while sort looks
+	// for these.
 	h, err := harness.New(hook, 5*most)
 	if err != nil {
 		return nil, err
@@ -67,7 +66,7 @@ func newRig(hook lb.Hook, list []measured, most, packets uint32) (*rig, error) {
 	return r, nil
 }
 
-// renew makes the balancer of a setup again, with the flows that its cases take for known and no others.
+// renew replaces the balancer of a setup by a new one, with only the flows that the cases expect to be known.
 func (r *rig) renew(s setup) error {
 	if old := r.balancers[s]; old != nil {
 		delete(r.balancers, s)
@@ -115,7 +114,7 @@ func (r *rig) follow(s setup) error {
 	return f.Update()
 }
 
-// apply brings the balancer of a setup to its state.
+// apply applies the state of a setup to its balancer.
 func (r *rig) apply(s setup) error {
 	balancer := r.balancers[s]
 	if !s.changed() {
@@ -132,8 +131,8 @@ func (r *rig) apply(s setup) error {
 	return balancer.Apply(s.state())
 }
 
-// sort looks for flows that a change moves, and for such that stay, by where
-// they go before it, and after it in a balancer that knows of no change.
+// sort looks for flows that a change moves, and for flows that it does not. It compares the backends of flows before
+// the change with those in a new balancer that has only seen the state after the change.
 func (r *rig) sort(before *ebpf.Program) error {
 	after := harness.NewBalancer(r.hook, harness.Room{})
 	defer after.Close()
@@ -169,7 +168,7 @@ func (r *rig) sort(before *ebpf.Program) error {
 	return nil
 }
 
-// unfollow ends the follower that follow has begun.
+// unfollow ends the follower that follow has started.
 func (r *rig) unfollow(s setup) {
 	if f := r.followers[s]; f != nil {
 		f.Close()
@@ -186,7 +185,7 @@ func (r *rig) close() {
 		r.unfollow(s)
 	}
 	for _, capture := range r.captures {
-		// The packets that it read do not matter.
+		// The packets that the capture read do not matter.
 		_ = capture.stop()
 	}
 	for _, balancer := range r.balancers {
@@ -205,7 +204,7 @@ func (r *rig) program(m measured) *ebpf.Program {
 	return r.balancers[m.setup].Program()
 }
 
-// prime makes the flows of a case known.
+// prime makes the flows of a case known to its balancer.
 func (r *rig) prime(m measured) error {
 	for done := uint32(0); done < m.flows; done += primed {
 		for _, frame := range m.prime {
@@ -218,8 +217,8 @@ func (r *rig) prime(m measured) error {
 	return nil
 }
 
-// record notes full NAT's translation of each of the most flows of the replies, of which a case takes as many as it
-// has.
+// record records full NAT's translations for the case with the most flows of each family. Other cases use as many of
+// them as they have flows.
 func (r *rig) record(s setup) error {
 	most := map[family]measured{}
 	for _, m := range r.list {
@@ -245,8 +244,7 @@ func (r *rig) record(s setup) error {
 	return nil
 }
 
-// newFrom is the number of the first flow of those that were never seen: beyond
-// all that are known.
+// newFrom is the number of the first flow that was never sent: it is beyond all known flows.
 const newFrom = 1 << 31
 
 // stream returns the packets of a case.
@@ -256,19 +254,19 @@ func (r *rig) stream(m measured, next uint32) harness.Stream {
 	case m.request != nil:
 		s.Recording = r.replies[m.family()]
 	case m.spends() && m.change == "":
-		// Flows never come again: half of all addresses and ports.
+		// Flows never repeat: they use half of all addresses and ports.
 		s.Count, s.Offset = newFrom, newFrom
 	}
 	return s
 }
 
-// measureEmpty runs the empty program under the packets of a case.
+// measureEmpty runs the empty program with the packets of a case.
 func (r *rig) measureEmpty(m measured, packets uint32) (float64, error) {
 	return r.harness.Send(r.harness.Program(harness.Empty), r.stream(m, 0), packets)
 }
 
-// measure runs a case once. It fails unless every packet ended as it should:
-// a figure for packets that were dropped would be worth nothing.
+// measure runs a case once. It fails unless every packet ended as it should: a figure for dropped packets would be
+// worthless.
 func (r *rig) measure(id int, m measured, packets uint32) (float64, error) {
 	if m.object != nil {
 		return r.measureObject(m, packets)
@@ -307,8 +305,8 @@ func (r *rig) measure(id int, m measured, packets uint32) (float64, error) {
 	return ns, expect(m, before, after, uint64(packets))
 }
 
-// live has a balancer whose packets are replies find that its control plane lives and follows the kernel's routes:
-// the clock moves twice, with packets after each move.
+// live shows a balancer whose packets are replies that its control plane is alive and follows the kernel's routes: the
+// clock moves twice, with packets after each move.
 func (r *rig) live(id int, m measured) error {
 	if !m.reply() {
 		return nil
@@ -325,7 +323,7 @@ func (r *rig) live(id int, m measured) error {
 	return nil
 }
 
-// remember notes where the harness has come to in the flows of a case.
+// remember stores the next flow of a case in the harness.
 func (r *rig) remember(id int) (err error) {
 	r.next[id], err = r.harness.Next()
 	return err
@@ -338,7 +336,7 @@ type counts struct {
 	opened uint64
 }
 
-// counts reads those of a case's balancer; a baseline counts nothing.
+// counts reads the counters of a case's balancer; a baseline has none.
 func (r *rig) counts(m measured) (counts, error) {
 	if m.baseline() {
 		return counts{}, nil
@@ -357,10 +355,10 @@ func (r *rig) counts(m measured) (counts, error) {
 	return c, nil
 }
 
-// errOutcome: packets ended otherwise than their case says.
+// errOutcome means that packets did not end as their case requires.
 var errOutcome = errors.New("the figure would not be what it claims")
 
-// wanted is how the packets of a case must end.
+// wanted returns the outcome that all packets of a case must have.
 func (m measured) wanted() string {
 	switch {
 	case m.kind == foreign:
@@ -371,7 +369,7 @@ func (m measured) wanted() string {
 	return "forwarded"
 }
 
-// expect checks that the counters moved as the case demands.
+// expect checks that the counters moved as the case requires.
 func expect(m measured, before, after counts, packets uint64) error {
 	for name, count := range after.outcomes {
 		want := uint64(0)
@@ -392,7 +390,7 @@ func expect(m measured, before, after counts, packets uint64) error {
 	return nil
 }
 
-// load loads the object, for the rig's one round.
+// load loads the object for this round.
 func (r *rig) load(o *Object) (err error) {
 	if o == nil || o.Setup.Hook != r.hook {
 		return nil
@@ -401,9 +399,9 @@ func (r *rig) load(o *Object) (err error) {
 	return err
 }
 
-// measureObject runs a case of the object once. It fails unless the program's return code was that of the setup, for a
-// packet of the stream before, and counted each as it says: a figure for packets that were dropped would be worth
-// nothing.
+// measureObject runs a case of the object once. It fails unless a packet of the stream got the setup's return code
+// before, and the counters moved by the setup's amount for each packet: a figure for dropped packets would be
+// worthless.
 func (r *rig) measureObject(m measured, packets uint32) (float64, error) {
 	stream := harness.Stream{Frame: m.frame, Count: m.flows}
 	if err := r.prime(m); err != nil {

@@ -18,9 +18,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
 )
 
-// newRouter makes a network namespace that forwards: replies find their way to
-// the clients by the kernel's own table there. It has no name and no way out,
-// and goes with its last thread and handle.
+// newRouter creates a network namespace that forwards: the kernel's routing table there leads replies to the clients.
+// It has no name and no link to the outside, and ends with its last thread and handle.
 func newRouter() (*namespace.Namespace, error) {
 	ns, err := namespace.New()
 	if errors.Is(err, fs.ErrPermission) {
@@ -35,9 +34,8 @@ func newRouter() (*namespace.Namespace, error) {
 	return ns, nil
 }
 
-// route makes the namespace of the calling thread a router, with a link and a
-// next hop on it through which all clients are. Packets come in on its loopback,
-// where BPF_PROG_TEST_RUN says that they do.
+// route makes the namespace of the calling thread a router, with a link, and a next hop on it that leads to all
+// clients. Packets arrive on the loopback interface, as BPF_PROG_TEST_RUN says.
 func route() error {
 	for _, family := range []string{"ipv4", "ipv6"} {
 		name := "/proc/sys/net/" + family + "/conf/all/forwarding"
@@ -68,8 +66,8 @@ func route() error {
 	)
 }
 
-// lead adds an address, a neighbour on its network whose MAC address is known
-// for ever, and a route to the clients through that.
+// lead adds an address, a neighbour on its network with a permanent MAC address, and a route to the clients through
+// that neighbour.
 func lead(link netlink.Link, own, clients netip.Prefix) error {
 	hop := own.Addr().Next()
 	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(own), Flags: unix.IFA_F_NODAD}); err != nil {

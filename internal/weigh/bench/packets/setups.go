@@ -10,43 +10,42 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
 )
 
-// setup is a configuration that a balancer is measured with. Each has a balancer of its own: modes that are not
-// configured are not in its program.
+// setup is a configuration that a balancer is measured with. Each setup has its own balancer: the balancer's program
+// leaves out modes that are not configured.
 type setup struct {
-	// name is its name in the results.
+	// name is the name of the setup in the results.
 	name string
-	// mode and scheduler are those of its services, where it is about one.
+	// mode and scheduler are those of the setup's services, if all services have the same.
 	mode      lb.Mode
 	scheduler lb.Scheduler
-	// captured is the name of the filter by which packets are captured meanwhile, one of captured; "": none are.
+	// captured is the name, in captured, of the filter of a capture that runs during the measurement; "" means no
+	// capture.
 	captured string
 }
 
 var (
-	// oneService has nothing but one L2DSR service.
+	// oneService has one L2DSR service only.
 	oneService = setup{name: "one service"}
 	// allModes has a service of each mode.
 	allModes = setup{name: "all modes"}
 	// allSchedulers has an L2DSR service of each scheduler.
 	allSchedulers = setup{name: "all schedulers"}
-	// newFlows is for full NAT's new flows: its table is empty.
+	// newFlows is for new flows of full NAT: its table is empty.
 	newFlows = setup{name: "new flows"}
-	// pinning and pinned have got more backends a moment ago; with the latter, the
-	// flows that would have moved are known.
+	// pinning and pinned have just got more backends. In pinned, the flows that would have moved are known.
 	pinning = setup{name: "pinning"}
 	pinned  = setup{name: "pinned"}
 )
 
-// only is the setup with services of one mode, and schedulers that remember
-// nothing.
+// only returns the setup with services of one mode, and schedulers that store no flows.
 func only(mode lb.Mode) setup { return setup{name: string(mode), mode: mode} }
 
-// remembering is the setup with one service that remembers its flows.
+// remembering returns the setup with one service that stores its flows.
 func remembering(mode lb.Mode, scheduler lb.Scheduler) setup {
 	return setup{name: string(mode) + " " + string(scheduler), mode: mode, scheduler: scheduler}
 }
 
-// Where the measured services are.
+// Addresses of the measured services.
 var (
 	client4  = harness.Client4
 	client6  = harness.Client6
@@ -71,18 +70,17 @@ const (
 	backendCount = 25
 	// fewerBackends is the number of backends before the others are added.
 	fewerBackends = 13
-	// pooledCount addresses leave most of their ports free when a million flows
-	// are known.
+	// pooledCount is the number of pool addresses: most of their ports stay free when a million flows are known.
 	pooledCount = 8
-	// leastEntries is the size of a flow table that need not be large.
+	// leastEntries is the minimum size of a flow table.
 	leastEntries = 1 << 16
 )
 
-// vip4 and vip6 are the addresses of the services.
+// vip4 and vip6 return the addresses of the services.
 func vip4(n byte) netip.AddrPort { return netip.AddrPortFrom(harness.VIP4(n), webPort) }
 func vip6(n byte) netip.AddrPort { return netip.AddrPortFrom(harness.VIP6(n), webPort) }
 
-// of returns the VIP of the service that has a scheduler.
+// of returns the VIP of the service with the given scheduler.
 func of(scheduler lb.Scheduler) netip.AddrPort {
 	if scheduler == lb.Maglev {
 		return web4
@@ -90,7 +88,7 @@ func of(scheduler lb.Scheduler) netip.AddrPort {
 	return vip4(16 + byte(slices.Index(lb.Schedulers, scheduler)))
 }
 
-// state is the balancer's state with a setup.
+// state returns the balancer's state in a setup.
 func (s setup) state() lb.State {
 	b := &builder{}
 	s.captured = ""
@@ -122,20 +120,20 @@ func (s setup) state() lb.State {
 	return b.State
 }
 
-// before is its state a moment ago.
+// before returns the balancer's previous state in a setup that has just changed.
 func (s setup) before() lb.State {
 	b := &builder{}
 	b.add(lb.L2DSR, web4, lb.TCP, backend4, fewerBackends)
 	return b.State
 }
 
-// changed reports whether the balancer has just come from another state.
+// changed reports whether the balancer has just changed from another state.
 func (s setup) changed() bool { return s == pinning || s == pinned }
 
 // builder collects services.
 type builder struct{ lb.State }
 
-// add adds a service of Maglev.
+// add adds a service with Maglev.
 func (b *builder) add(mode lb.Mode, vip netip.AddrPort, protocol lb.Protocol, first netip.Addr, backends int) {
 	s := lb.Service{VIP: vip.Addr(), Port: vip.Port(), Protocol: protocol, Mode: mode, Scheduler: lb.Maglev}
 	if mode == lb.DSCP {
@@ -144,8 +142,8 @@ func (b *builder) add(mode lb.Mode, vip netip.AddrPort, protocol lb.Protocol, fi
 	b.Services = append(b.Services, harness.Service(s, first, backends))
 }
 
-// schedule adds a service with a scheduler, and backends of its own: replies say by
-// their source which service they are of. Where weights count, they differ.
+// schedule adds a service with a scheduler, and with backends of its own: the source of a reply identifies its service.
+// The weights differ if the scheduler uses them.
 func (b *builder) schedule(mode lb.Mode, scheduler lb.Scheduler) {
 	vip := of(scheduler)
 	s := lb.Service{VIP: vip.Addr(), Port: vip.Port(), Protocol: lb.TCP, Mode: mode, Scheduler: scheduler}
@@ -187,17 +185,17 @@ func (b *builder) pool() {
 	}
 }
 
-// room is the capacity of a setup's balancer, for so many known flows at most, and so many packets that are sent at
-// once.
+// room returns the capacity of a setup's balancer, for the maximum number of known flows and the number of packets that
+// are sent at once.
 func (s setup) room(most, packets uint32) harness.Room {
 	room := harness.Room{
 		// All known flows of one service.
 		Flows: max(most, leastEntries),
-		// As many as become known at a time, and as are opened by a figure, twice.
+		// Twice: those that prime makes known at a time, and those that a measurement opens.
 		Unproven: max(2*primed, 3*packets),
 	}
 	if s == only(lb.FullNAT) {
-		// Those of both families.
+		// The flows of both families.
 		room.Flows *= 2
 	}
 	return room
@@ -206,7 +204,7 @@ func (s setup) room(most, packets uint32) harness.Room {
 // scheduledModes are the modes in which every scheduler is measured.
 var scheduledModes = []lb.Mode{lb.L2DSR, lb.NAT}
 
-// primed is how many flows are made known at a time: they are unproven until the
-// second packet, and there is less room for those. Fewer take longer: before and after
-// each run in XDP the kernel waits for an RCU grace period.
+// primed is the number of flows that are made known at a time. Flows are unproven until their second packet, and the
+// table of unproven flows is smaller. A smaller number would take longer: the kernel waits for an RCU grace period
+// before and after each run in XDP.
 const primed = 1 << 17

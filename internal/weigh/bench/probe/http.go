@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// askBound is how long one answer may take.
+// askBound is how long an answer may take.
 const askBound = 3 * time.Second
 
 // Dial opens a TCP connection from a host of the laboratory.
@@ -81,7 +81,7 @@ func Ask(ctx context.Context, from *lab.Host, to netip.AddrPort, path string, le
 	return err
 }
 
-// AskTLS is Ask over TLS; the server's certificate must be this one (DER).
+// AskTLS is Ask over TLS. The server must present the given certificate (DER).
 func AskTLS(ctx context.Context, from *lab.Host, to netip.AddrPort, path string, length int, certificate []byte) error {
 	_, err := askTask.On(ctx, from, question{to, path, length, certificate})
 	return err
@@ -116,7 +116,7 @@ var askTask = lab.NewTask("ask", func(ctx context.Context, from *lab.Host, q que
 	return struct{}{}, nil
 })
 
-// secure makes a handshake of TLS on a connection.
+// secure makes a TLS handshake on a connection.
 func secure(ctx context.Context, conn net.Conn, q question) (net.Conn, error) {
 	shown, err := x509.ParseCertificate(q.Certificate)
 	if err != nil {

@@ -15,24 +15,24 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// Limits are the bounds of the machine that a trial may run into. They are read
-// before a run, so that a point beyond them is known before it is tried.
+// Limits are the limits of the machine that a trial may reach. They are read before a run, so that points beyond them
+// are known before they are tried.
 type Limits struct {
-	// OpenFiles is the number of file descriptors that one process may have.
+	// OpenFiles is the maximum number of file descriptors of a process.
 	OpenFiles uint64
 	// Cores is the number of processors that this process may use.
 	Cores int
-	// LocalPorts is the number of source ports that a client has towards one
-	// address and port.
+	// LocalPorts is the number of source ports that a client has for one destination address and port.
 	LocalPorts int
-	// Orphans is how many closed TCP connections a kernel keeps until all was acknowledged (tcp_max_orphans), TCPPages
-	// how many pages TCP may hold before it drops arriving segments (the second of tcp_mem); 0 where that is not to be
-	// seen, because they are the machine's and no namespace's.
+	// Orphans is the number of closed TCP connections that a kernel keeps until all data is acknowledged
+	// (tcp_max_orphans). TCPPages is the number of pages that TCP may hold before it drops arriving segments (the
+	// second value of tcp_mem). Both are 0 where they cannot be read, because they belong to the machine and not to a
+	// namespace.
 	Orphans, TCPPages int
 }
 
-// ReadLimits reads the limits of this process, which the ones it starts
-// inherit, as they will be after a process raised its soft limit to the hard one.
+// ReadLimits reads the limits of this process, which its child processes inherit. OpenFiles is the value after the soft
+// limit was raised to the hard one.
 func ReadLimits() (Limits, error) {
 	files, err := openfiles.Max()
 	if err != nil {
@@ -78,12 +78,13 @@ func localPorts() (int, error) {
 	return last - first + 1, nil
 }
 
-// ReadKernel reads the limits that only the machine's own namespace shows, for limits that were read in another of its.
+// ReadKernel reads the limits that only the machine's own network namespace shows, for limits that were read in another
+// one.
 func (l *Limits) ReadKernel() {
 	l.Orphans, l.TCPPages = kernelLimit("net.ipv4.tcp_max_orphans", 0), kernelLimit("net.ipv4.tcp_mem", 1)
 }
 
-// kernelLimit reads the number at a place of a sysctl; 0 if it is not to be had.
+// kernelLimit reads the number at an index in a sysctl; 0 if it cannot be read.
 func kernelLimit(name string, place int) int {
 	text, err := sysctl.Read(name)
 	if fields := strings.Fields(text); err == nil && place < len(fields) {

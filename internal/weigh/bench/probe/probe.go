@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package probe reads the counters and the CPU use of a laboratory's parts while a load was on.
+// Package probe reads the counters and the CPU use of a laboratory's parts while a load runs.
 package probe
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// The kernel's counters that are read, by their names in nstat(8).
+// Counters of the kernel, by their names in nstat(8).
 const (
 	passiveOpens    = "TcpPassiveOpens"
 	listenDrops     = "TcpExtListenDrops"
@@ -21,8 +21,8 @@ const (
 	datagramsFull   = "UdpRcvbufErrors"
 )
 
-// Probe reads a laboratory around a load. CPU times are read last before it and
-// first behind it, so that reading the rest is not in them.
+// Probe reads a laboratory before and after a load. It reads CPU times last before the load and first after it, so that
+// they do not include the other readings.
 type Probe struct {
 	lab           *lab.Lab
 	before, after snapshot
@@ -33,7 +33,7 @@ type snapshot struct {
 	usage   usage
 }
 
-// network has the counters of every host's network stack.
+// network has the counters of the network stacks of all hosts.
 type network struct {
 	connections                 []uint64 // of each server
 	datagrams                   []uint64 // of each server
@@ -42,43 +42,42 @@ type network struct {
 	deviceDrops                 uint64   // of all links
 }
 
-// usage has everybody's use of the machine's CPUs.
+// usage has the use of the machines' CPUs by all hosts.
 type usage struct {
 	at       time.Time
 	cpu      map[string]lab.CPU
 	machines []lab.MachineStat
 }
 
-// Reading is the difference between Begin and End.
+// Reading has the differences between Begin and End.
 type Reading struct {
 	// Interval is the time between the two readings of the CPU times.
 	Interval time.Duration
 	// Parts are clients, balancer, backends and the switch.
 	Parts []Usage
-	// Machines are the machines that the parts are on: one, for namespaces.
+	// Machines are the machines of the parts; for namespaces, one machine.
 	Machines []MachineParts
-	// Idle is the time that the machines' cores had nothing to do, in cores.
+	// Idle is the time that the machines' cores were idle, in cores.
 	Idle float64
-	// Machine is the use of the cores of all of them.
+	// Machine is the use of the cores of all machines.
 	Machine Machine
 	// ContextSwitches is the number of context switches of all machines, per second.
 	ContextSwitches float64
 	// Connections is the number of connections that each server accepted, in the order of the lab.
 	Connections []uint64
-	// Datagrams is the number of UDP datagrams that each server's programs were handed, in the same order;
-	// DatagramDrops that of those that found a full socket, of balancer and servers.
+	// Datagrams is the number of UDP datagrams that each server's programs received, in the same order. DatagramDrops
+	// is the number of those dropped because a socket was full, at balancer and servers.
 	Datagrams     []uint64
 	DatagramDrops uint64
-	// ListenDrops and ListenOverflows are those of balancer and servers,
-	// DeviceDrops those of all links.
+	// ListenDrops and ListenOverflows are those of balancer and servers, DeviceDrops those of all links.
 	ListenDrops, ListenOverflows, DeviceDrops uint64
 }
 
-// Machine is the use of a machine's cores, in cores: programs, the kernel for them, the kernel's packet work and
-// whatever else comes by interrupt, and nothing.
+// Machine is the use of a machine's cores, in cores: by programs, by the kernel on their behalf, by the kernel's packet
+// work and other interrupts, and idle.
 type Machine struct{ User, System, Softirq, Idle float64 }
 
-// New returns a probe of l.
+// New returns a probe of a laboratory.
 func New(l *lab.Lab) *Probe { return &Probe{lab: l} }
 
 // Begin reads the laboratory before a load.
@@ -90,7 +89,7 @@ func (p *Probe) Begin() (err error) {
 	return err
 }
 
-// End reads the laboratory behind a load.
+// End reads the laboratory after a load.
 func (p *Probe) End() (err error) {
 	if p.after.usage, err = readUsage(p.lab); err != nil {
 		return err
@@ -99,7 +98,7 @@ func (p *Probe) End() (err error) {
 	return err
 }
 
-// Reading returns the difference between Begin and End.
+// Reading returns the differences between Begin and End.
 func (p *Probe) Reading() Reading {
 	from, to := p.before, p.after
 	interval := to.usage.at.Sub(from.usage.at)
@@ -130,7 +129,7 @@ func (p *Probe) Reading() Reading {
 	return r
 }
 
-// Cores is the number of cores of all machines together.
+// Cores returns the number of cores of all machines together.
 func (r Reading) Cores() float64 {
 	all := 0.0
 	for _, m := range r.Machines {
@@ -144,16 +143,16 @@ func (m Machine) add(other Machine) Machine {
 	return Machine{m.User + other.User, m.System + other.System, m.Softirq + other.Softirq, m.Idle + other.Idle}
 }
 
-// MachineParts is a machine that parts of a laboratory are on, alone or together.
+// MachineParts is a machine with one or more parts of a laboratory.
 type MachineParts struct {
 	Machine
-	// Cores is the number of its cores.
+	// Cores is the number of the machine's cores.
 	Cores float64
-	// Parts are the parts of the laboratory with a host on it.
+	// Parts are the parts of the laboratory with a host on the machine.
 	Parts []Usage
 }
 
-// machine is the CPU use of machine number i between two readings.
+// machine returns the CPU use of machine number i between two readings.
 func (p *Probe) machine(from, to usage, i int, interval time.Duration) MachineParts {
 	before, after := from.machines[i], to.machines[i]
 	m := MachineParts{Cores: float64(after.Cores)}
@@ -175,7 +174,7 @@ func (p *Probe) machine(from, to usage, i int, interval time.Duration) MachinePa
 	return m
 }
 
-// hosts is a part and the machines that it is.
+// hosts is a part of the laboratory, and its hosts.
 type hosts struct {
 	part  results.Part
 	hosts []*lab.Host

@@ -12,24 +12,24 @@ import (
 	"time"
 )
 
-// ErrNotInstalled means that a program is not on this machine.
+// ErrNotInstalled means that a program is not installed on this machine.
 var ErrNotInstalled = errors.New("not installed")
 
-// versionLine matches the version of programs such as dnsperf that print other numbers, too.
+// versionLine matches the version in the output of programs, such as dnsperf, that print other numbers, too.
 var versionLine = regexp.MustCompile(`(?m)^Version (\S+)`)
 
 var versionNumber = regexp.MustCompile(`\d+(\.\d+)+[^\s,)]*`)
 
-// versionBound is how long a program may take to answer about itself.
+// versionBound is how long a program may take to print its version.
 const versionBound = 5 * time.Second
 
-// Version asks a program for its version: the first number with a dot in its output when called with flag. (wrk calls
-// that wrong usage and exits with 1, so the exit status says nothing.) Its error wraps ErrNotInstalled.
+// Version returns a program's version: the first number with a dot in its output when it is called with flag. (wrk
+// counts the flag as wrong usage and exits with 1, so the exit status means nothing.) Its error wraps ErrNotInstalled.
 func Version(ctx context.Context, program, flag string) (string, error) {
 	return VersionOf(ctx, program, flag, "run `make deps`, or install it from your distribution")
 }
 
-// VersionOf is Version of a program that is not installed as a Debian package, with a hint on how to install it.
+// VersionOf is Version for a program that is not installed as a Debian package, with a hint on how to install it.
 func VersionOf(ctx context.Context, program, flag, hint string) (string, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {

@@ -11,55 +11,53 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Usage is the CPU that one part of a trial used while the load was on.
+// Usage is the CPU use of one part of a trial while the load ran.
 type Usage struct {
-	// Part is the part of the laboratory; the switch is no part that a result can name, but shares the machine with the
-	// others.
+	// Part is the part of the laboratory. A result cannot name the switch, but it shares the machine with the other
+	// parts.
 	Part results.Part
-	// Cores is the CPU use of all its hosts together: 1 is one core busy throughout.
+	// Cores is the CPU use of all hosts of the part together: 1 is one core that is always busy.
 	Cores float64
-	// Busiest is the use of its busiest thread, in cores, and BusiestName that thread's name. A thread cannot use more
-	// than one core, so at one it is the limit however many others idle.
+	// Busiest is the use of the part's busiest thread, in cores, and BusiestName the name of that thread. A thread
+	// cannot use more than one core, so at 1 it is the bottleneck, however many other threads idle.
 	Busiest     float64
 	BusiestName string
-	// Allowed is the number of cores that the part can use at most (a proxy's
-	// threads); 0 if nothing but the machine bounds it.
+	// Allowed is the number of cores that the part can use at most (a proxy's threads); 0 if only the machine limits
+	// it.
 	Allowed float64
 }
 
 // PartSwitch is the laboratory's own switch.
 const PartSwitch results.Part = "switch"
 
-// PartHost is the balancer's host where load generators run on it, too: it cannot be said which
-// of them a limit is.
+// PartHost is the balancer's host if load generators run there, too: it cannot be determined which of them is the
+// bottleneck.
 const PartHost results.Part = "the balancer's host"
 
-// The thresholds of Saturated.
+// Thresholds of Saturated.
 const (
-	// fullThread is the share of a core from which a thread counts as busy all
-	// the time: the rest goes to whatever else its core had to do.
+	// fullThread is the share of a core from which on a thread counts as always busy: the rest goes to other work on
+	// its core.
 	fullThread = 0.95
-	// idleMachine is the share of all cores that must have idled for the machine
-	// not to be the limit.
+	// idleMachine is the share of all cores that must have idled if the machine is not the bottleneck.
 	idleMachine = 0.15
-	// clearlyLargest is how much more than every other part one must have used
-	// to be called the limit of a machine that all of them share.
+	// clearlyLargest is how many times the use of every other part a part must have used to count as the bottleneck of
+	// a machine that all parts share.
 	clearlyLargest = 1.25
 )
 
-// Saturated says which part limited a trial, and gives the figures that this was derived from. On a machine of its own
-// a part is the limit when it has no more CPU to use; here all parts share one machine, so the rule is, in this order:
+// Saturated returns the part that limited a trial, and the figures that this follows from. On a machine of its own, a
+// part is the bottleneck when it has no more CPU to use. Here all parts share one machine, so the rule is, in this
+// order:
 //
-//  1. a part whose busiest thread used at least 95 % of a core, or which used at
-//     least 95 % of the cores it may use: that part (the one nearest to its
-//     limit, if several did);
-//  2. 15 % or more of the machine idled: none, for each process that had work could run;
-//  3. the machine was full and one part used at least 1.25 times as much of it
-//     as any other: that part;
-//  4. else: unknown.
+//  1. A part whose busiest thread used at least 95 % of a core, or that used at least 95 % of the cores it may use:
+//     that part (the one closest to its limit, if there are several).
+//  2. 15 % or more of the machine was idle: none, because each process with work could run.
+//  3. The machine was full, and one part used at least 1.25 times as much of it as any other: that part.
+//  4. Otherwise: unknown.
 //
-// The switch may win by the rule, but it is a part of the laboratory and not weighed: then the result is unknown, and
-// the note says so. So it is with PartHost.
+// If the rule finds the switch, the result is unknown, and the note says so: the switch is a part of the laboratory and
+// is not measured. The same holds for PartHost.
 func Saturated(parts []Usage, idle, cores float64) (results.Part, string) {
 	figures := describe(parts, idle, cores)
 	if full, reason := fullest(parts); full != nil {
@@ -82,9 +80,9 @@ func Saturated(parts []Usage, idle, cores float64) (results.Part, string) {
 		"saturated: unknown, for the parts share a full machine and none had clearly the largest share; %s", figures)
 }
 
-// SaturatedMachines is Saturated where the parts are on several machines: the limit
-// is on the one that is fullest, by the same rule, and none where every machine has
-// time to spare. A balancer may use so many cores of its machine; 0 is all.
+// SaturatedMachines is Saturated for parts on several machines. The bottleneck is on the fullest machine, by the same
+// rule; there is none if every machine has time to spare. A balancer may use up to allowed cores of its machine; 0
+// means all.
 func SaturatedMachines(machines []MachineParts, allowed float64) (results.Part, string) {
 	part, why, least := results.SaturatedNone, "", 2.0
 	var idle, cores float64
@@ -109,8 +107,8 @@ func SaturatedMachines(machines []MachineParts, allowed float64) (results.Part, 
 	return part, why
 }
 
-// fullest returns the part nearest to (or furthest over) its own limit among
-// those that reached it, and the reason in words.
+// fullest returns the part that is closest to its own limit (or furthest beyond) among those that reached it, and the
+// reason in words.
 func fullest(parts []Usage) (full *Usage, reason string) {
 	most := 0.0
 	for i, part := range parts {
@@ -126,7 +124,7 @@ func fullest(parts []Usage) (full *Usage, reason string) {
 	return full, reason
 }
 
-// known maps a part to one that a result may name.
+// known maps a part to one that a result may name: the switch and PartHost become unknown.
 func known(part results.Part) results.Part {
 	if part == PartSwitch || part == PartHost {
 		return results.SaturatedUnknown
@@ -134,7 +132,7 @@ func known(part results.Part) results.Part {
 	return part
 }
 
-// describe lists the figures, the largest user first.
+// describe lists the figures, beginning with the part with the largest use.
 func describe(parts []Usage, idle, cores float64) string {
 	sorted := slices.SortedStableFunc(slices.Values(parts), func(a, b Usage) int {
 		return cmp.Compare(b.Cores, a.Cores)

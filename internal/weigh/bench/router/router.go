@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package router knows the programs that can be the router before several balancers: how each is configured and run. It
-// starts none of them.
+// Package router knows the programs that can be the router in front of several balancers, and how each is configured
+// and run. It starts none of them.
 package router
 
 import (
@@ -17,63 +17,63 @@ import (
 	"time"
 )
 
-// Kind is a program.
+// Kind is a router program.
 type Kind string
 
-// The programs that there are.
+// The supported programs.
 const (
 	BIRD Kind = "bird"
 	FRR  Kind = "frr"
 )
 
-// Kinds lists the kinds of routers, the usual one first.
+// Kinds lists the kinds of routers, the default first.
 var Kinds = []Kind{BIRD, FRR}
 
-// Multiplier is how many packets of BFD in a row may be missing.
+// Multiplier is the detection multiplier of BFD: the number of missing packets in a row after which a session is down.
 const Multiplier = 3
 
-// Plan is a router's task: to take each balancer's routes over BGP, and to have equal ones as one route with several
-// next hops. The routes of a balancer that is dead are not kept (no graceful restart), and those of one that is drained
-// (GRACEFUL_SHUTDOWN, RFC 8326) are the last choice.
+// Plan is the task of a router: to receive each balancer's routes over BGP, and to install equal routes as one route
+// with several next hops. It does not keep the routes of a dead balancer (no graceful restart), and prefers all other
+// routes to those of a draining balancer (GRACEFUL_SHUTDOWN, RFC 8326).
 type Plan struct {
-	// Dir is where the router's files are.
+	// Dir is the directory of the router's files.
 	Dir string
-	// ID is the router's, AS its number, and BalancersAS that of the balancers.
+	// ID is the router ID, AS the router's AS number, and BalancersAS that of the balancers.
 	ID              netip.Addr
 	AS, BalancersAS uint32
-	// HoldTime is after how long a silence of a balancer its session ends, in whole seconds.
+	// HoldTime is the hold time of BGP, after which the session of a silent balancer ends, in whole seconds.
 	HoldTime time.Duration
-	// BFD is how often packets of BFD are sent and taken (RFC 5880); 0: there is none.
+	// BFD is the interval at which BFD packets are sent and expected (RFC 5880); 0 means no BFD.
 	BFD time.Duration
-	// Balancers are the sessions.
+	// Balancers are the BGP sessions.
 	Balancers []Session
 }
 
-// Session is a BGP session with a balancer, which opens it.
+// Session is a BGP session with a balancer. The balancer opens it.
 type Session struct {
 	// Local is the router's address, Balancer the balancer's.
 	Local, Balancer netip.Addr
 }
 
-// Keepalive is how often the router shows that it lives, in seconds.
+// Keepalive returns the interval of the router's keepalives, in seconds.
 func (p Plan) Keepalive() int { return max(int(p.HoldTime.Seconds())/3, 1) }
 
-// Hold is the hold time in seconds.
+// Hold returns the hold time in seconds.
 func (p Plan) Hold() int { return int(p.HoldTime.Seconds()) }
 
-// Milliseconds is BFD's interval.
+// Milliseconds returns the interval of BFD in milliseconds.
 func (p Plan) Milliseconds() int { return int(p.BFD.Milliseconds()) }
 
-// Multiplier is [Multiplier].
+// Multiplier returns [Multiplier].
 func (p Plan) Multiplier() int { return Multiplier }
 
-// Daemon is a process of a router. Those of a plan are started in their order, each when the one before is ready.
+// Daemon is a process of a router. The daemons of a plan are started in order, each when the one before is ready.
 type Daemon struct {
 	Path string
 	Args []string
-	// File is where Text, its configuration, is to be.
+	// File is the path for Text, the daemon's configuration.
 	File, Text string
-	// Ready is a file that is there once the process is ready.
+	// Ready is a file that exists once the process is ready.
 	Ready string
 }
 
@@ -88,10 +88,10 @@ var (
 	bgpdText string
 )
 
-// frrPrograms is where Debian has FRR's daemons.
+// frrPrograms is the directory of FRR's daemons on Debian.
 const frrPrograms = "/usr/lib/frr/"
 
-// Daemons are the processes of a plan.
+// Daemons returns the processes of a plan.
 func (k Kind) Daemons(p Plan) ([]Daemon, error) {
 	if k == BIRD {
 		d := Daemon{Path: "bird", File: filepath.Join(p.Dir, "bird.conf"), Ready: filepath.Join(p.Dir, "bird.ctl")}
@@ -112,7 +112,7 @@ func (k Kind) Daemons(p Plan) ([]Daemon, error) {
 			return nil, err
 		}
 		d := Daemon{Path: frrPrograms + t.name, File: in(".conf"), Text: text, Ready: in(".vty")}
-		// As root and in the group of FRR's shell, as it checks; without a port for it (-P 0).
+		// As root and in the group of FRR's shell, because FRR checks both; without a port for the shell (-P 0).
 		d.Args = []string{"-f", d.File, "-i", in(".pid"), "--vty_socket", p.Dir, "-z",
 			filepath.Join(p.Dir, "zserv.api"),
 			"-u", "root", "-g", "frrvty", "--log", "stdout", "-P", "0"}
@@ -136,10 +136,10 @@ func render(name, text string, p Plan) (string, error) {
 	return b.String(), nil
 }
 
-// Name is the program's, as people write it.
+// Name returns the name of the program, as people write it.
 func (k Kind) Name() string { return strings.ToUpper(string(k)) }
 
-// Program is the program that tells the installed version, by the flag --version.
+// Program returns the program that prints the installed version with the flag --version.
 func (k Kind) Program() string {
 	if k == FRR {
 		return frrPrograms + "zebra"
@@ -147,7 +147,7 @@ func (k Kind) Program() string {
 	return string(k)
 }
 
-// Obstacle returns the reason why there is no such router on this host; empty if there can be.
+// Obstacle returns the reason why this router cannot run on this host; empty if it can.
 func (k Kind) Obstacle() string {
 	programs := []string{k.Program()}
 	if k == FRR {

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// plan is a router's plan of two balancers.
+// plan returns a router's plan with two balancers.
 func plan(dir string, bfd time.Duration) Plan {
 	return Plan{Dir: dir, ID: netip.MustParseAddr("198.18.5.1"), AS: 64513, BalancersAS: 64512,
 		HoldTime: 3 * time.Second, BFD: bfd, Balancers: []Session{
@@ -23,8 +23,8 @@ func plan(dir string, bfd time.Duration) Plan {
 			{Local: netip.MustParseAddr("198.19.2.1"), Balancer: netip.MustParseAddr("198.19.2.2")}}}
 }
 
-// TestDaemons: BIRD is one process, FRR two and one more with BFD; each session and each setting is in the files that
-// are to have it.
+// TestDaemons: BIRD is one process, and FRR two, or three with BFD. Each session and each setting is in the correct
+// files.
 func TestDaemons(t *testing.T) {
 	for _, tc := range []struct {
 		kind  Kind
@@ -68,7 +68,7 @@ func TestDaemons(t *testing.T) {
 	}
 }
 
-// TestFilesAreUnderstood: the programs themselves, where they are installed, find nothing wrong with their files.
+// TestFilesAreUnderstood: the programs themselves, if they are installed, accept their files.
 func TestFilesAreUnderstood(t *testing.T) {
 	for _, kind := range Kinds {
 		for _, bfd := range []time.Duration{0, 50 * time.Millisecond} {
@@ -80,7 +80,7 @@ func TestFilesAreUnderstood(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// FRR's bfdd takes its ports even then.
+				// FRR's bfdd binds its ports even then.
 				ns := testenv.Namespace(t)
 				for _, d := range daemons {
 					if err := os.WriteFile(d.File, []byte(d.Text), 0o600); err != nil {
@@ -95,7 +95,7 @@ func TestFilesAreUnderstood(t *testing.T) {
 						out, err = exec.CommandContext(t.Context(), d.Path, args...).CombinedOutput()
 						return err
 					})
-					// FRR goes on without such a line
+					// FRR ignores such a line
 					if err != nil || strings.Contains(string(out), "on config line") {
 						t.Errorf("%s: %v: %s\n%s", d.Path, err, out, d.Text)
 					}

@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// update is a kind of change of one backend, away from new flows and back.
+// update is a kind of change of one backend: away from new flows, and back.
 type update struct {
 	name       string
 	away, back func(s *lb.RoutedService, backend int, mac net.HardwareAddr)
@@ -37,8 +37,8 @@ var updates = []update{
 		func(s *lb.RoutedService, j int, _ net.HardwareAddr) { s.Backends[j].Draining = false }},
 }
 
-// changes measures how long it takes until the change of one backend is in the data
-// plane, which a packet proves.
+// changes measures how long it takes until the change of one backend is in effect in the data plane. A packet proves
+// that it is.
 func (b *bench) changes(ctx context.Context, s shape) error {
 	cfg, _, err := s.parse()
 	if err != nil {
@@ -51,7 +51,7 @@ func (b *bench) changes(ctx context.Context, s shape) error {
 	defer balancer.Close()
 	c := &changer{bench: b, shape: s, balancer: balancer, state: s.state(cfg),
 		flows: map[int]map[uint32][]netip.AddrPort{},
-		// A run can be repeated.
+		// Fixed seeds, so that a run can be repeated.
 		random: rand.New(rand.NewPCG(uint64(s.services), uint64(s.backends)))}
 	for _, kind := range updates {
 		b.Progress(fmt.Sprintf("%v: %s", s, kind.name))
@@ -69,12 +69,11 @@ type changer struct {
 	balancer *datapath.Datapath
 	state    lb.State
 	random   *rand.Rand
-	// flows of a service, by the backend that they go to, as long as they have not been
-	// used.
+	// flows are unused flows of each service, by the number of the backend that they reach.
 	flows map[int]map[uint32][]netip.AddrPort
 }
 
-// run makes the changes of one kind.
+// run makes and measures the changes of one kind.
 func (c *changer) run(ctx context.Context, kind update) error {
 	var took []time.Duration
 	var wrong []string
@@ -115,15 +114,13 @@ func (c *changer) run(ctx context.Context, kind update) error {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// percentile returns the smallest of sorted values that is not below so many per cent
-// of them.
+// percentile returns the smallest of the sorted values that is at least as large as percent per cent of them.
 func percentile(sorted []time.Duration, percent int) time.Duration {
 	return sorted[max((len(sorted)*percent+99)/100, 1)-1]
 }
 
-// apply changes a service and gives the data plane the whole state, as the control
-// plane does; it says how long the data plane took to return. Nothing that it has been
-// given before is touched.
+// apply changes a service and applies the complete state to the data plane, as the control plane does. It returns how
+// long the data plane took. It does not modify any state that the data plane got before.
 func (c *changer) apply(service int, change func(*lb.RoutedService)) (time.Duration, error) {
 	next := lb.State{Services: slices.Clone(c.state.Services)}
 	s := &next.Services[service]
@@ -136,10 +133,10 @@ func (c *changer) apply(service int, change func(*lb.RoutedService)) (time.Durat
 	return took, err
 }
 
-// errNoFlows: too few were tried.
+// errNoFlows means that too few flows were tried.
 var errNoFlows = errors.New("no backend with two flows that were not used was found")
 
-// pick chooses a backend, and two flows that go to it.
+// pick selects a backend, and two flows that reach it.
 func (c *changer) pick() (service, backend int, flows []netip.AddrPort, err error) {
 	for range 100 {
 		service = c.random.IntN(c.shape.services)
@@ -160,12 +157,12 @@ func (c *changer) pick() (service, backend int, flows []netip.AddrPort, err erro
 	return 0, 0, nil, errNoFlows
 }
 
-// look finds out where flows of a service go. They are not remembered for it: the
-// packets open nothing, and the service has not changed yet.
+// look determines which backends the flows of a service reach. The flows are not stored by that: the packets open no
+// flows, and the service has not changed yet.
 func (c *changer) look(service int) (map[uint32][]netip.AddrPort, error) {
 	frame := harness.NewFrame(netip.AddrPortFrom(firstClient, 0), netip.AddrPortFrom(c.shape.vip(service), port),
 		lb.TCP, packet.FlagACK)
-	// Four and more for each backend.
+	// At least four for each backend.
 	flows := uint32(64)
 	for flows < uint32(8*c.shape.backends) {
 		flows *= 2

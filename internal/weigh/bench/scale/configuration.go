@@ -21,7 +21,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Where services and backends are: each service has an address of its own.
+// Addresses of services, backends and clients. Each service has its own address.
 var (
 	firstVIP     = netip.MustParseAddr("198.18.0.0")
 	firstBackend = netip.MustParseAddr("10.0.0.0")
@@ -30,18 +30,18 @@ var (
 
 const port = 80
 
-// vip is the address of service i, backend that of backend j of it.
+// vip returns the address of service i, backend that of its backend j.
 func (s shape) vip(i int) netip.Addr        { return plus(firstVIP, i) }
 func (s shape) backend(i, j int) netip.Addr { return plus(firstBackend, i*s.backends+j) }
 
-// plus returns the n-th IPv4 address from one on.
+// plus returns the n-th IPv4 address after first.
 func plus(first netip.Addr, n int) netip.Addr {
 	word := first.As4()
 	binary.BigEndian.PutUint32(word[:], binary.BigEndian.Uint32(word[:])+uint32(n))
 	return netip.AddrFrom4(word)
 }
 
-// yaml is the configuration as a person would write it, who leaves out all keys that can be left out.
+// yaml returns the configuration as users write it, without keys that can be omitted.
 func (s shape) yaml() []byte {
 	var b bytes.Buffer
 	fmt.Fprintln(&b, "interface: eth0\nservices:")
@@ -55,7 +55,7 @@ func (s shape) yaml() []byte {
 	return b.Bytes()
 }
 
-// parse reads the configuration from a file, and says how long that takes.
+// parse reads the configuration from a file, and returns how long that took.
 func (s shape) parse() (*config.Config, time.Duration, error) {
 	dir, err := os.MkdirTemp("", "jeoul-scale-")
 	if err != nil {
@@ -71,7 +71,7 @@ func (s shape) parse() (*config.Config, time.Duration, error) {
 	return cfg, time.Since(begun), err
 }
 
-// state is the data plane's state of a configuration, where all backends are up.
+// state returns the data plane's state for a configuration with all backends up.
 func (s shape) state(cfg *config.Config) lb.State {
 	var state lb.State
 	for i, service := range cfg.Services {
@@ -84,10 +84,10 @@ func (s shape) state(cfg *config.Config) lb.State {
 	return state
 }
 
-// number is a backend's number among all; frames to it bear it.
+// number returns the number of a backend among all backends. Frames to the backend contain it.
 func (s shape) number(i, j int) uint32 { return uint32(i*s.backends + j) }
 
-// loads measures how long it takes from a file to packets that are forwarded.
+// loads measures the time from a file to forwarded packets.
 func (b *bench) loads(ctx context.Context, s shape) error {
 	for round := range b.Rounds {
 		if err := ctx.Err(); err != nil {
@@ -114,8 +114,8 @@ func (b *bench) loads(ctx context.Context, s shape) error {
 	return nil
 }
 
-// load makes a balancer of a configuration, and says how long it takes until packets for
-// the last service are forwarded.
+// load creates a balancer with a configuration, and returns how long it took until a packet for the last service was
+// forwarded.
 func (b *bench) load(s shape, cfg *config.Config) (*datapath.Datapath, time.Duration, error) {
 	begun := time.Now()
 	balancer := harness.NewBalancer(b.Hook, harness.Room{})
@@ -130,15 +130,15 @@ func (b *bench) load(s shape, cfg *config.Config) (*datapath.Datapath, time.Dura
 	return balancer, took, nil
 }
 
-// client is the end of the n-th.
+// client returns the address and port of the n-th client.
 func client(n uint32) netip.AddrPort {
 	return netip.AddrPortFrom(plus(firstClient, int(n&0xffff)), uint16(1024+n>>16))
 }
 
-// errNotForwarded: a packet went to no backend.
+// errNotForwarded means that a packet reached no backend.
 var errNotForwarded = errors.New("a packet for a service was not sent on")
 
-// ask sends a SYN to service i, and returns the number of the backend that it goes to.
+// ask sends a SYN to service i, and returns the number of the backend that it reaches.
 func (s shape) ask(balancer *datapath.Datapath, i int, from netip.AddrPort) (uint32, error) {
 	frame := harness.NewFrame(from, netip.AddrPortFrom(s.vip(i), port), lb.TCP, packet.FlagSYN)
 	to, err := harness.One(balancer.Program(), frame)

@@ -19,16 +19,16 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Streams of packets. Those of ten backends are of flows that one service sends to as few as the small one has: the
-// memory read for them fits the caches at any size.
+// Streams of packets. ofTen has flows that one service sends to only as many backends as the small configuration has:
+// the memory that is read for them fits the caches at any size.
 const (
 	ofOne = "packets of one service"
 	ofAll = "packets of all services"
 	ofTen = "packets of ten backends"
 )
 
-// packets measures the cost of a packet in a configuration of a shape, and right after it that of the same packet in
-// the small one.
+// packets measures the cost of a packet in a configuration of a shape, and right after that the cost of the same packet
+// in the small configuration.
 func (b *bench) packets(ctx context.Context, s shape) error {
 	big, small := &sized{bench: b, shape: s}, &sized{bench: b, shape: base}
 	mark := b.harness.Mark()
@@ -62,7 +62,7 @@ func (b *bench) packets(ctx context.Context, s shape) error {
 	return nil
 }
 
-// sized is a balancer of a shape and its packets.
+// sized is a balancer with a configuration of a shape, and its streams of packets.
 type sized struct {
 	*bench
 	shape    shape
@@ -70,8 +70,7 @@ type sized struct {
 	streams  map[string]harness.Stream
 }
 
-// open makes the balancer, and streams of as many flows: of a service in the middle, and
-// of services at random.
+// open creates the balancer, and streams of z.flows flows each: of a service in the middle, and of random services.
 func (z *sized) open() error {
 	cfg, _, err := z.shape.parse()
 	if err != nil {
@@ -101,16 +100,16 @@ func (z *sized) open() error {
 	return nil
 }
 
-// middle is the service whose packets are measured alone.
+// middle returns the index of the service whose packets are measured alone.
 func (s shape) middle() int { return s.services / 2 }
 
-// frame is a packet to that service.
+// frame returns a packet to that service.
 func (z *sized) frame() harness.Frame {
 	return harness.NewFrame(netip.AddrPortFrom(firstClient, 0), netip.AddrPortFrom(z.shape.vip(z.shape.middle()), port),
 		lb.TCP, packet.FlagACK)
 }
 
-// keep makes a stream of flows, as many as a power of two.
+// keep stores a stream of flows; their number must be a power of two.
 func (z *sized) keep(of string, tuples []harness.Tuple) error {
 	frame := z.frame()
 	kept, err := z.harness.Keep(frame, tuples)
@@ -118,11 +117,11 @@ func (z *sized) keep(of string, tuples []harness.Tuple) error {
 	return err
 }
 
-// errTooFew: of the flows of a service, none goes to the backends that are looked for.
+// errTooFew means that no flow of a service reaches the required backends.
 var errTooFew = errors.New("no flow goes to the first backends of a service")
 
-// narrow makes the stream of flows to as few backends as the small configuration has, for
-// both: there, the same clients ask its service.
+// narrow makes, for both balancers, the stream of flows to only as many backends as the small configuration has. In the
+// small configuration, the same clients send to its service.
 func (z *sized) narrow(small *sized) error {
 	seen, err := z.harness.Record(z.balancer.Program(), harness.Stream{Frame: z.frame(), Count: z.flows}, z.flows)
 	if err != nil {
@@ -152,8 +151,8 @@ func word(a netip.Addr) uint32 {
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// measure measures a stream, net of an empty program right before. The small balancer's trials note the shape that they
-// are compared with.
+// measure measures a stream, net of the empty program, which runs right before. The trials of the small balancer record
+// the shape that they are compared with.
 func (z *sized) measure(of string, beside shape, round int) error {
 	send := func(run func() (float64, error)) (float64, error) { return harness.Uninterrupted(run) }
 	empty, err := send(func() (float64, error) {
@@ -192,7 +191,7 @@ func (z *sized) measure(of string, beside shape, round int) error {
 	return nil
 }
 
-// lost counts the packets that ended otherwise than with a backend.
+// lost counts the packets that were not forwarded to a backend.
 func (z *sized) lost() (uint64, error) {
 	counters, err := z.balancer.Counters()
 	if err != nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scale measures the cost of a configuration's size: how long it takes to load one with a hundred thousand
-// backends, and until one backend's change is in the data plane, and the cost of a packet there. Packets are sent
-// through BPF_PROG_TEST_RUN; neighbours, interfaces and their addresses are not part of it.
+// Package scale measures the cost of the size of a configuration: the time to load a configuration with a hundred
+// thousand backends, the time until a change of one backend is in effect in the data plane, and the cost of a packet
+// there. It sends packets through BPF_PROG_TEST_RUN, and excludes neighbours, interfaces and their addresses.
 package scale
 
 import (
@@ -14,46 +14,46 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Options say how much and how long to measure.
+// Options set how much is measured.
 type Options struct {
 	Hook lb.Hook
-	// Rounds is how often a configuration is loaded and a packet's cost is measured.
+	// Rounds is the number of times that a configuration is loaded and the cost of a packet is measured.
 	Rounds int
-	// Changes of each kind are made, half of them back again.
+	// Changes is the number of changes of each kind; half of them undo the others.
 	Changes int
-	// Packets make one figure.
+	// Packets is the number of packets for each figure.
 	Packets uint32
 	// Progress is called with the name of the current step, if set.
 	Progress func(what string)
-	// shapes are nil for the usual ones.
+	// shapes is nil for the default shapes.
 	shapes []shape
-	// flows is how many there are in a stream, a power of two; 0 means many.
+	// flows is the number of flows of a stream, a power of two; 0 means defaultFlows.
 	flows uint32
 }
 
-// load is the load's name in the results of these trials.
+// load is the name of the load in the results.
 const load = "scale"
 
 // shape is the size of a configuration.
 type shape struct{ services, backends int }
 
-// base is the shape that the others are held against.
+// base is the shape that the others are compared with.
 var base = shape{1, 10}
 
 var defaultShapes = []shape{{10_000, 10}, {10, 10_000}}
 
-// defaultFlows are more than the caches near a core hold.
+// defaultFlows is more flows than the caches close to a core hold.
 const defaultFlows = 1 << 18
 
-// bench is one run of the measurement.
+// bench is a run of the measurement.
 type bench struct {
 	Options
 	harness *harness.Harness
 	trials  []results.Trial
 }
 
-// Measure runs all of it on one CPU. Where it fails, or ctx ends, the trials until then
-// are returned too. Errors: datapath.ErrNoRights, the context's.
+// Measure runs the complete measurement on one CPU. If it fails or ctx ends, it also returns the trials until then.
+// Errors: datapath.ErrNoRights, the error of ctx.
 func Measure(ctx context.Context, options Options) ([]results.Trial, error) {
 	if options.shapes == nil {
 		options.shapes = defaultShapes
@@ -67,7 +67,7 @@ func Measure(ctx context.Context, options Options) ([]results.Trial, error) {
 	b := &bench{Options: options}
 	err := harness.Pinned(func() error {
 		var err error
-		// The flows of four streams and of two short ones, or those recorded in between.
+		// The flows of four streams and of two short ones, or the flows recorded to select them.
 		if b.harness, err = harness.New(options.Hook, 6*options.flows); err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (s shape) String() string {
 	return fmt.Sprintf("services: %d, backends of each: %d", s.services, s.backends)
 }
 
-// add adds a trial of a shape. Where wrong is not empty it is not valid.
+// add adds a trial of a shape. If wrong is not empty, the trial is not valid.
 func (b *bench) add(s shape, of string, repeat int, metrics map[string]float64, wrong ...string) *results.Trial {
 	b.trials = append(b.trials, results.Trial{
 		Subject: fmt.Sprintf("jeoul-l2dsr-%s", b.Hook), Load: load, Repeat: repeat,

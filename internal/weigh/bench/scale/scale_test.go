@@ -14,8 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// TestMeasure runs all of it at small sizes: that each change is in the data plane when
-// Apply returns, and that packets are forwarded, is checked by Measure itself.
+// TestMeasure runs the complete measurement at small sizes. Measure itself checks that each change is in effect in the
+// data plane when Apply returns, and that packets are forwarded.
 func TestMeasure(t *testing.T) {
 	testenv.Root(t)
 	lines := 0
@@ -53,7 +53,7 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestYAML: the largest configurations are such as a person could write.
+// TestYAML: a user could write even the largest configurations: they are not too large to be read.
 func TestYAML(t *testing.T) {
 	for _, s := range append([]shape{base}, defaultShapes...) {
 		if data := s.yaml(); len(data) > config.MaxBytes {

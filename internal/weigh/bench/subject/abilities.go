@@ -4,33 +4,34 @@ package subject
 
 import "github.com/jeoul/jeoul/internal/weigh/lab"
 
-// Abilities are a subject's own declaration, besides that it carries connections from clients to servers in a
-// laboratory of namespaces. The zero value can nothing more.
+// Abilities are a subject's own declaration of its abilities, besides carrying connections from clients to servers in a
+// laboratory of namespaces. The zero value declares no further ability.
 type Abilities struct {
-	// HTTPOnly: it carries nothing but HTTP.
+	// HTTPOnly means that the subject carries only HTTP.
 	HTTPOnly bool
-	// EndsTLS: it can end its clients' TLS, and speak to servers without.
+	// EndsTLS means that the subject can terminate its clients' TLS, and speak to servers without TLS.
 	EndsTLS bool
-	// UDP: it balances the UDP port of a service that has one.
+	// UDP means that the subject balances the UDP port of a service that has one.
 	UDP bool
-	// Packets: it sends each packet on by itself, rather than carry connections of its own.
+	// Packets means that the subject forwards single packets instead of carrying connections of its own.
 	Packets bool
-	// DirectReplies: servers answer clients from the VIP and past the balancer, and not the balancer, or
-	// through it.
+	// DirectReplies means that servers answer clients from the VIP, and that the answers do not pass the balancer.
 	DirectReplies bool
-	// Changes: what it starts is Changing, Restarts that it is Restarting, Upgrades that it is Upgrading.
+	// Changes means that a running subject is Changing, Restarts that it is Restarting, and Upgrades that it is
+	// Upgrading.
 	Changes, Restarts, Upgrades bool
-	// Machines, Containers and Others say why it cannot be set up on machines, on the host of containers that it
-	// balances, as one of several behind a router; empty where it can. Without them it cannot.
+	// Machines, Containers and Others return why the subject cannot be set up on machines, on the host of the
+	// containers that it balances, or as one of several balancers behind a router; empty if it can. If they are nil, it
+	// cannot.
 	Machines   func(*lab.Lab) string
 	Containers func(local bool) string
 	Others     func() string
 }
 
-// Anywhere is an answer of [Abilities] of a subject that can in every case.
+// Anywhere is a function of [Abilities] for a subject without limitation.
 func Anywhere[T any](T) string { return "" }
 
-// OnMachines returns the reason why a subject cannot be weighed in a laboratory of machines; empty if it can.
+// OnMachines returns the reason why a subject cannot be measured in a laboratory of machines; empty if it can.
 func OnMachines(s Subject, l *lab.Lab) string {
 	if machines := s.Can().Machines; machines != nil {
 		return machines(l)
@@ -39,8 +40,8 @@ func OnMachines(s Subject, l *lab.Lab) string {
 		" is set up in the laboratory of namespaces only: what it does to a host's network is not taken back on a machine"
 }
 
-// BesideContainers returns the reason why a subject cannot stand on the host of containers that it balances, and serve
-// clients there (local) or beyond; empty if it can.
+// BesideContainers returns the reason why a subject cannot run on the host of the containers that it balances, and
+// serve clients there (local) or beyond; empty if it can.
 func BesideContainers(s Subject, local bool) string {
 	if containers := s.Can().Containers; containers != nil {
 		return containers(local)

@@ -11,14 +11,14 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// Render fills in a program's configuration.
+// Render returns a program's configuration from a template.
 func Render(config *template.Template, values any) ([]byte, error) {
 	var text bytes.Buffer
 	err := config.Execute(&text, values)
 	return text.Bytes(), err
 }
 
-// WriteConfig fills in a program's configuration and writes it to a file.
+// WriteConfig renders a program's configuration and writes it to a file.
 func WriteConfig(host *lab.Host, path string, config *template.Template, values any) error {
 	text, err := Render(config, values)
 	if err == nil {

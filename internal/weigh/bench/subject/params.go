@@ -8,24 +8,24 @@ import (
 	"strings"
 )
 
-// ParamScheduler is the parameter of subjects whose scheduler can be chosen.
+// ParamScheduler is the parameter of subjects with a selectable scheduler.
 const ParamScheduler = "scheduler"
 
-// Param is something that can vary in a subject.
+// Param is a parameter of a subject.
 type Param struct {
 	Name string
-	// Check returns an error that wraps ErrParam and says what is possible.
+	// Check returns an error that wraps ErrParam and names the possible values.
 	Check func(value any) error
-	// Optional: a suite may leave it out; it then has no value.
+	// Optional means that a suite may omit the parameter, which then has no value.
 	Optional bool
-	// Several: it is of several balancers: one has nothing that could vary by it.
+	// Several means that only several balancers have the parameter.
 	Several bool
 }
 
 // Params maps a parameter's name to its value, an int or a string.
 type Params map[string]any
 
-// OneOf makes a check for words.
+// OneOf returns a check for certain words.
 func OneOf(words ...string) func(any) error {
 	return func(value any) error {
 		if word, ok := value.(string); ok && slices.Contains(words, word) {
@@ -35,7 +35,7 @@ func OneOf(words ...string) func(any) error {
 	}
 }
 
-// Positive is a check for whole numbers from 1 up to most.
+// Positive returns a check for whole numbers from 1 to most.
 func Positive(most int) func(any) error {
 	return func(value any) error {
 		if number, ok := value.(int); ok && number >= 1 && number <= most {

@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// Program is a subject's process, and its output.
+// Program is the process of a subject, and its output.
 type Program struct {
 	name string
 	// Process is the process itself.
@@ -24,21 +24,21 @@ type Program struct {
 	output  tail
 }
 
-// StartProgram runs a program on a host. It is not stopped by the end of ctx,
-// so that its subject can be taken down in order.
+// StartProgram runs a program on a host. The program does not end with ctx, so that its subject can be stopped in
+// order.
 func StartProgram(ctx context.Context, host *lab.Host, path string, args ...string) (*Program, error) {
 	return StartWithLog(ctx, host, nil, path, args...)
 }
 
-// StartWithLog is StartProgram for one whose output is watched: onLine is called with each line of stdout and stderr.
+// StartWithLog is StartProgram with a function for the output: onLine is called with each line of stdout and stderr.
 func StartWithLog(ctx context.Context, host *lab.Host, onLine func(line string), path string,
 	args ...string) (*Program, error) {
-	// Each in a session of its own: a subject that starts daemons (jeoul's HAProxy) puts them in one, and the kernel
-	// would schedule one subject with the bench and another apart from it.
+	// Each program has a session of its own. A subject that starts daemons (jeoul's HAProxy) puts them in one, and the
+	// kernel would otherwise schedule one subject with the bench and another one separately.
 	return StartCommand(ctx, host, onLine, lab.Command{Path: path, Args: args, Session: true})
 }
 
-// StartCommand is StartWithLog for a command, whose output is kept.
+// StartCommand is StartWithLog for a command.
 func StartCommand(ctx context.Context, host *lab.Host, onLine func(line string),
 	command lab.Command) (*Program, error) {
 	p := &Program{name: filepath.Base(command.Path)}
@@ -52,13 +52,13 @@ func StartCommand(ctx context.Context, host *lab.Host, onLine func(line string),
 	return p, nil
 }
 
-// UpBound is how long a subject may take to come up: beside other work the kernel alone takes some ten
-// seconds to verify a program, in a machine that is emulated all is ten times slower, and only a subject that
-// never comes up waits for all of it.
+// UpBound is how long a subject may take to start. Beside other work, the kernel alone takes some ten seconds to verify
+// a program, and in an emulated machine everything is ten times slower. Only a subject that never starts takes the full
+// time.
 const UpBound = time.Minute
 
-// WaitUntil polls ready until it returns nil, the program ends, or UpBound is
-// over. The error wraps ErrNotUp and has the program's output.
+// WaitUntil polls ready until it returns nil, the program ends, or UpBound is over. The error wraps ErrNotUp and has
+// the program's output.
 func (p *Program) WaitUntil(ctx context.Context, ready func() error) error {
 	bounded, cancel := context.WithTimeout(ctx, UpBound)
 	defer cancel()
@@ -83,7 +83,7 @@ func (p *Program) WaitUntil(ctx context.Context, ready func() error) error {
 	}
 }
 
-// Stop ends the program; nil stands for one that was never started.
+// Stop ends the program; nil means a program that was never started.
 func (p *Program) Stop(ctx context.Context) error {
 	if p == nil {
 		return nil
@@ -91,7 +91,7 @@ func (p *Program) Stop(ctx context.Context) error {
 	return p.Process.Stop(ctx)
 }
 
-// Runs reports whether the program has not ended; of nil, which was never started, false.
+// Runs reports whether the program runs; false for nil, which was never started.
 func (p *Program) Runs() bool {
 	if p == nil {
 		return false
@@ -104,10 +104,10 @@ func (p *Program) Runs() bool {
 	}
 }
 
-// LastOutput returns the end of what the program has written, as one line behind a semicolon; empty if nothing.
+// LastOutput returns the end of the program's output, as one line after a semicolon; empty if there is none.
 func (p *Program) LastOutput() string { return p.output.words() }
 
-// RunProgram runs a program on a host to its end.
+// RunProgram runs a program on a host until it ends.
 func RunProgram(ctx context.Context, h *lab.Host, path string, args ...string) error {
 	p, err := StartProgram(ctx, h, path, args...)
 	if err != nil {
@@ -119,11 +119,11 @@ func RunProgram(ctx context.Context, h *lab.Host, path string, args ...string) e
 	return nil
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of the data that is written to it.
 type tail struct {
 	mu   sync.Mutex
 	kept []byte
-	// onLine is called with each complete line, if it is not nil; begun is the rest.
+	// onLine is called with each complete line, if it is not nil; begun is the incomplete line.
 	onLine func(line string)
 	begun  []byte
 }
@@ -143,7 +143,7 @@ func (t *tail) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// passOn passes on the lines that data completes.
+// passOn calls onLine with the lines that data completes.
 func (t *tail) passOn(data []byte) {
 	t.begun = append(t.begun, data...)
 	for {
@@ -156,7 +156,7 @@ func (t *tail) passOn(data []byte) {
 	}
 }
 
-// words returns the end that was kept as one line behind a semicolon; empty if nothing was written.
+// words returns the kept end as one line after a semicolon; empty if nothing was written.
 func (t *tail) words() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

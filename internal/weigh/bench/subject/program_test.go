@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestOnlyCompleteLinesArePassedOn writes lines in pieces, as a program's output comes.
+// TestOnlyCompleteLinesArePassedOn writes lines in pieces, as a program's output arrives.
 func TestOnlyCompleteLinesArePassedOn(t *testing.T) {
 	var got []string
 	output := tail{onLine: func(line string) { got = append(got, line) }}

@@ -18,22 +18,23 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// The AS numbers of the router and of the balancers (RFC 6996, for private use), and the time after which a speaker
-// that is silent is dead, the shortest that BGP has.
+// The AS numbers of the router and of the balancers (RFC 6996, for private use), and the time after which a silent
+// speaker is dead, which is BGP's minimum.
 const (
 	RouterAS   = 64513
 	BalancerAS = 64512
 	HoldTime   = 3 * time.Second
 )
 
-// RouterKind is the router that is asked for, or the usual one.
+// RouterKind returns the requested router, or the default one.
 func (s Setup) RouterKind() router.Kind { return cmp.Or(s.Router, router.Kinds[0]) }
 
-// Router is the running router before several balancers; nil is one that was never started.
+// Router is the running router in front of several balancers; nil means that none was started.
 type Router struct{ daemons []*Program }
 
-// StartRouter runs the router, with a session for each balancer: equal routes are one of several next hops in its
-// kernel, and a drained balancer's is the last choice. If it fails, nothing of it is left.
+// StartRouter runs the router, with a session for each balancer. Its kernel gets equal routes as one route with several
+// next hops, and the route of a draining balancer only if there is no other. If StartRouter fails, it leaves nothing
+// behind.
 func StartRouter(ctx context.Context, setup Setup) (*Router, error) {
 	host := setup.Lab.Router
 	plan := router.Plan{Dir: host.Dir, ID: host.IPv4, AS: RouterAS, BalancersAS: BalancerAS, HoldTime: HoldTime,
@@ -58,7 +59,7 @@ func StartRouter(ctx context.Context, setup Setup) (*Router, error) {
 	return r, nil
 }
 
-// Stop ends the router's processes, the last first.
+// Stop ends the router's processes, the last one first.
 func (r *Router) Stop(ctx context.Context) error {
 	if r == nil {
 		return nil
@@ -72,7 +73,7 @@ func (r *Router) Stop(ctx context.Context) error {
 
 // startDaemon runs a process of the router, and waits until it is ready.
 func startDaemon(ctx context.Context, host *lab.Host, d router.Daemon) (*Program, error) {
-	// One that did not end in order has left it, and another starts in its place.
+	// A process that did not end normally has left this file. Another one starts now.
 	if err := os.Remove(d.Ready); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -89,10 +90,10 @@ func startDaemon(ctx context.Context, host *lab.Host, d router.Daemon) (*Program
 	})
 }
 
-// nextHopTimeout bounds the time in which a router learns or withdraws a route.
+// nextHopTimeout is how long a router may take to learn or withdraw a route.
 const nextHopTimeout = time.Minute
 
-// AwaitNextHop waits until the router sends to a balancer, or does not, and returns when that was first seen.
+// AwaitNextHop waits until the router sends to a balancer, or no longer does, and returns when that was first seen.
 func AwaitNextHop(ctx context.Context, l *lab.Lab, h *lab.Host, want bool) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, nextHopTimeout)
 	defer cancel()
@@ -119,10 +120,11 @@ func AwaitNextHop(ctx context.Context, l *lab.Lab, h *lab.Host, want bool) (time
 	}
 }
 
-// nextHopInterval is how often the router's routes are read.
+// nextHopInterval is the interval at which the router's routes are read.
 const nextHopInterval = 2 * time.Millisecond
 
-// UntilNextHop does something to a balancer, and returns how long it took until the router sent to it, or did not.
+// UntilNextHop calls do with a balancer, and returns how long it took until the router sent to the balancer, or no
+// longer did.
 func UntilNextHop(ctx context.Context, l *lab.Lab, at *lab.Host, present bool, do func() error) (time.Duration, error) {
 	began := time.Now()
 	seen := make(chan time.Time, 1)

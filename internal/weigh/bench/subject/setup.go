@@ -13,53 +13,49 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// Setup is where a subject is started.
+// Setup is the environment in which a subject is started.
 type Setup struct {
 	Lab *lab.Lab
-	// Services have one service for all clients, or one for each.
+	// Services has one service for all clients, or one for each client.
 	Services []Service
-	// Local: the clients are programs on the balancer's host.
+	// Local means that the clients are programs on the balancer's host.
 	Local bool
-	// Certificate is the path of a certificate with its key (PEM), for a subject that
-	// ends TLS; empty where the services have none.
+	// Certificate is the path of a certificate with its key (PEM), for a subject that terminates TLS; empty if the
+	// services have none.
 	Certificate string
-	// Executable is the path of the jeoul binary, and Other, if it is not empty, that of another
-	// build, with which it changes places.
+	// Executable is the path of the jeoul binary. Other, if it is not empty, is the path of another build for upgrades.
 	Executable, Other string
-	// Flows is how many flows a subject must have room for that remembers each of them
-	// in a table whose size can be chosen; 0 leaves it to the subject.
+	// Flows is the number of flows that a subject must have room for if it stores each of them in a table with a
+	// configurable size; 0 means the subject's own size.
 	Flows int
-	// Members has several balancers hand flows over.
+	// Members means that several balancers hand over flows.
 	Members bool
-	// Router is the router that several balancers announce the VIP to; empty: the usual. BFD is the interval of BFD's
-	// packets between them and the router; 0: there is no BFD.
+	// Router is the router that several balancers announce the VIP to; empty means the default. BFD is the interval of
+	// BFD packets between balancers and router; 0 means no BFD.
 	Router router.Kind
 	BFD    time.Duration
-	// At is the balancer, of several; nil: the laboratory's one.
+	// At is one of several balancers; nil means the laboratory's only balancer.
 	At *lab.Host
 }
 
-// Service is a TCP port of the VIP, and the servers that listen at the same port
-// of their own addresses.
+// Service is a TCP port of the VIP, and the servers that listen at the same port of their own addresses.
 type Service struct {
 	Port uint16
-	// PlainPort is where the servers speak without TLS, for a subject that ends it
-	// itself; 0 where Port has no TLS.
+	// PlainPort is the port at which the servers speak without TLS, for a subject that terminates TLS itself; 0 if Port
+	// has no TLS.
 	PlainPort uint16
-	// UDP: the port is one of UDP too, with the same servers.
+	// UDP means that the port is also a UDP port with the same servers.
 	UDP     bool
 	Servers []*lab.Host
-	// Weights are the servers' shares of new connections, by name: 1 where there
-	// is none, and 0 for a server that drains: it takes no new connection and keeps
-	// those that it has.
+	// Weights are the servers' shares of new connections, by name. The default is 1. A server with 0 drains: it gets no
+	// new connections and keeps those that it has.
 	Weights map[string]int
-	// Check is how the servers are checked, by subjects that do; nil for not at all.
+	// Check is how subjects with health checks check the servers; nil means no checks.
 	Check *Check
 }
 
-// Check is a health check of servers: GET / over HTTP at a port, every Interval, answered within
-// Timeout with status 200. A server is down after Fall failed ones in a row, and up after Rise
-// passed ones.
+// Check is a health check of servers: GET / over HTTP at a port, every Interval, answered within Timeout with status
+// 200. A server is down after Fall failed checks in a row, and up after Rise passed ones.
 type Check struct {
 	Port              uint16
 	Interval, Timeout time.Duration
@@ -74,7 +70,7 @@ func (s Service) Weight(server *lab.Host) int {
 	return 1
 }
 
-// Protocols are those of the service's ports.
+// Protocols returns the protocols of the service's ports.
 func (s Service) Protocols() []lb.Protocol {
 	if s.UDP {
 		return []lb.Protocol{lb.TCP, lb.UDP}
@@ -82,15 +78,15 @@ func (s Service) Protocols() []lb.Protocol {
 	return []lb.Protocol{lb.TCP}
 }
 
-// service is the one that client number i (from 0) asks for.
+// service returns the service of client number i (from 0).
 func (s Setup) service(i int) Service { return s.Services[i%len(s.Services)] }
 
-// VIP is where client number i asks for its service.
+// VIP returns the address at which client number i reaches its service.
 func (s Setup) VIP(i int) netip.AddrPort {
 	return netip.AddrPortFrom(s.Lab.VIP4, s.service(i).Port)
 }
 
-// Server is a server of client number i's service, by its own address.
+// Server returns the own address of a server of client number i's service.
 func (s Setup) Server(i int) netip.AddrPort {
 	of := s.service(i)
 	return netip.AddrPortFrom(of.Servers[i%len(of.Servers)].IPv4, of.Port)
@@ -99,8 +95,8 @@ func (s Setup) Server(i int) netip.AddrPort {
 // Single reports whether every service has one server, so that nothing is balanced.
 func (s Setup) Single() bool { return len(s.Services[0].Servers) == 1 }
 
-// Unbalanced is where client number i asks where no balancer is: at the VIP, which the
-// servers hold and a route spreads over them, or at its one server.
+// Unbalanced returns the address for client number i without a balancer: the VIP, which the servers hold and a route
+// spreads over them, or its one server.
 func (s Setup) Unbalanced(i int) netip.AddrPort {
 	if s.Single() {
 		return s.Server(i)
@@ -108,7 +104,7 @@ func (s Setup) Unbalanced(i int) netip.AddrPort {
 	return s.VIP(i)
 }
 
-// Clients are the hosts that ask: those beyond the balancer, or the balancer's own.
+// Clients returns the hosts with the clients: those beyond the balancer, or the balancer itself.
 func (s Setup) Clients() []*lab.Host {
 	if s.Local {
 		return []*lab.Host{s.Lab.Balancer}
@@ -116,7 +112,7 @@ func (s Setup) Clients() []*lab.Host {
 	return s.Lab.Clients
 }
 
-// Balancer is the host that the subject runs on.
+// Balancer returns the host that the subject runs on.
 func (s Setup) Balancer() *lab.Host {
 	if s.At != nil {
 		return s.At
@@ -124,8 +120,7 @@ func (s Setup) Balancer() *lab.Host {
 	return s.Lab.Balancer
 }
 
-// With returns the set-up with other services, which are copied: what the caller
-// does with its own does not reach them.
+// With returns the set-up with copies of other services: later changes by the caller do not affect them.
 func (s Setup) With(services []Service) Setup {
 	s.Services = slices.Clone(services)
 	for i, service := range services {
@@ -135,7 +130,7 @@ func (s Setup) With(services []Service) Setup {
 	return s
 }
 
-// SameServers reports whether services of one number have the same servers.
+// SameServers reports whether services with the same index have the same servers.
 func SameServers(a, b []Service) bool {
 	return slices.EqualFunc(a, b, func(a, b Service) bool { return slices.Equal(a.Servers, b.Servers) })
 }

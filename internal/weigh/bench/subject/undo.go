@@ -9,18 +9,17 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// Undo is how to undo what a subject has set up, in order.
+// Undo has the functions that undo a subject's set-up, in the order of the set-up.
 type Undo []func() error
 
-// On switches something on, and notes how it is switched off.
+// On makes a change, and records how to undo it.
 func (u *Undo) On(change func(on bool) error) error {
 	*u = append(*u, func() error { return change(false) })
 	return change(true)
 }
 
-// Rewriting makes a laboratory ready for a balancer in the kernel that rewrites
-// addresses: it forwards, the servers' replies come back through it, and it has
-// the VIP.
+// Rewriting sets a laboratory up for a balancer in the kernel that rewrites addresses: the balancer forwards, the
+// servers' replies pass it, and it has the VIP.
 func (u *Undo) Rewriting(l *lab.Lab) error {
 	return errors.Join(
 		u.On(l.Forward),
@@ -29,7 +28,7 @@ func (u *Undo) Rewriting(l *lab.Lab) error {
 	)
 }
 
-// All takes everything back, the last first. What went with its laboratory is undone already.
+// All undoes everything, the last change first. Changes that ended with their laboratory need no undoing.
 func (u *Undo) All() error {
 	var errs []error
 	for _, back := range slices.Backward(*u) {

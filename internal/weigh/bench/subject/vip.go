@@ -20,21 +20,21 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// VIPHolders are web servers that have the VIP, as direct server return needs it.
+// VIPHolders are web servers that have the VIP, as direct server return requires.
 type VIPHolders []vipHolder
 
 type vipHolder struct {
 	host *lab.Host
-	// One of them holds it: the agent in this process, or its own on a machine.
+	// Either agent, which runs in this process, or program, the agent on a machine, is set.
 	agent   *agent.Agent
 	program *Program
 }
 
-// DSCPPoint is the code point that stands for the VIP in mode dscp.
+// DSCPPoint is the DSCP code point of the VIP in mode dscp.
 const DSCPPoint = 1
 
-// HoldVIP prepares every web server as `jeoul agent` does for a mode. If it
-// fails, what it returns is still to be released.
+// HoldVIP prepares every web server for a mode, as `jeoul agent` does. The caller must release the holders even if
+// HoldVIP fails.
 func HoldVIP(l *lab.Lab, mode lb.Mode) (holders VIPHolders, err error) {
 	if l.Far() {
 		return holdFar(l, mode)
@@ -58,7 +58,7 @@ func HoldVIP(l *lab.Lab, mode lb.Mode) (holders VIPHolders, err error) {
 	return holders, nil
 }
 
-// Release takes the VIP off again.
+// Release removes the VIP.
 func (v VIPHolders) Release() error {
 	errs := v.stopPrograms()
 	for _, holder := range v {
@@ -73,9 +73,9 @@ func (v VIPHolders) Release() error {
 	return errors.Join(errs...)
 }
 
-// holdFar prepares machines as HoldVIP does hosts, by the agent's own program.
+// holdFar prepares machines as HoldVIP prepares hosts, with the program of the agent.
 func holdFar(l *lab.Lab, mode lb.Mode) (holders VIPHolders, err error) {
-	ctx := context.Background() // every step has its bound
+	ctx := context.Background() // every step has its own time limit
 	var mu sync.Mutex
 	err = lab.Each(l.Servers, func(server *lab.Host) error {
 		args := []string{"agent", "--mode", string(mode), "--interface", server.Interface, "--state-dir",
@@ -113,7 +113,7 @@ func holdFar(l *lab.Lab, mode lb.Mode) (holders VIPHolders, err error) {
 	return holders, err
 }
 
-// stopPrograms ends the agents that are programs, all at once.
+// stopPrograms concurrently stops the agents that are programs.
 func (v VIPHolders) stopPrograms() []error {
 	var all sync.WaitGroup
 	errs := make([]error, len(v))
@@ -126,7 +126,7 @@ func (v VIPHolders) stopPrograms() []error {
 	return errs
 }
 
-// changeAddress applies change to addr as a host address of a device of the host.
+// changeAddress calls change with a device of the host, and addr as a host address.
 func changeAddress(host *lab.Host, device string, addr netip.Addr,
 	change func(netlink.Link, *netlink.Addr) error) error {
 	err := host.Do(func() error {
@@ -143,8 +143,7 @@ func changeAddress(host *lab.Host, device string, addr netip.Addr,
 	return nil
 }
 
-// OwnVIP gives the balancer the VIP, or takes it back; that it is gone already
-// is no error.
+// OwnVIP adds the VIP to the balancer, or removes it. It is no error if the VIP is gone already.
 func OwnVIP(l *lab.Lab, on bool) error {
 	if l.Far() {
 		return l.Balancer.Hold(l.VIP4, on)
@@ -159,7 +158,7 @@ func OwnVIP(l *lab.Lab, on bool) error {
 	return err
 }
 
-// OwnVIPOnLo gives a host the VIP on its device lo. It goes with the host.
+// OwnVIPOnLo adds the VIP to the device lo of a host. It ends with the host.
 func OwnVIPOnLo(host *lab.Host, vip netip.Addr) error {
 	return changeAddress(host, "lo", vip, netlink.AddrReplace)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package view shows on a terminal how far a run is: ended trials scroll by, and below it stands a status that is
-// painted again.
+// Package view shows the progress of a run on a terminal: finished trials scroll by, and below them is a status that is
+// painted again and again.
 package view
 
 import (
@@ -13,29 +13,28 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// Screen is the end of a terminal: lines that stay, and a status below them. It uses nothing but three control
-// sequences that every terminal of the last forty years knows, so that lines that scrolled by can be read and copied
-// afterwards. Its methods may be called from several goroutines.
+// Screen is the end of a terminal: lines that stay, and a status below them. It uses only three control sequences that
+// every terminal of the last forty years supports, so that lines that have scrolled by can still be read and copied.
+// Its methods may be called from several goroutines.
 type Screen struct {
 	mu sync.Mutex
 	to io.Writer
-	// width is the number of columns now: the window may change.
+	// width returns the present number of columns: the window may change.
 	width   func() int
 	status  []string
-	painted int // lines of the status that stand on the terminal
+	painted int // lines of the status on the terminal
 }
 
-// The control sequences (ECMA-48): to the line's begin and clear it; one line up.
+// The control sequences (ECMA-48): move to the beginning of the line and clear it; move one line up.
 const (
 	clearLine = "\r\x1b[K"
 	lineUp    = "\x1b[1A"
 )
 
-// narrowest is taken for the width where the terminal does not say.
+// narrowest is the width if the terminal does not report one.
 const narrowest = 80
 
-// New returns a screen on a terminal that is width columns wide; nil or zero
-// columns stand for 80.
+// New returns a screen on a terminal that is width columns wide; nil or zero columns mean 80.
 func New(to io.Writer, width func() int) *Screen { return &Screen{to: to, width: width} }
 
 // Log prints a line that stays, above the status.
@@ -45,7 +44,7 @@ func (s *Screen) Log(line string) {
 	s.write(s.erased() + line + "\n" + s.paint())
 }
 
-// Status puts lines in the place of those that stand below.
+// Status replaces the status lines.
 func (s *Screen) Status(lines ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,11 +52,11 @@ func (s *Screen) Status(lines ...string) {
 	s.write(s.erased() + s.paint())
 }
 
-// write prints in one piece, or a terminal would show half of it. That a terminal
-// cannot be written to is no reason to end a run.
+// write prints in one piece, or a terminal would show half of it. Failure to write to a terminal is no reason to end a
+// run.
 func (s *Screen) write(text string) { _, _ = io.WriteString(s.to, text) }
 
-// erased takes the status back.
+// erased returns the sequences that erase the status.
 func (s *Screen) erased() string {
 	if s.painted == 0 {
 		return ""
@@ -67,8 +66,8 @@ func (s *Screen) erased() string {
 	return back
 }
 
-// paint draws the status. A line that is too long is cut: the terminal would break
-// it, and the place of all others would be another.
+// paint draws the status. It cuts lines that are too long: the terminal would wrap them, which would move all other
+// lines.
 func (s *Screen) paint() string {
 	s.painted = len(s.status)
 	cut := make([]string, len(s.status))
@@ -88,7 +87,7 @@ func (s *Screen) columns() int {
 	return narrowest
 }
 
-// Bar draws how much of total is done, in so many columns.
+// Bar draws the share of total that is done, in the given number of columns.
 func Bar(done, total, columns int) string {
 	full := 0
 	if total > 0 {
@@ -97,7 +96,7 @@ func Bar(done, total, columns int) string {
 	return "[" + strings.Repeat("█", full) + strings.Repeat("░", columns-full) + "]"
 }
 
-// SI writes a rate with a prefix: 1.23 M, 45.6 k, 7.
+// SI formats a rate with an SI prefix: 1.23 M, 45.6 k, 7.
 func SI(value float64) string {
 	for _, unit := range []struct {
 		size   float64

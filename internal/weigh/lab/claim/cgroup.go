@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CgroupName is the name of a lab's cgroup (of version 2), below the root. What is started on the balancer of a lab of
-// containers runs in it, and it holds nothing else of this machine: a balancer's programs that are attached there serve
-// the programs of its host, and meet no others.
+// CgroupName is the name of a lab's cgroup (of version 2), below the root. Everything started on the balancer of a lab
+// of containers runs in this cgroup, and nothing else of this machine does: a balancer's programs that are attached
+// there serve the programs of its host, and no others.
 func CgroupName(id string) string { return "jeoul-lab-" + id }
 
-// OpenCgroups opens the root of the machine's cgroups, wherever they are mounted, if they are:
-// as a mount of its own that has no path.
+// OpenCgroups opens the root of the machine's cgroups, wherever they are mounted, if they are: as a mount of its own
+// without a path.
 func OpenCgroups() (*os.File, error) {
 	fs, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
 	if err != nil {

@@ -20,11 +20,11 @@ import (
 // Bound is the time that the end of a lab may take.
 const Bound = 5 * time.Second
 
-// pollInterval is how often a condition that the kernel brings about is looked at.
+// pollInterval is the interval at which a condition that the kernel brings about is polled.
 const pollInterval = 5 * time.Millisecond
 
-// Clean removes the remains of labs whose owner is dead: processes, namespaces, mounts, directories, and at last the
-// lock. It returns the IDs of those labs. Labs that live, and everything else, are left alone.
+// Clean removes the remains of labs whose owner is dead: processes, namespaces, mounts, directories, and finally the
+// lock. It returns the IDs of those labs. Running labs, and everything else, are left alone.
 func Clean(ctx context.Context) (removed []string, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
 	if err != nil {
@@ -70,8 +70,8 @@ func Remove(ctx context.Context, id string, r Record) error {
 	return errors.Join(errs...)
 }
 
-// killInside kills, by PID, every process whose network namespace has a name of the
-// lab, until there is none: they may fork meanwhile.
+// killInside kills, by PID, every process whose network namespace has a name of the lab, until there is none: processes
+// may fork in the meantime.
 func killInside(ctx context.Context, id string) error {
 	inodes, err := namespaceInodes(id)
 	if err != nil || len(inodes) == 0 {
@@ -95,7 +95,7 @@ func killInside(ctx context.Context, id string) error {
 	})
 }
 
-// namespaceInodes returns the inode numbers of the network namespaces that a lab's names stand for.
+// namespaceInodes returns the inode numbers of the network namespaces that a lab's names refer to.
 func namespaceInodes(id string) (map[uint64]bool, error) {
 	mounted, err := netns.MountedNames(id)
 	if err != nil {
@@ -112,9 +112,8 @@ func namespaceInodes(id string) (map[uint64]bool, error) {
 	return inodes, nil
 }
 
-// killIfInside kills a process of the given namespaces, and tells whether it is
-// one. The pidfd holds the process between the look and the kill, so that a
-// reused PID is never hit.
+// killIfInside kills a process of the given namespaces, and reports whether it is one. The pidfd holds the process
+// between the check and the kill, so that a reused PID is never hit.
 func killIfInside(pid int, inodes map[uint64]bool) bool {
 	if inode, err := netns.OfProcess(pid); err != nil || !inodes[inode] {
 		return false

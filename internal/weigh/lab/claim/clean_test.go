@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 )
 
-// remains lists a lab's lock and the names of its namespaces, as far as they are there.
+// remains lists a lab's lock and the names of its namespaces, as far as they exist.
 func remains(t *testing.T, id string) (left []string) {
 	t.Helper()
 	left, err := filepath.Glob(netns.NamesPattern(id))
@@ -31,7 +31,7 @@ func remains(t *testing.T, id string) (left []string) {
 	return left
 }
 
-// A death between any two steps of New leaves something that can be cleaned.
+// TestCleanHalfMade: a death between any two steps of New leaves remains that can be cleaned up.
 func TestCleanHalfMade(t *testing.T) {
 	testenv.Root(t)
 	tests := []struct {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package claim has the things by which a laboratory's owner lays claim to them, and others clean up after an owner
-// that is dead: an ID with its lock, a cgroup, names of namespaces, a directory.
+// Package claim holds the objects that a laboratory's owner claims, and that others clean up after the owner is dead:
+// an ID with its lock, a cgroup, names of namespaces, a directory.
 package claim
 
 import (
@@ -32,21 +32,19 @@ type Lock struct {
 // Record is the text of a lock file, for the process that cleans up after its owner.
 type Record struct {
 	PID int `json:"pid"`
-	// Dir is the work directory to be removed with the lab; empty if it is the
-	// caller's own.
+	// Dir is the work directory to be removed with the lab; empty if it is the caller's own.
 	Dir string `json:"dir,omitempty"`
 }
 
 // Path is the file of a lab's lock.
 func Path(id string) string { return filepath.Join(dir, id+suffix) }
 
-// New takes an ID that no lab of this machine has.
+// New claims an ID that no lab of this machine has.
 func New() (*Lock, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the directory of lab locks: %w", err)
 	}
-	// A random ID is taken with a small chance; more tries than this mean that
-	// something else is wrong.
+	// A random ID is taken with a small probability; more tries than this mean that something else is wrong.
 	for range 100 {
 		var b [2]byte
 		rand.Read(b[:])
@@ -62,15 +60,14 @@ func New() (*Lock, error) {
 		if l.take() {
 			return l, nil
 		}
-		// A cleaner came between the file's making and its locking, took it for
-		// a dead lab's, and removes it.
+		// A cleaner came between the creation of the file and its locking, and removes it as a dead lab's.
 		f.Close()
 	}
 	return nil, fmt.Errorf("find a free lab ID in %s: none in 100 tries; remove stale files there", dir)
 }
 
-// open takes the lock of an existing file; nil without an error means that
-// its owner lives (or another cleaner is at it).
+// open takes the lock of an existing file; nil without an error means that its owner lives (or another cleaner holds
+// it).
 func open(id string) (*Lock, error) {
 	f, err := os.OpenFile(Path(id), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -87,8 +84,8 @@ func open(id string) (*Lock, error) {
 	return l, nil
 }
 
-// take locks the file, and checks that it is still the one at its path: a lock
-// on a file that was unlinked meanwhile protects nothing.
+// take locks the file, and checks that it is still the file at its path: a lock on a file that was unlinked in the
+// meantime protects nothing.
 func (l *Lock) take() bool {
 	if unix.Flock(int(l.file.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return false
@@ -113,8 +110,7 @@ func (l *Lock) Write(r Record) error {
 	return nil
 }
 
-// Read returns the zero Record if the owner died before it wrote one: then it
-// had not made a directory yet.
+// Read returns the zero Record if the owner died before it wrote one: it had not made a directory by then.
 func (l *Lock) Read() Record {
 	var r Record
 	b, err := os.ReadFile(Path(l.ID))
@@ -124,7 +120,7 @@ func (l *Lock) Read() Record {
 	return r
 }
 
-// Remove unlinks the file while the lock is held, then gives the lock up.
+// Remove unlinks the file while the lock is held, then releases the lock.
 func (l *Lock) Remove() error {
 	err := os.Remove(Path(l.ID))
 	l.file.Close()
@@ -134,5 +130,5 @@ func (l *Lock) Remove() error {
 	return nil
 }
 
-// Release gives the lock up but leaves the file, for a later cleaner.
+// Release releases the lock but leaves the file, for a later cleaner.
 func (l *Lock) Release() { l.file.Close() }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package l2switch has the programs of a laboratory's switch: one that forwards past its bridge, and one for loads of
+// Package l2switch holds the programs of a laboratory's switch: one that forwards past its bridge, and one for loads of
 // packets, in native XDP. They are loaded and attached in the switch's namespace.
 package l2switch
 
@@ -23,14 +23,14 @@ type Port struct {
 	MAC        net.HardwareAddr
 }
 
-// FastPath is the switch's program, attached to each port; it forwards what it
-// knows, and leaves the rest to the bridge.
+// FastPath is the switch's program, attached to each port; it forwards frames to known addresses, and leaves the others
+// to the bridge.
 type FastPath struct {
 	objects labSwitchObjects
 	links   []link.Link
 }
 
-// NewFastPath plugs the hosts in. It runs inside the switch.
+// NewFastPath attaches the program to the hosts' ports. It runs inside the switch.
 func NewFastPath(ports []Port) (*FastPath, error) {
 	f := &FastPath{}
 	spec, err := loadLabSwitch()
@@ -68,14 +68,14 @@ func (f *FastPath) plug(h Port) error {
 	return err
 }
 
-// hostMACBits are the bytes that the MAC addresses of all hosts have in common (see
-// topology.MAC). A switch's program takes the others for the port's place.
+// hostMACBits are the bytes that the MAC addresses of all hosts have in common (see topology.MAC). A switch's program
+// uses the other bytes as the port's index.
 var hostMACBits = net.HardwareAddr{0xff, 0xff, 0xff, 0, 0xff, 0}
 
-// portPlace is the place of a host's port in the table of a switch's program.
+// portPlace is the index of a host's port in the table of a switch's program.
 func portPlace(mac net.HardwareAddr) uint32 { return uint32(mac[3])<<8 | uint32(mac[5]) }
 
-// numberPorts tells a switch's program which addresses are hosts'.
+// numberPorts configures a switch's program with the bits by which it recognizes hosts' addresses.
 func numberPorts(spec *ebpf.CollectionSpec) error {
 	bits := topology.MACWord(hostMACBits)
 	err := errors.Join(spec.Variables["common_bits"].Set(bits),
@@ -86,7 +86,7 @@ func numberPorts(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// Close takes the program off all ports.
+// Close detaches the program from all ports.
 func (f *FastPath) Close() error {
 	var errs []error
 	for _, l := range f.links {

@@ -17,7 +17,7 @@ type Wires struct {
 	objects labWireObjects
 }
 
-// NewWires plugs the hosts in. It runs inside the switch.
+// NewWires attaches the program to the hosts' ports. It runs inside the switch.
 func NewWires(ports []Port) (*Wires, error) {
 	spec, err := loadLabWire()
 	if err != nil {
@@ -49,8 +49,8 @@ func (s *Wires) plug(h Port) error {
 	return netdev.AttachXDP(h.Name, s.objects.LabWire.FD())
 }
 
-// Close forgets the program, which stays with the ports as long as they live.
+// Close closes the program's descriptors; the program stays on the ports as long as they exist.
 func (s *Wires) Close() error { return s.objects.Close() }
 
-// Program is the XDP program of a port while nothing else is on it.
+// Program is the XDP program of a port while no other program is on it.
 func (s *Wires) Program() *ebpf.Program { return s.objects.LabWire }

@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 )
 
-// Process is one that a lab has started.
+// Process is a process that a lab has started.
 type Process interface {
 	PID() int
 	// HostName is the name of the host that it runs on.
@@ -28,18 +28,18 @@ type Process interface {
 // Host is a network namespace whose processes are counted.
 type Host struct {
 	Name string
-	// Inode is that of the namespace.
+	// Inode is the inode number of the namespace.
 	Inode uint64
 }
 
-// Book keeps account of a lab's CPU time.
+// Book accounts for a lab's CPU time.
 type Book struct {
 	mu    sync.Mutex
 	live  map[int]Process // started and not yet ended, by PID
 	hosts map[string]*hostUsage
-	// Meter measures the packet work; nil: it is left with the processes that it ran on top of.
+	// Meter measures the packet work; nil: that is charged to the processes that it ran on top of.
 	Meter *softirq.Meter
-	// Spread says that several cores may do a device's work at a time.
+	// Spread is true if several cores may do a device's work at a time.
 	Spread atomic.Bool
 }
 
@@ -47,12 +47,12 @@ type Book struct {
 type hostUsage struct {
 	ended   time.Duration
 	threads map[string]time.Duration
-	// loose are the tasks that no process of the lab waits for, as last seen; their
-	// time would be lost at their end.
+	// loose are the tasks that no process of the lab waits for, as last seen; otherwise their time would be lost when
+	// they end.
 	loose map[taskKey]task
 }
 
-// taskKey tells tasks apart across the reuse of PIDs.
+// taskKey identifies a task across the reuse of PIDs.
 type taskKey struct {
 	pid   int
 	start uint64 // clock ticks since boot
@@ -67,7 +67,7 @@ type task struct {
 	threads map[string]time.Duration
 }
 
-// Init makes it ready.
+// Init initializes the book.
 func (b *Book) Init() {
 	b.live = map[int]Process{}
 	b.hosts = map[string]*hostUsage{}
@@ -80,7 +80,7 @@ func (b *Book) host(name string) *hostUsage {
 	return b.hosts[name]
 }
 
-// Started runs start and enters its process, such that no reading comes between.
+// Started runs start and enters its process, so that no reading comes between the two.
 func (b *Book) Started(p Process, start func() error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,7 +104,7 @@ func (b *Book) Ended(p Process, used time.Duration) {
 	}
 }
 
-// Processes returns those that have not ended.
+// Processes returns the processes that have not ended.
 func (b *Book) Processes() []Process {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -154,9 +154,8 @@ func (b *Book) ProcessTimes(hosts []Host) (map[string]CPU, error) {
 	return result, nil
 }
 
-// WithSoftirqs adds the work that was done for a host's devices, and takes off
-// what its processes were billed for devices of any host. Work that is spread over
-// cores is no thread's.
+// WithSoftirqs adds the work for a host's devices, and subtracts the work for devices of any host that was billed to
+// the host's processes. Work that is spread over cores is charged to no thread.
 func (c CPU) WithSoftirqs(netns uint64, reading softirq.Reading, spread bool) CPU {
 	for device, work := range reading.Devices {
 		if device.Namespace != netns {
@@ -171,7 +170,7 @@ func (c CPU) WithSoftirqs(netns uint64, reading softirq.Reading, spread bool) CP
 	return c
 }
 
-// settleLoose books the loose tasks that are gone and remembers those there are.
+// settleLoose charges the loose tasks that are gone and remembers those that exist.
 func (b *Book) settleLoose(tasks map[int]task) {
 	for _, h := range b.hosts {
 		for key, t := range h.loose {
@@ -218,8 +217,8 @@ func (b *Book) tasks(hosts []Host) (map[int]task, error) {
 	return found, nil
 }
 
-// addZombies adds the processes that ended but are not yet waited for: they
-// have no namespace any more, so only their parent tells whose they are.
+// addZombies adds the processes that have ended but were not yet waited for: they have no namespace any more, so only
+// their parent identifies their host.
 func (b *Book) addZombies(found map[int]task, zombies []procfs.Proc) {
 	for _, p := range zombies {
 		if live := b.live[p.PID]; live != nil {
@@ -236,7 +235,7 @@ func (b *Book) addZombies(found map[int]task, zombies []procfs.Proc) {
 	}
 }
 
-// addTask adds a task unless it ended meanwhile.
+// addTask adds a task unless it has ended in the meantime.
 func addTask(found map[int]task, p procfs.Proc, host string) {
 	stat, err := p.Stat()
 	if err != nil {
@@ -260,11 +259,11 @@ func addTask(found map[int]task, p procfs.Proc, host string) {
 // Linux runs Go.
 const clockTick = 10 * time.Millisecond
 
-// ProcessClock reads the CPU-time clock of a process (clock_getcpuclockid(3)),
-// which counts its live and its ended threads in nanoseconds.
+// ProcessClock reads the CPU-time clock of a process (clock_getcpuclockid(3)), which counts its running and its ended
+// threads in nanoseconds.
 func ProcessClock(pid int) (time.Duration, error) {
-	// The kernel's encoding: the complement of the PID above three bits, which
-	// are 2 for the scheduler's clock (include/linux/posix-timers_types.h).
+	// The kernel's encoding: the complement of the PID above three bits, which are 2 for the scheduler's clock
+	// (include/linux/posix-timers_types.h).
 	const schedulerClock = 2
 	var ts unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|schedulerClock), &ts); err != nil {

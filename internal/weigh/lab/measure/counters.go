@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// ParseNetStat reads pairs of lines, "Tcp: Name Name" and "Tcp: 1 2", into
-// counters. Values that are no counters (MaxConn is -1) are left out.
+// ParseNetStat reads pairs of lines, "Tcp: Name Name" and "Tcp: 1 2", into counters. Values that are not counters
+// (MaxConn is -1) are left out.
 func ParseNetStat(text string, counters map[string]uint64) error {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	if len(lines)%2 != 0 {
@@ -34,15 +34,14 @@ func ParseNetStat(text string, counters map[string]uint64) error {
 // Drops are the frames that the two ends of a host's link dropped since the lab
 // was built.
 type Drops struct {
-	// HostReceive and HostTransmit are of the host's device.
+	// HostReceive and HostTransmit are the drops of the host's device.
 	HostReceive, HostTransmit uint64
-	// PortReceive and PortTransmit are of the switch's port.
+	// PortReceive and PortTransmit are the drops of the switch's port.
 	PortReceive, PortTransmit uint64
 }
 
-// Total is the number of frames lost on the link. The kernel counts some at one
-// end and some, such as those of XDP_TX, at both: in each direction the larger
-// figure holds.
+// Total is the number of frames lost on the link. The kernel counts some at one end and some, such as those of XDP_TX,
+// at both: so the larger figure counts in each direction.
 func (d Drops) Total() uint64 {
 	return max(d.HostTransmit, d.PortReceive) + max(d.PortTransmit, d.HostReceive)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package measure reads the figures of a laboratory's hosts: CPU time, packet work included, counters and sockets of
-// network namespaces, drops, and the machine beneath.
+// network namespaces, drops, and the machine below them.
 package measure
 
 import (
@@ -10,25 +10,22 @@ import (
 
 // CPU is the CPU time that a host has used since its lab was built.
 //
-// Total counts every process in the host's namespace, by its CPU clock
-// (nanoseconds, ended threads included), less the packet work that ran on top of
-// them, plus that which was done for the host's devices, on top of whomever. A
-// process that ended is not lost: one started by Host.Start counts with the
-// resource usage that the kernel reports at its end (microseconds), a child that
-// was waited for counts in its parent (10 ms), and one whose parent is outside of
-// the lab with what it had used when CPU was last called. Not counted: what Do
-// runs in this process, and softirqs that are no packets' (timers).
+// Total counts every process in the host's namespace, by its CPU clock (nanoseconds, ended threads included), minus the
+// packet work that ran on top of the processes, plus the packet work for the host's devices, whichever process that ran
+// on top of. A process that ended is not lost: a process started by Host.Start counts with the resource usage that the
+// kernel reports at its end (microseconds), a child that was waited for counts in its parent (10 ms), and a process
+// whose parent is outside of the lab counts with the time that it had used when CPU was last called. Work that Do runs
+// in this process does not count, nor do softirqs other than those of packets (timers).
 type CPU struct {
 	Total time.Duration
-	// Threads maps "comm/tid" to the time of one thread: a thread that uses a
-	// whole core is saturated, however idle the others are. Of a running thread
-	// up to one timer tick may be missing. A process that ended keeps the entry
-	// of its main thread; those of its other threads are gone. "softirq/INDEX" is
-	// the work for a device, if it has one queue, which is one core's at a time.
+	// Threads maps "comm/tid" to the time of one thread: a thread that uses a whole core is saturated, however idle the
+	// others are. Up to one timer tick of a running thread may be missing. A process that ended keeps the entry of its
+	// main thread; those of its other threads are gone. "softirq/INDEX" is the work for a device, if it has one queue,
+	// which one core serves at a time.
 	Threads map[string]time.Duration
 }
 
-// Sub returns the CPU time since an earlier reading. Threads that used none meanwhile are left out.
+// Sub returns the CPU time since an earlier reading. Threads that used none since then are left out.
 func (c CPU) Sub(earlier CPU) CPU {
 	d := CPU{Total: c.Total - earlier.Total, Threads: map[string]time.Duration{}}
 	for name, t := range c.Threads {

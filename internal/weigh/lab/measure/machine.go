@@ -12,18 +12,16 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// MachineStat has the times and counts of a machine, of which hosts are or are a part, since it was started.
+// MachineStat holds the times and counts of a machine since its start. Hosts are that machine or a part of it.
 type MachineStat struct {
-	// Boot is the kernel's number of this start of the machine (boot_id), by which
-	// hosts that share it are known.
+	// Boot is the kernel's ID of this start of the machine (boot_id), which is equal for hosts that share it.
 	Boot  string
 	Cores int
-	// Of the time of all its cores: programs' (User), the kernel's for them (System), the
-	// kernel's packet work and what else comes by interrupt (Softirq), and without work,
-	// waiting for disks included (Idle).
+	// Of the time of all its cores: that of programs (User), of the kernel for them (System), of the kernel's packet
+	// work and other interrupt work (Softirq), and without work, waiting for disks included (Idle).
 	User, System, Softirq, Idle time.Duration
 	ContextSwitches             uint64
-	// Hosts are the names of those on it.
+	// Hosts are the names of the hosts on the machine.
 	Hosts []string
 }
 

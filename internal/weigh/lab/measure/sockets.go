@@ -20,11 +20,11 @@ import (
 // CONFIG_INET_DIAG_DESTROY), so that a run waits for the end of TIME-WAIT.
 var ErrNoSocketDestroy = errors.New("this kernel cannot destroy sockets")
 
-// Scope chooses connections; the zero Scope chooses all.
+// Scope selects connections; the zero Scope selects all.
 type Scope struct {
-	// Addresses, if any, are those of which a connection must have two.
+	// Addresses, if any, must contain both addresses of a connection.
 	Addresses []netip.Addr
-	// OwnPorts are those that no end of it may have.
+	// OwnPorts are ports that neither end of a connection may have.
 	OwnPorts []uint16
 }
 
@@ -49,11 +49,11 @@ type SocketCount struct {
 	SynReceived int
 	TimeWait    int
 	Listening   int
-	// Closing are those in FIN-WAIT-1 and -2, CLOSE-WAIT, LAST-ACK and CLOSING.
+	// Closing counts FIN-WAIT-1 and -2, CLOSE-WAIT, LAST-ACK and CLOSING.
 	Closing int
 }
 
-// Open returns the number of sockets that a trial left: all but the listening.
+// Open returns the number of sockets that a trial left: all but the listening sockets.
 func (c SocketCount) Open() int { return c.Total - c.Listening }
 
 func (c *SocketCount) add(state uint8) {
@@ -93,8 +93,8 @@ func DestroySockets(of Scope) error {
 	return destroy(sockets)
 }
 
-// tcpSockets lists the TCP sockets of the calling thread's namespace that are in a
-// scope. The list is of a moment only: the kernel goes on while it makes it.
+// tcpSockets lists the TCP sockets of the calling thread's namespace that are in a scope. The list is not a snapshot:
+// sockets change while the kernel makes it.
 func tcpSockets(of Scope) ([]*netlink.Socket, error) {
 	var all []*netlink.Socket
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
@@ -139,15 +139,14 @@ func destroy(sockets []*netlink.Socket) error {
 	return nil
 }
 
-// destroyRequest is struct inet_diag_req_v2 (include/uapi/linux/inet_diag.h) for
-// one socket; the netlink library's own request knows IPv4 only.
+// destroyRequest is struct inet_diag_req_v2 (include/uapi/linux/inet_diag.h) for one socket; the netlink library's own
+// request supports only IPv4.
 type destroyRequest struct{ *netlink.Socket }
 
 // Len is the size of the structure.
 func (r destroyRequest) Len() int { return 56 }
 
-// Serialize writes ports and addresses in network byte order, the rest in the
-// machine's.
+// Serialize writes ports and addresses in network byte order, the rest in the machine's byte order.
 func (r destroyRequest) Serialize() []byte {
 	b := make([]byte, 8, r.Len())
 	b[0], b[1] = r.Family, unix.IPPROTO_TCP
@@ -160,7 +159,7 @@ func (r destroyRequest) Serialize() []byte {
 	return binary.NativeEndian.AppendUint32(b, r.ID.Cookie[1])
 }
 
-// address16 puts an address into the 16 bytes that the structure has for it.
+// address16 returns an address in the 16 bytes that the structure has for it.
 func address16(family uint8, ip []byte) []byte {
 	b := make([]byte, 16)
 	if family == unix.AF_INET {

@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TrackedTo chooses the tracked connections that were made to an address.
+// TrackedTo selects the tracked connections that were made to an address.
 type TrackedTo struct{ Address netip.Addr }
 
 func (t TrackedTo) has(flow *netlink.ConntrackFlow) bool {
@@ -22,7 +22,8 @@ func (t TrackedTo) has(flow *netlink.ConntrackFlow) bool {
 // MatchConntrackFlow is the netlink library's CustomConntrackFilter.
 func (t TrackedTo) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool { return t.has(flow) }
 
-// Count counts those of the calling thread's namespace; 0 where the kernel has no connection tracking.
+// Count counts the selected connections of the calling thread's namespace; 0 where the kernel has no connection
+// tracking.
 func (t TrackedTo) Count() (n int, err error) {
 	flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, netlink.FAMILY_V4)
 	if errors.Is(err, os.ErrNotExist) || err != nil && strings.Contains(err.Error(), "protocol not supported") {
@@ -36,7 +37,7 @@ func (t TrackedTo) Count() (n int, err error) {
 	return n, err
 }
 
-// Forget has the kernel forget those of the calling thread's namespace.
+// Forget deletes the selected connections of the calling thread's namespace from the kernel's table.
 func (t TrackedTo) Forget() error {
 	_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.FAMILY_V4, t)
 	return err

@@ -14,11 +14,11 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
-// CongestionControl is set per route: the default of a namespace is refused.
+// CongestionControl is set per route: the kernel rejects a namespace's default.
 const CongestionControl = "cubic"
 
 // AddAddresses gives a device its addresses and sets the congestion control of the routes that come with them. The note
-// says why congestion control could not be set.
+// gives the reason why congestion control could not be set.
 func AddAddresses(device string, v4, v6 netip.Addr) (note string, err error) {
 	link, err := netlink.LinkByName(device)
 	if err != nil {
@@ -40,8 +40,8 @@ func AddAddresses(device string, v4, v6 netip.Addr) (note string, err error) {
 	return note, nil
 }
 
-// setCongestionControl replaces the connected route that the kernel made for an
-// address by one that names the congestion control.
+// setCongestionControl replaces the connected route that the kernel made for an address by a route that names the
+// congestion control.
 func setCongestionControl(link netlink.Link, p netip.Prefix) error {
 	route := netlink.Route{
 		LinkIndex: link.Attrs().Index,
@@ -53,19 +53,18 @@ func setCongestionControl(link netlink.Link, p netip.Prefix) error {
 		route.Scope = netlink.SCOPE_LINK
 		route.Src = p.Addr().AsSlice()
 	} else {
-		// The kernel's own connected route has this metric; another would add
-		// a second route beside it.
+		// The kernel's own connected route has this metric; another metric would add a second route.
 		route.Priority = 256
 	}
 	return netlink.RouteReplace(&route)
 }
 
-// IPNet is a prefix as the netlink library has it.
+// IPNet converts a prefix to the netlink library's type.
 func IPNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// GiveAddress puts a device of the calling thread's namespace up, with an address.
+// GiveAddress sets a device of the calling thread's namespace up, with an address.
 func GiveAddress(device string, prefix netip.Prefix) error {
 	link, err := netlink.LinkByName(device)
 	if err != nil {
@@ -77,7 +76,7 @@ func GiveAddress(device string, prefix netip.Prefix) error {
 	return Up(device)
 }
 
-// SwitchRoute makes a route, or takes it away if it is there.
+// SwitchRoute adds a route, or deletes it if it exists.
 func SwitchRoute(route *netlink.Route, on bool) error {
 	if on {
 		return netlink.RouteReplace(route)

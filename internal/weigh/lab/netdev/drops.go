@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
-// Drops are the frames that a device has dropped, those included that did not fit its queueing discipline.
+// Drops returns the frames that a device has dropped, including those that did not fit its queueing discipline.
 func Drops(name string) (receive, transmit uint64, err error) {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
@@ -24,8 +24,8 @@ func Drops(name string) (receive, transmit uint64, err error) {
 	return s.RxDropped, s.TxDropped + queued, nil
 }
 
-// queueDrops are the frames that did not fit a device's queueing discipline, since it was set;
-// the device does not count them.
+// queueDrops returns the frames that did not fit a device's queueing discipline since that was set; the device does not
+// count them.
 func queueDrops(link netlink.Link) (uint64, error) {
 	disciplines, err := netdump.Consistent(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(link) })
 	if err != nil {

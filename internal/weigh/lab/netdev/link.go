@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netdev sets up network devices and routes in the calling thread's network namespace, as a laboratory has
-// them.
+// Package netdev sets up the network devices and routes of a laboratory, in the calling thread's network namespace.
 package netdev
 
 import (
@@ -16,13 +15,12 @@ import (
 // Bridge is the switch's bridge.
 const Bridge = "br0"
 
-// bridgeAgeing is how long the switch remembers a silent host's port, in the
-// kernel's hundredths of a second: an hour, longer than any trial, so that no
-// frame is flooded to all ports in the middle of one.
+// bridgeAgeing is how long the switch remembers a silent host's port, in the kernel's hundredths of a second: an hour,
+// longer than any trial, so that no frame is flooded to all ports during one.
 const bridgeAgeing = uint32(3600 * 100)
 
-// BuildBridge makes a bridge that has a MAC address. It runs inside the host that has it: the
-// switch, or a balancer of containers.
+// BuildBridge makes a bridge with a MAC address. It runs inside the host that has the bridge: the switch, or a balancer
+// of containers.
 func BuildBridge(mac net.HardwareAddr) error {
 	no := false
 	ageing := bridgeAgeing
@@ -50,7 +48,7 @@ func WriteSys(device, attribute, value string) error {
 	return nil
 }
 
-// Up puts a device up.
+// Up sets a device up.
 func Up(name string) error {
 	link, err := netlink.LinkByName(name)
 	if err == nil {

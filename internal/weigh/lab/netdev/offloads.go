@@ -13,17 +13,16 @@ import (
 const (
 	FeatureTxChecksum = "tx-checksum-ip-generic"
 	FeatureGRO        = "rx-gro"
-	// FeatureTSO begins the name of each kind of TSO; FeatureUSO is the same of UDP.
+	// FeatureTSO begins the name of each kind of TSO; FeatureUSO does so for UDP.
 	FeatureTSO = "tx-tcp"
 	FeatureUSO = "tx-udp-segmentation"
 )
 
-// Offloads are the pieces of work that a device leaves to its peer.
+// Offloads is the work that a device leaves to its peer.
 type Offloads struct {
-	// Segments: TCP, and what a UDP socket writes as several datagrams, is not cut into frames
-	// (TSO, USO).
+	// Segments: TCP data, and several datagrams that a UDP socket writes at once, are not cut into frames (TSO, USO).
 	Segments bool
-	// Checksums: a checksum is still to be made when the frame is sent.
+	// Checksums: the checksum is incomplete when the frame is sent.
 	Checksums bool
 }
 

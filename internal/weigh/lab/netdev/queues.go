@@ -13,14 +13,12 @@ const queueLength = 30000
 
 // SetQueueing gives a device a queueing discipline, or none.
 //
-// A veth queues 256 frames for its peer's NAPI instance; without a discipline it
-// drops the next one (measured: two clients with 1,000 connections each lost 56
-// to 895 frames in 40,000 requests, and with one none), with one the sender is held
-// back (Linux 6.17 and later).
+// A veth queues 256 frames for its peer's NAPI instance. Without a discipline it drops the next one (measured: two
+// clients with 1,000 connections each lost 56 to 895 frames in 40,000 requests, and with a discipline none); with a
+// discipline the sender is held back (Linux 6.17 and later).
 //
-// With TSO frames go to the core's own queue, which holds no sender back. A discipline
-// is only harmful there: the core that finds it busy leaves its frames to the other
-// one, which puts a flow's frames on two cores and out of order.
+// With TSO, frames go to the core's own queue, which holds no sender back. A discipline only does harm there: a core
+// that finds it busy leaves its frames to the other core, which puts a flow's frames on two cores and out of order.
 func SetQueueing(name string, queued bool) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {

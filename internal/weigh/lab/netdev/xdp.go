@@ -31,8 +31,8 @@ func AcceptXDP(name string) error {
 	return AttachXDP(name, program.FD())
 }
 
-// AttachXDP attaches a native XDP program to a device, where it stays until the
-// device goes; a negative descriptor takes it off.
+// AttachXDP attaches a native XDP program to a device, where it stays until the device is removed; a negative
+// descriptor detaches it.
 func AttachXDP(name string, fd int) error {
 	link, err := netlink.LinkByName(name)
 	if err == nil {
@@ -44,10 +44,10 @@ func AttachXDP(name string, fd int) error {
 	return nil
 }
 
-// ForgetHash has packets that come in at a device of the calling thread's namespace lose the hash that their sender has
-// given them. A router in another machine never gets that; here it comes with the packet, is the key by which the
-// kernel chooses a next hop (fib_multipath_hash: l4_hash), and is another after a retransmission, so a flow that meets
-// the wrong balancer would find another one by itself.
+// ForgetHash makes packets that arrive at a device of the calling thread's namespace lose the hash that their sender
+// has given them. A router in another machine never gets that hash. Here it comes with the packet, is the key by which
+// the kernel selects a next hop (fib_multipath_hash: l4_hash), and changes with a retransmission, so a flow that
+// reaches the wrong balancer would find another one by itself.
 func ForgetHash(device string) error {
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "lab_unhash", Type: ebpf.SchedCLS, License: "Dual BSD/GPL",

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Inode returns the inode number of an open file: that of a namespace tells it from others.
+// Inode returns the inode number of an open file; that of a namespace identifies it.
 func Inode(f *os.File) (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
@@ -20,8 +20,7 @@ func Inode(f *os.File) (uint64, error) {
 	return st.Ino, nil
 }
 
-// OfProcess returns the inode of a process's network namespace; an error if it
-// has ended.
+// OfProcess returns the inode number of a process's network namespace; an error if the process has ended.
 func OfProcess(pid int) (uint64, error) {
 	link, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/net")
 	if err != nil {

@@ -10,20 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process may be in a chroot, whose "/" is then any directory: perhaps no mount point,
-// and not what a thread has as its root after setns, which is that of the namespace.
+// A process may be in a chroot. Its "/" is then any directory, which may be no mount point. After setns, a thread's
+// root is not that directory, but the root of the namespace.
 
-// partMounts cuts the calling thread's new mount namespace off from the machine's: what
-// is mounted in it stays in it. It returns the thread's root as seen from the root of the
-// namespace, "/" where the process is in no chroot.
+// partMounts separates the calling thread's new mount namespace from the machine's: what is mounted in it stays in it.
+// It returns the thread's root as seen from the root of the namespace, "/" where the process is in no chroot.
 func partMounts() (root string, err error) {
 	root, dir, err := partFromRoot()
 	if err != nil {
 		return "", err
 	}
 	if root != "/" {
-		// What is mounted below it is to be seen in it, and programs expect their
-		// root to be a mount point.
+		// Mounts below it must be visible in it, and programs expect their root to be a mount point.
 		if err := unix.Mount(root, root, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 			return "", fmt.Errorf("bind the root of the chroot, %s, to itself: %w", root, err)
 		}
@@ -31,8 +29,8 @@ func partMounts() (root string, err error) {
 	return root, EnterRoot(root, dir)
 }
 
-// partMountsOnly gives the calling thread a mount namespace of its own, with the machine's mounts: what
-// is unmounted in it stays mounted in the machine's.
+// partMountsOnly gives the calling thread its own mount namespace, with the machine's mounts: what is unmounted in it
+// stays mounted in the machine's.
 func partMountsOnly() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare the mount namespace: %w", err)
@@ -44,9 +42,9 @@ func partMountsOnly() error {
 	return EnterRoot(root, dir)
 }
 
-// partFromRoot makes the mounts of the calling thread's new mount namespace slaves of the machine's, and
-// leaves the thread at the root of that namespace. It returns the root and the working directory of
-// the process, to be entered again.
+// partFromRoot makes the mounts of the calling thread's new mount namespace slaves of the machine's, and leaves the
+// thread at the root of that namespace. It returns the root and the working directory of the process, which the caller
+// enters again.
 func partFromRoot() (root, dir string, err error) {
 	if dir, err = os.Getwd(); err != nil {
 		return "", "", err
@@ -62,9 +60,8 @@ func partFromRoot() (root, dir string, err error) {
 	return root, dir, nil
 }
 
-// leaveChroot moves the calling thread, which shares its root with no other, to the root
-// of a mount namespace that has the directory that is its root now. It returns where
-// that is there.
+// leaveChroot moves the calling thread, which shares its root with no other thread, to the root of a mount namespace
+// that contains the thread's present root. It returns the path of that root in the namespace.
 func leaveChroot(namespace string) (root string, err error) {
 	at, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -84,7 +81,7 @@ func leaveChroot(namespace string) (root string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("find this process's root: %w", err)
 	}
-	// The kernel says "(unreachable)" before a path that the namespace does not lead to.
+	// The kernel puts "(unreachable)" before a path that does not exist in the namespace.
 	if root = string(path[:n-1]); root[0] != '/' {
 		return "", fmt.Errorf(
 			"this process's root is not in its mount namespace (%s): start it from a shell that has entered the namespace as a whole, as `nsenter --mount --root` does", root)
@@ -92,8 +89,7 @@ func leaveChroot(namespace string) (root string, err error) {
 	return root, nil
 }
 
-// EnterRoot gives the calling thread a root, seen from that of its mount namespace, and a
-// working directory within.
+// EnterRoot gives the calling thread a root, seen from the root of its mount namespace, and a working directory in it.
 func EnterRoot(root, dir string) error {
 	if root != "/" {
 		if err := unix.Chroot(root); err != nil {
@@ -106,7 +102,7 @@ func EnterRoot(root, dir string) error {
 	return nil
 }
 
-// RootHere returns this process's root as seen from that of its mount namespace.
+// RootHere returns this process's root as seen from the root of its mount namespace.
 func RootHere() (root string, err error) {
 	done := make(chan struct{})
 	OnOwnThread(func() {
@@ -119,9 +115,9 @@ func RootHere() (root string, err error) {
 	return root, err
 }
 
-// OwnMounts gives the calling thread a mount namespace with a /sys of its
-// network namespace, and a /sys/fs/bpf of its own: what is pinned there is gone
-// with the host. It returns the thread's root as seen from the namespace's.
+// OwnMounts gives the calling thread a mount namespace with a /sys of its network namespace, and with its own
+// /sys/fs/bpf: objects pinned there are gone with the host. It returns the thread's root as seen from the namespace's
+// root.
 func OwnMounts() (root string, err error) {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return "", fmt.Errorf("unshare the mount namespace: %w", err)

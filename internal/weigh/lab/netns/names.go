@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netns has the namespaces of a laboratory's hosts: threads that live in them, their names as `ip netns` has
-// them, and mount namespaces beside them, in a chroot too.
+// Package netns holds the namespaces of a laboratory's hosts: threads that live in them, their names in the form of `ip
+// netns`, and mount namespaces for them, also in a chroot.
 package netns
 
 import (
@@ -20,17 +20,17 @@ import (
 // ErrNoRights means that making namespaces needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN).
 var ErrNoRights = errors.New("no rights to build a lab")
 
-// NamesDir is where `ip netns` looks for namespaces by name: each name is an empty file with
-// the namespace mounted on it.
+// NamesDir is the directory in which `ip netns` looks for namespaces by name: each name is an empty file on which the
+// namespace is mounted.
 const NamesDir = "/run/netns"
 
-// PrepareNames makes NamesDir a shared mount point, as `ip netns add` of iproute2 does
-// before it makes the first name of a machine. Otherwise a later `ip netns add` would mount the
-// directory over itself, and the names made before could not be removed: their mounts would lie below,
-// out of reach of any path, and the kernel removes no file that something is mounted on (EBUSY).
+// PrepareNames makes NamesDir a shared mount point, as `ip netns add` of iproute2 does before it makes the first name
+// of a machine. Otherwise a later `ip netns add` would mount the directory over itself, and the names made before could
+// not be removed: their mounts would be below the new one, out of reach of any path, and the kernel removes no file
+// that something is mounted on (EBUSY).
 //
-// Where names are there before the mount, they are moved up into it. The lock is iproute2's: without
-// it, two starters would mount twice.
+// Names that exist before the mount are moved up into it. The lock is iproute2's: without it, two processes that start
+// would mount twice.
 func PrepareNames() error {
 	if err := os.MkdirAll(NamesDir, 0o755); err != nil {
 		return err
@@ -47,7 +47,7 @@ func PrepareNames() error {
 	if err != unix.EINVAL {
 		return os.NewSyscallError("make "+NamesDir+" a shared mount", err)
 	}
-	// EINVAL: it is no mount point. What it contains is mounted in the copy, too.
+	// EINVAL: NamesDir is no mount point. The copy also contains what is mounted in it.
 	err = unix.Mount(NamesDir, NamesDir, "", unix.MS_BIND|unix.MS_REC, "")
 	if err == unix.EPERM {
 		return fmt.Errorf("%w: mounting %s on itself is refused; a container needs CAP_SYS_ADMIN", ErrNoRights,
@@ -66,8 +66,8 @@ func shareMount(path string) error {
 	return unix.Mount("", path, "", unix.MS_SHARED|unix.MS_REC, "")
 }
 
-// unmountCovered unmounts the names below the new mount on NamesDir, which has them as well. dir
-// was opened before, and leads below.
+// unmountCovered unmounts the names below the new mount on NamesDir, which has them as well. dir was opened before the
+// mount, and refers to the directory below.
 func unmountCovered(dir *os.File) error {
 	below, err := mountID(dir)
 	if err != nil {
@@ -79,7 +79,7 @@ func unmountCovered(dir *os.File) error {
 	}
 	for _, m := range mounts {
 		if m.MountID == below && m.OptionalFields["shared"] != "" {
-			// The new mount is its peer: to unmount a name in one is to unmount it in both, now and later.
+			// The new mount is its peer: unmounting a name in one unmounts it in both, now and later.
 			return nil
 		}
 	}
@@ -95,7 +95,7 @@ func unmountCovered(dir *os.File) error {
 	return nil
 }
 
-// mountID returns the number, in mountinfo, of the mount that a file was opened in.
+// mountID returns the ID, in mountinfo, of the mount in which a file was opened.
 func mountID(f *os.File) (int, error) {
 	self, err := procfs.Self()
 	if err != nil {
@@ -124,8 +124,8 @@ func Bind(name string) error {
 	return nil
 }
 
-// MountedNames returns the mounts on the names of a lab, those below another mount included. A
-// name may be mounted several times.
+// MountedNames returns the mounts on the names of a lab, including those below another mount. A name may be mounted
+// several times.
 func MountedNames(id string) ([]*procfs.MountInfo, error) {
 	mounts, err := procfs.GetMounts()
 	if err != nil {
@@ -138,12 +138,12 @@ func MountedNames(id string) ([]*procfs.MountInfo, error) {
 	}), nil
 }
 
-// NamesPattern is that of the paths of a lab's names, as [filepath.Match] takes it.
+// NamesPattern is the pattern of the paths of a lab's names, for [filepath.Match].
 func NamesPattern(id string) string {
 	return filepath.Join(NamesDir, NamePrefix(id)+"*")
 }
 
-// RemoveNames removes all names of a lab, also those that something was mounted over.
+// RemoveNames removes all names of a lab, including those that something was mounted over.
 func RemoveNames(id string) error {
 	left, err := removeVisibleNames(id)
 	if err != nil {
@@ -168,8 +168,8 @@ func RemoveNames(id string) error {
 	return nil
 }
 
-// removeVisibleNames removes the names that a path leads to. left says why names are left that something
-// is mounted on elsewhere.
+// removeVisibleNames removes the names that a path leads to. left is the reason why names remain on which something is
+// mounted elsewhere.
 func removeVisibleNames(id string) (left, err error) {
 	paths, err := filepath.Glob(NamesPattern(id))
 	if err != nil {
@@ -187,8 +187,8 @@ func removeVisibleNames(id string) (left, err error) {
 	return errors.Join(busy...), errors.Join(failed...)
 }
 
-// removeName unmounts and removes a name. A file that nothing is mounted on, left by
-// a death at the wrong moment, is removed too.
+// removeName unmounts and removes a name. It also removes a file on which nothing is mounted, which a process leaves
+// that dies between the two steps.
 func removeName(path string) error {
 	for {
 		err := unix.Unmount(path, unix.MNT_DETACH)
@@ -205,10 +205,9 @@ func removeName(path string) error {
 	return nil
 }
 
-// removeCoveredNames removes a lab's names on a thread with a mount namespace of its own, in which
-// it takes one mount on NamesDir after the other away. The machine's mounts stay as they are
-// but for those on the names: the kernel removes a file that is a mount point in other mount namespaces only,
-// and unmounts it there (since Linux 3.18).
+// removeCoveredNames removes a lab's names on a thread with its own mount namespace, in which it unmounts one mount on
+// NamesDir after the other. The machine's mounts stay as they are, except for those on the names: the kernel removes a
+// file that is a mount point only in other mount namespaces, and unmounts it there (since Linux 3.18).
 func removeCoveredNames(id string) error {
 	for {
 		left, err := removeVisibleNames(id)
@@ -216,7 +215,7 @@ func removeCoveredNames(id string) error {
 			return err
 		}
 		err = unix.Unmount(NamesDir, unix.MNT_DETACH)
-		if err == unix.EINVAL { // the last one was taken away
+		if err == unix.EINVAL { // the last mount was removed
 			return left
 		}
 		if err != nil {

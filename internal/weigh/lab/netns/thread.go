@@ -17,9 +17,8 @@ func OnOwnThread(f func()) {
 			f()
 			return
 		}
-		// The main thread outlives its goroutines, so it would stay in the
-		// namespace, keep it alive, and show it as the whole process's in
-		// /proc. Hold it here until another goroutine has another thread.
+		// The main thread outlives its goroutines, so it would stay in the namespace, keep it alive, and show it as the
+		// whole process's in /proc. Hold the main thread here until another goroutine has another thread.
 		taken := make(chan struct{})
 		go func() {
 			runtime.LockOSThread()
@@ -31,16 +30,15 @@ func OnOwnThread(f func()) {
 	}()
 }
 
-// Keeper is an OS thread that lives inside a host's namespaces as long as its
-// lab. Processes are started from it: their parent-death signal is bound to the
-// thread that made them, so that thread must neither end early nor outlive the
-// lab.
+// Keeper is an OS thread that lives inside a host's namespaces as long as the lab exists. Processes are started from
+// it: their parent-death signal is bound to the thread that made them, so that thread must neither end early nor
+// outlive the lab.
 type Keeper struct {
 	calls chan func()
 	ended chan struct{}
 }
 
-// NewKeeper starts the thread and runs enter on it; an error of enter ends it.
+// NewKeeper starts the thread and runs enter on it; an error of enter ends the thread.
 func NewKeeper(enter func() error) (*Keeper, error) {
 	k := &Keeper{calls: make(chan func()), ended: make(chan struct{})}
 	entered := make(chan error, 1)
@@ -68,7 +66,7 @@ func (k *Keeper) Do(f func() error) error {
 	return <-done
 }
 
-// Stop ends the thread, which kills what was started from it and still runs.
+// Stop ends the thread, which kills the processes that were started from it and still run.
 func (k *Keeper) Stop() {
 	close(k.calls)
 	<-k.ended

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package topology has the plan of a laboratory: the roles of hosts, their names, addresses and MAC addresses, and the
-// settings that a host of each role gets.
+// Package topology holds the plan of a laboratory: the roles of hosts, their names, addresses and MAC addresses, and
+// the settings that a host of each role gets.
 package topology
 
 import (
@@ -40,13 +40,13 @@ const (
 	Router
 )
 
-// String begins the names of hosts of the role.
+// String returns the beginning of the names of hosts of the role.
 func (r Role) String() string {
 	return [...]string{"balancer", "client", "web", "switch", "attacker", "router"}[r]
 }
 
-// HostName returns "balancer", "switch", "attacker", "router", "client01" or "web01"; of several
-// balancers the second is "lb02".
+// HostName returns "balancer", "switch", "attacker", "router", "client01" or "web01"; the second of several balancers
+// is "lb02".
 func HostName(r Role, n int) string {
 	switch {
 	case r == Balancer && n > 1:
@@ -82,24 +82,23 @@ func MAC(r Role, n int) net.HardwareAddr {
 	return net.HardwareAddr{0x02, 0x00, 0x12, byte(r), 0x00, bcd(n)}
 }
 
-// PortMAC returns the MAC address of the switch's port to a host: the host's,
-// with 0xff in the fifth byte.
+// PortMAC returns the MAC address of the switch's port to a host: the host's MAC address, with 0xff in the fifth byte.
 func PortMAC(r Role, n int) net.HardwareAddr {
 	return net.HardwareAddr{0x02, 0x00, 0x12, byte(r), 0xff, bcd(n)}
 }
 
-// bcd writes a number below 100 so that it reads in hexadecimal as in decimal.
+// bcd returns the byte whose hexadecimal digits are the decimal digits of a number below 100.
 func bcd(n int) byte { return byte(n/10<<4 | n%10) }
 
-// DeviceName and PortName are the two ends of a host's link. They carry the
-// lab's ID, so that one that is seen outside of its namespace shows whose it is.
+// DeviceName and PortName are the two ends of a host's link. They include the lab's ID, so that a device outside of its
+// namespace shows to which lab it belongs.
 func DeviceName(host, id string) string { return host + "-" + id }
 
 // PortName is the far end: see [DeviceName].
 func PortName(host, id string) string { return "p-" + host + "-" + id }
 
-// ContainerBridge is the bridge's address, and ContainerBridge6 its IPv6 address. Server
-// NN has 198.19.2.NN and 2001:2:0:1::2:NN.
+// ContainerBridge is the bridge's address, and ContainerBridge6 its IPv6 address. Server NN has 198.19.2.NN and
+// 2001:2:0:1::2:NN.
 var (
 	ContainerBridge  = netip.MustParseAddr("198.19.0.1")
 	ContainerBridge6 = netip.MustParseAddr("2001:2:0:1::1")
@@ -112,7 +111,7 @@ func ContainerAddresses(n int) (v4, v6 netip.Addr) {
 	return v4, v6
 }
 
-// MACWord is a MAC address as eBPF programs read it: the first six bytes of a word.
+// MACWord returns a MAC address as eBPF programs read it: the first six bytes of a word.
 func MACWord(mac net.HardwareAddr) uint64 {
 	var b [8]byte
 	copy(b[:], mac)

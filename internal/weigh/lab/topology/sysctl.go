@@ -14,15 +14,14 @@ import (
 // Setting is a sysctl of a namespace.
 type Setting struct {
 	Name, Value string
-	// Must: a lab without it would be wrong, not just slower; a name
-	// that the kernel does not have is never an error.
+	// Must: a lab without the setting would be wrong, not just slower. A name that the kernel does not have is never an
+	// error.
 	Must bool
 }
 
-// quietSysctls keep a host's IPv6 from waiting (duplicate address detection)
-// and from chattering (router solicitations, autoconfiguration), let asymmetric
-// paths through, as every DSR reply is one, and keep a balancer on the one segment
-// from telling its neighbours a shorter way than through itself.
+// quietSysctls prevent a host's IPv6 from waiting (duplicate address detection) and from sending by itself (router
+// solicitations, autoconfiguration), admit asymmetric paths, because every DSR reply takes one, and prevent a balancer
+// on the one segment from announcing to its neighbours a shorter path than through itself.
 var quietSysctls = []Setting{
 	{"net.ipv6.conf.all.accept_ra", "0", true},
 	{"net.ipv6.conf.default.accept_ra", "0", true},
@@ -41,7 +40,7 @@ var quietSysctls = []Setting{
 	{Forwarding, "0", true},
 }
 
-// Forwarding makes a host a router of IPv4; what forwards in a laboratory sets it.
+// Forwarding makes a host a router of IPv4; subjects that forward in a laboratory set it.
 const Forwarding = "net.ipv4.ip_forward"
 
 // switchSysctls make the switch a pure layer-2 device.
@@ -76,16 +75,16 @@ var loadSysctls = []Setting{
 	{"net.netfilter.nf_conntrack_max", "700000", false},
 }
 
-// roleSysctls are where the first document's profiles differ.
+// roleSysctls are the settings in which the first document's profiles differ.
 var roleSysctls = map[Role][]Setting{
 	Client: {
 		{"net.core.somaxconn", "250000", false},
 		{"net.ipv4.tcp_max_orphans", "15000", false},
 		{"net.ipv4.tcp_max_tw_buckets", "700000", false},
 	},
-	// A server's own connection, such as the one that asks whether its nginx answers, may be given any port as its
-	// source, and while that is in use, or in TIME-WAIT, nothing can listen there. The kinds of load have their
-	// servers on these.
+	// A server's own connection, such as the connection that checks whether its nginx answers, may get any port as its
+	// source. While that port is in use, or in TIME-WAIT, nothing can listen on it. The kinds of load have their
+	// servers on these ports.
 	Server:   append([]Setting{{"net.ipv4.ip_local_reserved_ports", "5000-13000", true}}, listenerSysctls...),
 	Balancer: listenerSysctls,
 }
@@ -96,7 +95,7 @@ var listenerSysctls = []Setting{
 	{"net.ipv4.tcp_max_tw_buckets", "1500000", false},
 }
 
-// SysctlsOf returns the settings of a host of a role, in order; with kernels, only those that keep it quiet.
+// SysctlsOf returns the settings of a host of a role, in order; with kernels, only those that keep the host quiet.
 func SysctlsOf(r Role, kernels bool) []Setting {
 	if r == Switch {
 		return switchSysctls
@@ -109,8 +108,8 @@ func SysctlsOf(r Role, kernels bool) []Setting {
 	return append(all, roleSysctls[r]...)
 }
 
-// SetSysctls applies settings in the calling thread's network namespace, and
-// returns the names of those that the kernel keeps for the whole machine.
+// SetSysctls applies settings in the calling thread's network namespace, and returns the names of the settings that the
+// kernel has only for the whole machine.
 func SetSysctls(settings []Setting) (refused []string, err error) {
 	for _, s := range settings {
 		err := sysctl.Write(s.Name, s.Value)
@@ -130,8 +129,7 @@ func SetSysctls(settings []Setting) (refused []string, err error) {
 	return refused, nil
 }
 
-// RefusedNote says which settings of the first document do not hold in a lab,
-// and what holds instead.
+// RefusedNote names the settings of the first document that do not hold in a lab, with the values that hold instead.
 func RefusedNote(names []string) string {
 	var list []string
 	for _, name := range names {
@@ -144,8 +142,7 @@ func RefusedNote(names []string) string {
 	return "these belong to the machine, not to a namespace, and stay as they are: " + strings.Join(list, ", ")
 }
 
-// RouterSettings make the router forward, and choose among equal routes by ports, too
-// (fib_multipath_hash_policy 1).
+// RouterSettings make the router forward, and select among equal routes also by ports (fib_multipath_hash_policy 1).
 var RouterSettings = []Setting{
 	{Forwarding, "1", true},
 	{"net.ipv4.fib_multipath_hash_policy", "1", true},

@@ -10,7 +10,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// axes are where values are on a canvas, which is the part of a chart that has its marks.
+// axes maps values to places on a canvas, which is the part of a chart that has its marks.
 //
 // gonum's package plot has axes too, but is linked with four other formats of pictures, TeX and twelve fonts: 5 MB.
 type axes struct {
@@ -20,8 +20,8 @@ type axes struct {
 	log bool
 }
 
-// axisPadding is between an axis' name and its numbers, and tickGap between those and the axis, in pixels: the lowest
-// number of the vertical axis stands beside it.
+// axisPadding is the distance between an axis' name and its numbers, and tickGap the distance between the numbers and
+// the axis, in pixels: the lowest number of the vertical axis stands beside it.
 const (
 	axisPadding = 3
 	tickGap     = 4
@@ -54,7 +54,7 @@ func (x xAxis) height() vg.Length {
 	return h
 }
 
-// overhang returns by how much the numbers stand out on both sides of an axis of a length.
+// overhang returns how far the numbers extend beyond both ends of an axis of a length.
 func (x xAxis) overhang(a *axes, length vg.Length) (left, right vg.Length) {
 	for _, t := range x.ticks {
 		half := x.tickStyle().Width(t.Label) / 2
@@ -70,7 +70,7 @@ func (a *axes) under(x xAxis) {
 	a.Canvas = draw.Crop(a.Canvas, left, -right, x.height(), 0)
 }
 
-// share returns how far along the horizontal axis a value is, from 0 to 1.
+// share returns the place of a value along the horizontal axis, from 0 to 1.
 func (a *axes) share(v float64) float64 {
 	if a.log {
 		return math.Log(v/a.low.X) / math.Log(a.high.X/a.low.X)
@@ -78,10 +78,10 @@ func (a *axes) share(v float64) float64 {
 	return (v - a.low.X) / (a.high.X - a.low.X)
 }
 
-// x returns where a value of the horizontal axis is.
+// x returns the place of a value on the horizontal axis.
 func (a *axes) x(v float64) vg.Length { return a.X(a.share(v)) }
 
-// y returns where a value of the vertical axis is.
+// y returns the place of a value on the vertical axis.
 func (a *axes) y(v float64) vg.Length { return a.Y((v - a.low.Y) / (a.high.Y - a.low.Y)) }
 
 // gridLine is the style of a tick's line across the marks.

@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// Chart is a horizontal chart with one row a point: bars, stacked bars or
-// dots on a common axis. Lengths are in pixels.
+// Chart is a horizontal chart with one row for each point: bars, stacked bars or dots on a common axis. Lengths are in
+// pixels.
 type Chart struct {
 	Title string
 	// Axis names the axis and its unit.
@@ -17,16 +17,16 @@ type Chart struct {
 	// Legend explains the marks where the row's label does not.
 	Legend []LegendEntry
 	Rows   []Row
-	// Lines stand in the place of rows in a chart of that kind, and YAxis names its vertical axis.
+	// Lines replace the rows in a chart of the kind Lines, and YAxis names its vertical axis.
 	Lines []Series
 	YAxis string
 	// Places and Limits are the content of a scatter plot.
 	Places []Place
 	Limits []Limit
-	// Reference is where a line marks the value to compare with, if HasReference.
+	// Reference is the value that a line marks for comparison, if HasReference.
 	Reference    float64
 	HasReference bool
-	// Unlabelled leaves the rows' labels to the chart beside it.
+	// Unlabelled omits the rows' labels, which the chart beside it has.
 	Unlabelled bool
 	// Percent marks the axis' numbers with a per cent sign.
 	Percent bool
@@ -76,12 +76,12 @@ func (m Mark) values() []float64 {
 	return []float64{m.Value}
 }
 
-// usable says whether a value can be drawn on the chart's axis.
+// usable reports whether a value can be drawn on the chart's axis.
 func (c *Chart) usable(v float64) bool {
 	return !math.IsNaN(v) && math.Abs(v) < 1e300 && (!c.Log || v > 0)
 }
 
-// Empty says whether no row has anything to draw.
+// Empty reports whether no row has anything to draw.
 func (c *Chart) Empty() bool {
 	switch c.Kind {
 	case Lines:
@@ -103,8 +103,8 @@ const (
 	NarrowWidth = 400
 )
 
-// LogIfWide gives a chart a logarithmic axis if its values differ too much for a linear one, and it can show them all;
-// it says whether it did.
+// LogIfWide gives a chart a logarithmic axis if its values differ too much for a linear one, and a logarithmic one can
+// show them all. It reports whether it did.
 func (c *Chart) LogIfWide() bool {
 	least, most := math.Inf(1), 0.0
 	for _, r := range c.Rows {
@@ -125,10 +125,10 @@ const LogFrom = 12
 type Series struct {
 	Name string
 	Ink  Ink
-	// Dash tells lines of one ink apart: which of the patterns, 0 is a whole line.
+	// Dash selects the pattern that tells lines of one ink apart; 0 is a solid line.
 	Dash   int
 	Points []XY
-	// Quiet lines are there to compare with: thin, and without dots.
+	// Quiet lines are only for comparison: thin, and without dots.
 	Quiet bool
 }
 

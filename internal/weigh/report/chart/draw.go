@@ -68,7 +68,7 @@ func (c *Chart) margins(width float64) (left, right vg.Length) {
 	return left, min(right, room*0.6)
 }
 
-// drawRows draws the axis, the marks and, into all of the chart, the texts beside them.
+// drawRows draws the axis and the marks into area, and the texts beside them into whole.
 func (c *Chart) drawRows(area, whole draw.Canvas, width float64) {
 	at, total := c.positions(width)
 	low, high := c.bounds()
@@ -154,13 +154,13 @@ func (c *Chart) positions(width float64) (at []float64, total float64) {
 	return at, total
 }
 
-// axisWidth returns how long the axis is.
+// axisWidth returns the length of the axis.
 func (c *Chart) axisWidth(width float64) vg.Length {
 	left, right := c.margins(width)
 	return vg.Length(width) - left - right
 }
 
-// share returns how far along the axis a value is, from 0 to 1.
+// share returns the place of a value along the axis, from 0 to 1.
 func (c *Chart) share(v float64) float64 {
 	low, high := c.bounds()
 	if c.Log {
@@ -169,7 +169,7 @@ func (c *Chart) share(v float64) float64 {
 	return (&axes{low: XY{X: low}, high: XY{X: high}, log: c.Log}).share(v)
 }
 
-// above reports whether labels stand above their bars, for lack of room beside.
+// above reports whether labels stand above their bars, because there is no room beside them.
 func (c *Chart) above(width float64) bool {
 	return !c.Unlabelled && (width < narrow || float64(c.labelWidth()) > width*widestLabel)
 }
@@ -196,7 +196,7 @@ func (c *Chart) rowHeight(r Row, width float64) float64 {
 	return rowHeight
 }
 
-// end returns where a row's marks end on the axis.
+// end returns the value at which a row's marks end on the axis.
 func (c *Chart) end(r Row) float64 {
 	low, _ := c.bounds()
 	end, sum := low, 0.0
@@ -217,8 +217,7 @@ func (c *Chart) end(r Row) float64 {
 	return end
 }
 
-// bounds returns the range of the axis. Bars begin at nought, so that their
-// lengths compare; dots need not.
+// bounds returns the range of the axis. Bars begin at zero, so that their lengths compare; dots need not.
 func (c *Chart) bounds() (low, high float64) {
 	low, high = math.Inf(1), math.Inf(-1)
 	for _, r := range c.Rows {
@@ -262,7 +261,7 @@ type Figure struct {
 	Chart          *Chart
 }
 
-// Fitted leaves out the last rows, as far as the first screen has no room for them.
+// Fitted leaves out the last rows for which the first screen has no room.
 func (f Figure) Fitted() *Figure {
 	short := *f.Chart
 	for short.height(WideWidth) > overviewHeight && len(short.Rows) > 1 {
@@ -272,5 +271,5 @@ func (f Figure) Fitted() *Figure {
 	return &f
 }
 
-// overviewHeight is how high the picture of the first screen may be, in pixels.
+// overviewHeight is the greatest height of the first screen's picture, in pixels.
 const overviewHeight = 440

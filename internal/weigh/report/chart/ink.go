@@ -30,9 +30,8 @@ const (
 	InkYellow
 )
 
-// inks gives each its CSS variable and its colour on light and on dark paper.
-// The hues are those of Okabe and Ito ("Color Universal Design", 2008), which
-// readers with the common colour vision deficiencies can tell apart; they are
+// inks gives each ink its CSS variable and its colour on light and on dark paper. The hues are those of Okabe and Ito
+// ("Color Universal Design", 2008), which readers with the common colour vision deficiencies can tell apart. They are
 // lightened for dark paper, and yellow is darkened for light paper.
 var inks = [...]struct{ name, light, dark string }{
 	InkText:       {"ink", "#1b2430", "#e8ecf1"},
@@ -53,7 +52,7 @@ var inks = [...]struct{ name, light, dark string }{
 // color returns the stand-in colour.
 func (i Ink) color() color.Color { return color.NRGBA{R: 1, G: 2, B: uint8(i), A: 255} }
 
-// standIn is how the SVG writer spells the stand-in colour.
+// standIn returns the SVG writer's spelling of the stand-in colour.
 func (i Ink) standIn() string { return fmt.Sprintf("#0102%02X", uint8(i)) }
 
 // Variable returns the ink as a CSS value.

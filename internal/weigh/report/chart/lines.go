@@ -15,7 +15,7 @@ const (
 	linesHeight  = 300
 	legendEach   = 18
 	legendSample = 24
-	legendMark   = 15 // room for the mark of an entry that is no line
+	legendMark   = 15 // room for the mark of an entry without a line
 	upright      = 48 // room for the numbers of the vertical axis
 )
 
@@ -40,7 +40,7 @@ func (s Series) style() draw.LineStyle {
 	return draw.LineStyle{Color: s.Ink.color(), Width: width, Dashes: dashes[s.Dash%len(dashes)]}
 }
 
-// legendPlace is where an entry of the legend stands, from the upper left.
+// legendPlace is the place of a legend entry, from the upper left.
 type legendPlace struct{ x, y vg.Length }
 
 // legendPlaces puts the entries one after the other, in as many rows as they need.
@@ -66,7 +66,7 @@ func (c *Chart) legendPlaces(width float64) (places []legendPlace, height vg.Len
 	return places, at.y + legendEach + 8
 }
 
-// linesTall is the height of a chart of lines below its title.
+// linesTall returns the height of a chart of lines below its title.
 func (c *Chart) linesTall(width float64) float64 {
 	_, legend := c.legendPlaces(width)
 	return float64(legend) + linesHeight
@@ -82,7 +82,7 @@ func (c *Chart) drawLines(dc draw.Canvas) {
 		fill(dc, label, x+legendSample+6, y, l.Name)
 	}
 	dc.Max.Y -= legend
-	// The vertical axis is named above it, where a reader need not turn the head.
+	// The name of the vertical axis stands above it, where a reader need not turn the head.
 	fill(dc, style(tickSize, InkQuiet, false, atStart), dc.Min.X, dc.Max.Y-legendEach/2, c.YAxis)
 	dc.Max.Y -= legendEach
 	// A reader's font may be wider than the one that the numbers are measured with.
@@ -118,7 +118,7 @@ func (c *Chart) drawSeries(dc draw.Canvas) {
 	}
 }
 
-// linesBounds are the ranges of both axes; they begin at nought, so that twice the value is twice as high.
+// linesBounds returns the ranges of both axes. They begin at zero, so that twice the value is twice as high.
 func (c *Chart) linesBounds() (low, high XY) {
 	for _, l := range c.Lines {
 		for _, at := range l.Points {

@@ -12,8 +12,8 @@ type Claim struct {
 	Ink   Ink
 }
 
-// NewPalette gives names the inks that they usually have, where several claim one to the first, and the others the inks
-// that are left, in order of appearance.
+// NewPalette gives names the inks that they usually have. Where several names claim an ink, the first gets it. Other
+// names get the remaining inks, in order of appearance.
 func NewPalette(claims []Claim) *Palette {
 	p := &Palette{of: map[string]Ink{}}
 	taken := map[Ink]bool{}

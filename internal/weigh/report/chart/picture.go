@@ -19,8 +19,8 @@ const (
 	pictureFoot   = 22
 )
 
-// Compose writes one chart, or two side by side that have the same rows, as an SVG picture of its own that follows the
-// reader's light or dark scheme. label describes it in words, footing stands below it. The error is w's.
+// Compose writes one chart, or two with the same rows side by side, as a self-contained SVG picture that follows the
+// reader's light or dark scheme. label describes it in words; footing stands below it. The error is w's.
 func Compose(w io.Writer, figs []Figure, label, footing string) error {
 	widths := []float64{pictureWidth - 2*pictureMargin}
 	if len(figs) > 1 {

@@ -53,7 +53,7 @@ func (c *Chart) drawScatter(dc draw.Canvas) {
 			dot(a, XY{p.X.Value, p.Y.Value}, InkPaper, dotRadius-1.2)
 		}
 	}
-	// Who stands at the edge has the fewest places for a name.
+	// A dot at the edge has the fewest places for its name.
 	for _, p := range slices.SortedStableFunc(slices.Values(c.Places),
 		func(p, q Place) int { return cmp.Compare(p.X.Value, q.X.Value) }) {
 		s := style(fontSize, InkText, false, atStart)
@@ -69,7 +69,7 @@ func (c *Chart) drawScatter(dc draw.Canvas) {
 	}
 }
 
-// scatterBounds are the ranges of both axes: upwards from nought, so that heights compare.
+// scatterBounds returns the ranges of both axes. The vertical axis begins at zero, so that heights compare.
 func (c *Chart) scatterBounds() (low, high XY) {
 	low = XY{X: math.Inf(1)}
 	for _, p := range c.Places {
@@ -94,18 +94,18 @@ func (c *Chart) scatterBounds() (low, high XY) {
 	return low, high
 }
 
-// labels are the rectangles that names must leave free.
+// labels holds the rectangles that names must leave free.
 type labels struct {
 	within vg.Rectangle
 	taken  []vg.Rectangle
 }
 
-// take keeps the room of a dot or a line.
+// take reserves the room of a dot or a line.
 func (l *labels) take(left, bottom, right, top vg.Length) {
 	l.taken = append(l.taken, vg.Rectangle{Min: vg.Point{X: left, Y: bottom}, Max: vg.Point{X: right, Y: top}})
 }
 
-// put finds a place for a text near a point: beside it, or else the nearest that is free.
+// put finds a place for a text near a point: beside it, or otherwise the nearest free place.
 func (l *labels) put(width, x, y vg.Length, write func(x, y vg.Length)) {
 	const half = fontSize/2 + 1
 	for _, away := range []vg.Length{0, 1, -1, 2, -2, 3, -3, 4, -4, 5, -5, 6, -6, 8, -8, 10, -10} {

@@ -28,11 +28,11 @@ const (
 	axisHeight  = 44
 	titleHeight = 30
 	gap         = 8
-	// labelSlack is by how much a reader's font may be wider than the one that
-	// texts are measured with.
+	// labelSlack is the greatest ratio of the width of a reader's font to the width of the font that texts are measured
+	// with.
 	labelSlack = 1.16
-	// minimumSpan is the least that an axis around a reference covers, so that
-	// it does not magnify nothing.
+	// minimumSpan is the smallest range of an axis around a reference, so that the axis does not magnify negligible
+	// differences.
 	minimumSpan = 10
 	// narrow is the width under which labels stand above their bars.
 	narrow      = 440
@@ -40,7 +40,7 @@ const (
 	labelHeight = 15
 )
 
-// anchor is the part of a text that stands at its place.
+// anchor is the part of a text that stands at the text's place.
 type anchor int
 
 const (
@@ -49,12 +49,11 @@ const (
 	atEnd
 )
 
-// style returns a text style. gonum measures with Liberation Sans, which is as
-// wide as Arial; the page's CSS then picks the reader's own font.
+// style returns a text style. gonum measures with Liberation Sans, which is as wide as Arial; the page's CSS then picks
+// the reader's own font.
 //
-// As the reader's font has other widths, the SVG must anchor texts itself: the
-// anchor travels in the thousandths of the size, and every text is drawn as if
-// it began at its place.
+// The SVG must anchor texts itself, because the reader's font has other widths: the thousandths of the size encode the
+// anchor, and every text is drawn as if it began at its place.
 func style(size float64, i Ink, bold bool, a anchor) text.Style {
 	f := font.Font{Typeface: "Liberation", Variant: "Sans", Size: vg.Length(size) + vg.Length(a)/1000}
 	if bold {

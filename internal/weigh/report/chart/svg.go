@@ -17,11 +17,11 @@ import (
 var (
 	// svgHead matches the writer's head before the drawing.
 	svgHead = regexp.MustCompile(`(?s)^.*?<svg[^>]*>\s*`)
-	// svgFace is how it spells the font that texts were measured with.
+	// svgFace matches the writer's spelling of the font that texts were measured with.
 	svgFace = regexp.MustCompile(`font-family:[^;]*;font-variant:normal;font-weight:(normal|bold);font-style:normal;`)
-	// svgAnchor is a font size that carries an anchor.
+	// svgAnchor matches a font size that encodes an anchor.
 	svgAnchor = regexp.MustCompile(`font-size:(\d+(?:\.[1-9])?)\.?0*([12])px`)
-	// svgInk is a stand-in colour.
+	// svgInk matches a stand-in colour.
 	svgInk = regexp.MustCompile(`#0102([0-9A-F]{2})`)
 )
 

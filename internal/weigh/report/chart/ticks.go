@@ -9,8 +9,7 @@ import (
 	"gonum.org/v1/plot/vg"
 )
 
-// ticks places marks on an axis and writes numbers as a reader would. Labels
-// that do not fit into room make it take fewer.
+// ticks places marks on an axis and formats their numbers. It places fewer marks if the labels do not fit into room.
 type ticks struct {
 	log, percent bool
 	room         vg.Length
@@ -44,8 +43,8 @@ func (t ticks) every(step, low, high float64) []tick {
 	return out
 }
 
-// tickStep returns the largest 1, 2 or 5 times a power of ten up to v. gonum's
-// own ticks are as few as two on an axis.
+// tickStep returns the largest 1, 2 or 5 times a power of ten up to v. gonum's own ticks can be as few as two on an
+// axis.
 func tickStep(v float64) float64 {
 	e := math.Pow(10, math.Floor(math.Log10(v)))
 	for _, f := range []float64{5, 2} {

@@ -33,9 +33,9 @@ func Summarize(values []float64) Stat {
 // Overlaps reports whether the ranges of two stats have a value in common.
 func (s Stat) Overlaps(o Stat) bool { return s.Min <= o.Max && o.Min <= s.Max }
 
-// Aggregate sorts a run's trials into sections, one a load, in order of their
-// first appearance, each reported as the first registered kind that knows it says. An empty baseline is that of most
-// runs.
+// Aggregate sorts a run's trials into sections, one for each load, in the order of their first appearance. The first
+// registered kind that recognizes a load reports it. An empty baseline stands for BaselineSubject, which most runs
+// have.
 func Aggregate(registered []Registration, trials []results.Trial, baseline string) []*Section {
 	baseline = cmp.Or(baseline, BaselineSubject)
 	var order []string
@@ -111,8 +111,8 @@ func (s *Section) collect(shared []string) {
 	}
 }
 
-// Label returns the subject with its own parameters. Where a table has a
-// column for threads, they need not be there too.
+// Label returns the subject with its own parameters. Without threads, it leaves out their number: the table has a
+// column for that.
 func (s *Section) Label(p *Point, threads bool) string {
 	parts := []string{p.Subject}
 	for _, name := range s.Own {
@@ -180,7 +180,7 @@ func NewPoint(trials []results.Trial) *Point {
 	return p
 }
 
-// served is the number of requests of a backend: queries, or else connections.
+// served returns the number of requests of a backend: its queries, or its connections if it has no queries.
 func served(b results.Backend) uint64 {
 	if b.Queries > 0 {
 		return b.Queries
@@ -188,9 +188,8 @@ func served(b results.Backend) uint64 {
 	return b.Connections
 }
 
-// Unevenness returns by how many per cent the busiest backend had more
-// connections than the idlest, and how many had none. ok is false without
-// counted backends, and where one was idle: no percentage says that.
+// Unevenness returns by how many per cent the connections of the busiest backend exceed those of the idlest, and how
+// many backends had none. ok is false without counted backends, and where one was idle: no percentage expresses that.
 func Unevenness(backends []results.Backend) (percent float64, idle int, ok bool) {
 	if len(backends) == 0 {
 		return 0, 0, false
@@ -211,7 +210,7 @@ func Unevenness(backends []results.Backend) (percent float64, idle int, ok bool)
 	return (float64(most)/float64(least) - 1) * 100, 0, true
 }
 
-// Shares are the backends of one trial.
+// Shares are the shares of the backends in one trial.
 type Shares struct {
 	// of holds each backend's connections relative to an equal share.
 	of         []float64

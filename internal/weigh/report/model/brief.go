@@ -39,5 +39,6 @@ func AtMost(words []string, most int) []string {
 	return append(slices.Clip(words[:most]), fmt.Sprintf("%d more", len(words)-most))
 }
 
-// MaxListed are the most that an answer names of those that cannot be told apart, or of others of a kind.
+// MaxListed is the greatest number of balancers that an answer names of those that cannot be told apart, or of others
+// of a kind.
 const MaxListed = 3

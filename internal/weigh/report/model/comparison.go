@@ -15,7 +15,7 @@ import (
 )
 
 // Yardstick returns the figure that the load's subjects are ranked by; ok is false where a load is judged by more than
-// one figure, or has not that one.
+// one figure, or lacks that figure.
 func (s *Section) Yardstick() (y Yardstick, ok bool) {
 	if s.Kind.Yardstick == nil {
 		return y, false
@@ -114,7 +114,7 @@ func Tied(a, b *Point, metric string) bool {
 	return !Comparison{Estimate: certainty.Ratio(pairs), Repeats: len(pairs)}.Significant()
 }
 
-// Sure reports whether there is an interval. Points of a single repeat make none, however many they are: nothing says
+// Sure reports whether there is an interval. Points of a single repeat have none, however many they are: nothing shows
 // by how much another repeat would differ.
 func (d Comparison) Sure() bool { return d.Bounded() && d.Repeats > 1 }
 
@@ -145,7 +145,7 @@ func (d Comparison) RepeatsNeeded() int {
 	return max(2, int(math.Ceil(float64(d.PairsNeeded())/float64(max(d.Points, 1)))))
 }
 
-// Ranking ranks the load's balancers; ok is false where there is none, or nothing to hold one against.
+// Ranking ranks the load's balancers; ok is false if there are none, or nothing to compare them with.
 func (s *Section) Ranking() (r Ranking, ok bool) {
 	if s.ranked == nil {
 		r, ok = s.rank()
@@ -162,7 +162,7 @@ func (s *Section) rank() (r Ranking, ok bool) {
 	balancers := slices.DeleteFunc(slices.Clone(s.Subjects), func(name string) bool {
 		return slices.Contains(NotBalancers, name) || !s.Measured(name)
 	})
-	if len(balancers) == 0 { // A run may ask what the path to a balancer costs.
+	if len(balancers) == 0 { // A run may measure the cost of the path to a balancer.
 		balancers = slices.DeleteFunc(slices.Clone(s.Subjects), func(name string) bool {
 			return name == s.Baseline || !s.Measured(name)
 		})
@@ -194,8 +194,8 @@ func (s *Section) rank() (r Ranking, ok bool) {
 	return r, r.ToReference.Pairs > 0
 }
 
-// referenceOf returns the subject that the leader is compared with: the proxy, or else the best balancer of another
-// maker, or else the baseline, or else the next best.
+// referenceOf returns the subject that the leader is compared with: the proxy, otherwise the best balancer of another
+// maker, otherwise the baseline, otherwise the next best.
 func (s *Section) referenceOf(r Ranking) string {
 	meets := func(name string) bool {
 		return name != r.leader && s.Measured(name) && s.Compare(r.Yardstick, r.leader, name, r.Metric).Pairs > 0

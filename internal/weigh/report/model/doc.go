@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package model has the data that reports are written from: a run's trials summed up by load, subject and parameters;
+// Package model holds the data that reports are written from: a run's trials summed up by load, subject and parameters;
 // subjects ranked by their repeats; tables, targets and the charts that several kinds of loads have. A Registration
-// tells it which figures a kind of load compares and draws; it knows none of the kinds.
+// defines which figures a kind of load compares and draws; this package depends on none of the kinds.
 package model

@@ -8,11 +8,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 )
 
-// Field is a column and how to fill it from a point.
+// Field is a column and the functions that fill it from a point.
 type Field struct {
 	Column
-	// cell formats the point's figure, given its group and the decimals of the
-	// column.
+	// Cell formats the point's figure, given its group and the decimals of the column.
 	Cell func(g *Group, p *Point, decimals int) string
 	// figure is the number that decides the column's decimals; nil for text.
 	figure func(p *Point) (float64, bool)
@@ -59,8 +58,8 @@ func (sh Sheet) Of(s *Section, fields ...[]Field) Sheet {
 	return sh
 }
 
-// withBaseline returns the group's points, with an empty one for the subject that is expected, mostly the baseline,
-// if that was not measured: a reader must see that it is missing.
+// withBaseline returns the group's points, with an empty point for the expected subject, mostly the baseline, if that
+// was not measured: a reader must see that it is missing.
 func withBaseline(s *Section, g *Group) []*Point {
 	expected := s.Kind.Expected
 	if expected == "" || len(g.Points) == 0 ||

@@ -20,8 +20,8 @@ func Figures(s *Section, colours *chart.Palette) []chart.Figure {
 	return slices.DeleteFunc(all, func(f chart.Figure) bool { return f.Chart.Empty() })
 }
 
-// EachPoint builds the rows of a chart: one a point for which make returns
-// a value, under a head for each group where there are several.
+// EachPoint builds the rows of a chart: one for each point for which make returns a value, under a head for each group
+// where there are several.
 func EachPoint(s *Section, make func(*Point) chart.Row) []chart.Row {
 	var rows []chart.Row
 	for _, g := range s.Groups {
@@ -40,7 +40,7 @@ func EachPoint(s *Section, make func(*Point) chart.Row) []chart.Row {
 	return rows
 }
 
-// MedianRow is a row with one bar: a metric's median and range.
+// MedianRow returns a row with one bar: a metric's median and range.
 func MedianRow(s *Section, colours *chart.Palette, metric string) func(*Point) chart.Row {
 	var values []float64
 	for _, p := range s.Points() {
@@ -64,7 +64,7 @@ func MedianRow(s *Section, colours *chart.Palette, metric string) func(*Point) c
 	}
 }
 
-// DotsRow is a row with a dot for each metric's median, one of them hollow.
+// DotsRow returns a row with a dot for each metric's median, one of them hollow.
 func DotsRow(colours *chart.Palette, joint, hollow string, metrics ...string) func(*Point) chart.Row {
 	return func(p *Point) (r chart.Row) {
 		var words []string
@@ -125,7 +125,7 @@ func LatencyChart(s *Section, colours *chart.Palette) chart.Figure {
 // partInks are the inks of cpuParts.
 var partInks = []chart.Ink{chart.InkSky, chart.InkBaseline, chart.InkVermillion, chart.InkOrange, chart.InkGreen}
 
-// PartChart shows who used the CPU time of a request.
+// PartChart shows the CPU time of a request by the part that used it.
 func PartChart(s *Section) chart.Figure {
 	c := &chart.Chart{Axis: "µs of CPU per request, all parts", Kind: chart.StackedBars}
 	for i, part := range cpuParts {
@@ -178,7 +178,7 @@ func EvennessChart(s *Section, colours *chart.Palette) chart.Figure {
 	return chart.Figure{Title: "How evenly backends were used", Caption: caption, Chart: c}
 }
 
-// unevennessOf says by how much the largest share exceeds the smallest.
+// unevennessOf returns by how much the largest share exceeds the smallest.
 func unevennessOf(shares []float64) string {
 	if least := slices.Min(shares); least > 0 {
 		return wording.PercentMore((slices.Max(shares)/least - 1) * 100)
@@ -197,7 +197,7 @@ func (s *Section) Fullest() *Group {
 	return best
 }
 
-// Pictured is the section, or only the part that a picture shows of it.
+// Pictured returns the section, or only the part of it that a picture shows.
 func (s *Section) Pictured() *Section {
 	g := s.Fullest()
 	if g == nil || !s.Kind.OnePoint {

@@ -8,8 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/report/chart"
 )
 
-// NewPalette gives the subjects we know the inks they always have, and others the inks that are left, in order of
-// appearance.
+// NewPalette gives known subjects their fixed inks, and other subjects the remaining inks, in order of appearance.
 func NewPalette(sections []*Section) *chart.Palette {
 	var claims []chart.Claim
 	for _, s := range sections {
@@ -19,7 +18,7 @@ func NewPalette(sections []*Section) *chart.Palette {
 			case name == s.Baseline:
 				i, ok = chart.InkBaseline, true
 			case i == chart.InkBaseline && name != s.Kind.Expected:
-				ok = false // it is another's here
+				ok = false // the baseline's ink belongs to another subject
 			}
 			claims = append(claims, chart.Claim{Name: name, Usual: ok, Ink: i})
 		}

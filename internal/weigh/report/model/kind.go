@@ -10,8 +10,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// titleOf describes the load in words, in those of a kind that knows it, and has its name where those are of any such
-// load.
+// titleOf describes the load in words: by the title of a kind that has one, otherwise by its name after the name of a
+// kind that reports it.
 func titleOf(s *Section, registered []Registration) string {
 	name := ""
 	for _, r := range registered {
@@ -29,7 +29,7 @@ func titleOf(s *Section, registered []Registration) string {
 	return name + ": " + wording.Clean(s.Load)
 }
 
-// kindOf returns how a load is reported: by the first that knows it.
+// kindOf returns the kind of the first registration that recognizes the load.
 func kindOf(s *Section, registered []Registration) *Kind {
 	for _, r := range registered {
 		if k := r.Of(s); k != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// paramInfo says how a parameter is shown.
+// paramInfo describes how a parameter is shown.
 type paramInfo struct {
 	Name  string
 	Title string
@@ -123,7 +123,7 @@ func yesNo(yes, no string) func(string) string {
 
 func plain(v string) string { return v }
 
-// ranks are the places of known by name. Reports of packets compare parameters a million times.
+// ranks are the positions in known by name. Reports of packets compare parameters a million times.
 var ranks = sync.OnceValue(func() map[string]int {
 	ranks := map[string]int{}
 	for i, p := range known {
@@ -132,7 +132,7 @@ var ranks = sync.OnceValue(func() map[string]int {
 	return ranks
 })
 
-// rankOf is the place of a parameter among those known, and behind them of a stranger.
+// rankOf returns the position of a parameter in known, or the end of known for another parameter.
 func rankOf(name string) int {
 	if rank, ok := ranks()[name]; ok {
 		return rank
@@ -140,7 +140,7 @@ func rankOf(name string) int {
 	return len(known)
 }
 
-// lookup returns the description of a parameter, with defaults for a stranger.
+// lookup returns the description of a parameter, with defaults for one that known lacks.
 func lookup(name string) (info paramInfo, rank int) {
 	if rank = rankOf(name); rank < len(known) {
 		return known[rank], rank
@@ -161,7 +161,7 @@ func Describe(name string, v Value) string {
 	return info.Text(v.Text(name))
 }
 
-// Value is a parameter's value: a number, or else text.
+// Value is a parameter's value: a number, or otherwise text.
 type Value struct {
 	Number  float64
 	Word    string
@@ -169,7 +169,7 @@ type Value struct {
 }
 
 func toValue(v any) Value {
-	// A run from a file has float64 only; one that was just made has any number.
+	// A run from a file has only float64; a run of this process has any number.
 	switch r := reflect.ValueOf(v); {
 	case r.CanFloat():
 		return Value{Number: r.Float(), Numeric: true}
@@ -181,7 +181,7 @@ func toValue(v any) Value {
 	return Value{Word: wording.Clean(fmt.Sprint(v))}
 }
 
-// Text formats the value as parameter name wants it.
+// Text formats the value as the parameter requires.
 func (v Value) Text(name string) string {
 	switch {
 	case !v.Numeric:
@@ -202,7 +202,7 @@ func (v Value) Compare(o Value) int {
 	return cmp.Or(cmp.Compare(v.Number, o.Number), cmp.Compare(v.Word, o.Word))
 }
 
-// OneIf is 1 where b holds, else 0.
+// OneIf returns 1 if b holds, otherwise 0.
 func OneIf(b bool) int {
 	if b {
 		return 1
@@ -213,7 +213,7 @@ func OneIf(b bool) int {
 // Params maps a parameter's name to its value.
 type Params map[string]Value
 
-// ToParams takes the parameters of a trial.
+// ToParams converts the parameters of a trial.
 func ToParams(m map[string]any) Params {
 	p := Params{}
 	for name, v := range m {
@@ -266,7 +266,7 @@ func (p Params) Compare(q Params) int {
 	return 0
 }
 
-// compareAs orders two values of parameter name.
+// compareAs orders two values of the parameter name.
 func compareAs(name string, a, b Value) int {
 	info, _ := lookup(name)
 	rank := func(v Value) int {
@@ -287,8 +287,8 @@ func (p Params) Text() string {
 	return strings.Join(parts, " · ")
 }
 
-// splitParams tells the load's parameters from the subjects' own: a parameter
-// is the load's if every subject has it and it is not known to be a subject's.
+// splitParams separates the load's parameters from the subjects' own: a parameter is the load's if every subject has it
+// and it is not known to be a subject's.
 func splitParams(trials []results.Trial) (shared, own []string) {
 	has := map[string]map[string]bool{}
 	subjects := map[string]bool{}

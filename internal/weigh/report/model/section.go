@@ -68,20 +68,20 @@ func (g *Group) Best(subject, metric string) *Point {
 // Section is everything that was measured under one load.
 type Section struct {
 	Load string
-	// Baseline is the subject that the others are held against.
+	// Baseline is the subject that the others are compared with.
 	Baseline string
 	// Subjects in the order of the tables.
 	Subjects []string
 	Groups   []*Group
 	// Constant holds the load's parameters that never change.
 	Constant Params
-	// Varying names the load's parameters that do, Own those of the subjects.
+	// Varying names the load's parameters that change, Own those of the subjects.
 	Varying, Own []string
 	Trials       []results.Trial
-	// Kind is how the load is reported, words its name in words.
+	// Kind defines how the load is reported; words is the load's name in words.
 	Kind  *Kind
 	words string
-	// ranked is nil until it was asked for.
+	// ranked is nil until the ranking is computed.
 	ranked *ranked
 }
 
@@ -102,46 +102,47 @@ func (s *Section) Has(metric string) bool {
 	return slices.ContainsFunc(s.Points(), func(p *Point) bool { return p.Has(metric) })
 }
 
-// Registration is how a kind of load makes itself known.
+// Registration registers a kind of load.
 type Registration struct {
-	// Titles describe loads of this kind in words, by their names in suites; Name heads those with other names.
+	// Titles are the names of loads of this kind in words, by their names in suites; Name heads the names of its other
+	// loads.
 	Titles map[string]string
 	Name   string
-	// Of says how a load is reported; nil if it is of another kind.
+	// Of returns how a load is reported; nil if it is of another kind.
 	Of func(*Section) *Kind
 }
 
-// Kind is how a load is reported: the figures that it compares and the charts that it draws. Question, Sheets and
-// Verdict must be there. The other fields may be left out; each has a default.
+// Kind defines how a load is reported: the figures that it compares and the charts that it draws. Question, Sheets and
+// Verdict are required. The other fields are optional; each has a default.
 type Kind struct {
 	// Question ends the sentence on the question of the run.
 	Question string
 	// Sheets are its tables, Verdict the conclusions from them, in sentences.
 	Sheets  func(*Section) []Sheet
 	Verdict func(*Section) []string
-	// Figures are its charts. Without: none.
+	// Figures are its charts. Default: none.
 	Figures func(*Section, *chart.Palette) []chart.Figure
-	// Drawn are the one or two charts of a picture in a file. Without: the first of Figures.
+	// Drawn are the one or two charts of a picture in a file. Default: the first of Figures.
 	Drawn func(*Section, *chart.Palette) []chart.Figure
-	// OnePoint: a picture shows the point with the most subjects, and not all of them.
+	// OnePoint: a picture shows only the point with the most subjects.
 	OnePoint bool
-	// Answer, Overview and Picture are those of the first screen. Without: those of the ranking, or else of Verdict,
-	// Sheets and Figures.
+	// Answer, Overview and Picture are those of the first screen. Default: those of the ranking, or otherwise of
+	// Verdict, Sheets and Figures.
 	Answer   func(*Section) []string
 	Overview func(*Section) *Sheet
 	Picture  func(*Section) *chart.Figure
-	// Sure says how sure Answer is. Without: an explanation of the ranking's interval, if there is one.
+	// Sure explains how certain Answer is. Default: an explanation of the ranking's interval, if there is one.
 	Sure func(*Section) string
-	// Yardstick is the figure that subjects are ranked by. Without: by nothing, for more than one figure counts.
+	// Yardstick is the figure that subjects are ranked by. Default: no ranking, because more than one figure counts.
 	Yardstick func(*Section) Yardstick
 	// BestOfPoint: one balancer can be better than another at each point by the yardstick.
 	BestOfPoint bool
-	// Compared is the figure by which two runs are held against each other. Without: the load's rate.
+	// Compared is the figure by which two runs are compared. Default: the load's rate.
 	Compared *RateMetric
-	// Expected is a subject that has a row in each table, measured or not. Without: there is none.
+	// Expected is a subject that has a row in each table, measured or not. Default: none.
 	Expected string
-	// Reading says how its figures are to be read; OfRepeats that they are medians of interleaved repeats, ReadFirst
-	// that this stands before the texts of other kinds.
+	// Reading explains how to read its figures. OfRepeats adds that they are medians of interleaved repeats. ReadFirst
+	// puts Reading before the texts of other kinds.
 	Reading              []Paragraph
 	OfRepeats, ReadFirst bool
 }
@@ -161,13 +162,14 @@ type Yardstick struct {
 // RateMetric is a metric, its column's title, and the noun that it counts.
 type RateMetric struct{ Name, Title, Noun string }
 
-// Is reports whether the group's load generators were there; anywhere will do for an empty word.
+// Is reports whether the group's load generators were at a place; an empty word matches any place.
 func (g *Group) Is(from string) bool { return from == "" || g.Params[paramFrom].Word == from }
 
-// Ranking is the subjects of a load in the order of a yardstick.
+// Ranking holds the subjects of a load in the order of a yardstick.
 type Ranking struct {
 	Yardstick
-	// leader is the best of the balancers; the difference to Tied is not significant, that to Worse is.
+	// leader is the best of the balancers. Its difference to those in Tied is not significant; its difference to those
+	// in Worse is.
 	leader      string
 	Tied, Worse []Comparison
 	// Reference is the subject to which ratios are shown; ToReference is the leader's comparison with it.
@@ -175,7 +177,7 @@ type Ranking struct {
 	ToReference Comparison
 }
 
-// ranked is a ranking that was made.
+// ranked is a ranking that was computed.
 type ranked struct {
 	Ranking
 	ok bool

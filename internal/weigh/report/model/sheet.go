@@ -23,7 +23,7 @@ type Sheet struct {
 	Secondary bool
 }
 
-// Column is the head of one column. A soft hyphen is where a narrow head may break.
+// Column is the head of one column. A narrow head may break at a soft hyphen.
 type Column struct {
 	Title   string
 	Unit    string
@@ -33,7 +33,7 @@ type Column struct {
 // Line is one row; its first cell is its head.
 type Line struct {
 	Cells []string
-	// Baseline marks the rows that the others are held against, Quiet those that cannot be told apart from them.
+	// Baseline marks the rows that the others are compared with, Quiet the rows that cannot be told apart from them.
 	Baseline, Quiet bool
 }
 
@@ -85,7 +85,7 @@ func (sh *Sheet) Group(lines []Line) {
 	}
 }
 
-// List is the table, if it has a row.
+// List returns a list of the table, empty if the table has no row.
 func (sh Sheet) List() []Sheet {
 	if sh.Empty() {
 		return nil
@@ -133,5 +133,5 @@ func (sh *Sheet) Clipped(rows, columns int) *Sheet {
 	return short.OrNil()
 }
 
-// OverviewRows are the most rows of the first screen's table.
+// OverviewRows is the greatest number of rows of the first screen's table.
 const OverviewRows = 12

@@ -2,10 +2,9 @@
 
 package model
 
-// The subjects that others are held against.
+// The subjects that others are compared with.
 const (
-	// BaselineSubject is a run without any balancer, which others are held against
-	// if the run names no other.
+	// BaselineSubject is a run without any balancer, which others are compared with if the run names no other baseline.
 	BaselineSubject = "direct"
 	// ProxySubject is the proxy that the document measured.
 	ProxySubject = "haproxy-http"
@@ -17,13 +16,12 @@ const (
 	OwnPrefix = "jeoul-"
 )
 
-// The subjects that packet-level loads are held against.
+// The subjects that packet-level loads are compared with.
 const (
 	BareSubject     = "bare"
 	IptablesSubject = "iptables-nth"
 	ProxyTCPSubject = "haproxy-tcp"
 )
 
-// NotBalancers are the subjects that no service can be given to: they are the
-// measure of the others.
+// NotBalancers are the subjects that cannot be given a service: the others are compared with them.
 var NotBalancers = []string{BaselineSubject, "routed", "bare", "bare-tc", EmptySubject, swapSubject}

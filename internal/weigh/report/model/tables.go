@@ -14,8 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// rateMetrics are the metrics that can be a load's main figure, with its
-// column's title. The first that was measured is the one.
+// rateMetrics are the metrics that can be a load's main figure, with its column's title. The first that was measured is
+// used.
 var rateMetrics = []RateMetric{
 	{results.RequestsPerSecond, "Requests/s", "requests/s"},
 	{results.ConnectionsPerSecond, "Connections/s", "connections/s"},
@@ -55,12 +55,12 @@ func LoadSheets(s *Section) []Sheet {
 	return s.Shown(rateSheet(s), waitSheet(s), PartSheet(s), RestSheet(s))
 }
 
-// Shown leaves out tables with nothing but what tells rows apart.
+// Shown leaves out tables that have only the columns of Rows.
 func (s *Section) Shown(all ...Sheet) []Sheet {
 	return slices.DeleteFunc(all, func(sh Sheet) bool { return sh.Empty() || len(sh.Columns) <= len(s.Rows()) })
 }
 
-// Rows are the columns that tell the rows of a table apart: the subject, and as PlaceFields.
+// Rows are the columns that identify the rows of a table: the subject, and the columns of PlaceFields.
 func (s *Section) Rows(always ...string) []Field {
 	return append([]Field{SubjectField(s)}, PlaceFields(s, always...)...)
 }
@@ -75,19 +75,19 @@ func LabelField(s *Section) Field {
 	return TextField("Subject", func(p *Point) string { return p.Marked(wording.Clean(s.Label(p, true))) })
 }
 
-// NameField is SubjectField with none of them.
+// NameField is SubjectField without the subject's parameters.
 func NameField() Field {
 	return TextField("Subject", func(p *Point) string { return p.Marked(wording.Clean(p.Subject)) })
 }
 
-// TextField shows words on a point, if there are any.
+// TextField shows words about a point, if there are any.
 func TextField(title string, words func(*Point) string) Field {
 	return Field{Column: Column{Title: title}, Cell: func(_ *Group, p *Point, _ int) string {
 		return cmp.Or(words(p), wording.Missing)
 	}}
 }
 
-// Marked tells a baseline that stands in a table without a valid trial.
+// Marked marks the label of a baseline that a table shows without a valid trial.
 func (p *Point) Marked(label string) string {
 	if p.Valid == 0 {
 		return label + " (not measured)"
@@ -95,8 +95,8 @@ func (p *Point) Marked(label string) string {
 	return label
 }
 
-// PlaceFields tell a row's parameters: threads, and the load's that vary. The
-// parameters in always are there even if they do not.
+// PlaceFields show a row's parameters: threads, and the load's parameters that vary. The parameters in always are shown
+// even if they do not vary.
 func PlaceFields(s *Section, always ...string) []Field {
 	names := slices.Clone(s.Varying)
 	for _, always := range always {
@@ -130,7 +130,7 @@ func ParamField(s *Section, name string) Field {
 	}
 }
 
-// allNumeric ignores the empty value, which stands for a trial without one.
+// allNumeric ignores the empty value, which stands for a trial without the parameter.
 func allNumeric(vs []Value) bool {
 	return !slices.ContainsFunc(vs, func(v Value) bool { return !v.Numeric && v.Word != "" })
 }
@@ -149,8 +149,7 @@ func MetricField(title, unit, metric string) Field {
 	}
 }
 
-// latencyField shows a percentile with the decimals that the median needs, so
-// that all of a row's agree.
+// latencyField shows a percentile with the decimals that the median needs, so that all percentiles of a row agree.
 func latencyField(title, metric string) Field {
 	f := MetricField(title, "ms", metric)
 	f.figure = MetricField("", "", results.LatencyMsP50).figure
@@ -179,15 +178,14 @@ func SpreadField(title, metric string) Field {
 	}
 }
 
-// RatioField holds a metric against the best point of another subject in the
-// same group.
+// RatioField shows the ratio of a metric to that of another subject's best point in the same group.
 func RatioField(title, metric, against, rate string) Field {
 	return NumberField(title, "", wording.RatioText, func(g *Group, p *Point) (float64, bool) {
 		return RatioOf(p, g.Best(against, rate), metric)
 	})
 }
 
-// NumberField shows a figure of a point, in words of its own.
+// NumberField shows a figure of a point, formatted by words.
 func NumberField(title, unit string, words func(float64) string, of func(*Group, *Point) (float64, bool)) Field {
 	return Field{Column: Column{Title: title, Unit: unit, Numeric: true}, Cell: func(g *Group, p *Point, _ int) string {
 		if v, ok := of(g, p); ok {
@@ -197,19 +195,19 @@ func NumberField(title, unit string, words func(float64) string, of func(*Group,
 	}}
 }
 
-// MedianField shows a metric's median, in words of its own.
+// MedianField shows a metric's median, formatted by words.
 func MedianField(title, unit, metric string, words func(float64) string) Field {
 	return NumberField(title, unit, words, func(_ *Group, p *Point) (float64, bool) {
 		return p.Stats[metric].Median, p.Has(metric)
 	})
 }
 
-// SaturatedField says which part was the limit.
+// SaturatedField names the part that was the limit.
 func SaturatedField() Field {
 	return TextField("Saturated", func(p *Point) string { return p.Saturated })
 }
 
-// RepeatsField shows how many valid repeats the medians stand on.
+// RepeatsField shows the number of valid repeats of the medians.
 func RepeatsField() Field {
 	return Field{
 		Column: Column{Title: "Repeats", Numeric: true},
@@ -319,7 +317,7 @@ var cpuParts = []cpuPart{
 	{"Backends", results.BackendCPUCores, results.BackendCPUUsPerRequest},
 }
 
-// PartSheet shows who used the machine.
+// PartSheet shows which parts used the machine's CPU time.
 func PartSheet(s *Section) Sheet {
 	if !s.hasParts() {
 		return Sheet{}
@@ -346,7 +344,7 @@ func (s *Section) hasParts() bool {
 	})
 }
 
-// RestSheet shows every metric that has no column elsewhere, be it by shownMetrics or by shown.
+// RestSheet shows every metric that has no column elsewhere: neither shownMetrics nor shown has it.
 func RestSheet(s *Section, shown ...string) Sheet {
 	rate, _, _ := s.Rate()
 	var names []string
@@ -366,7 +364,7 @@ func RestSheet(s *Section, shown ...string) Sheet {
 	return Sheet{Title: "What else was counted", Lead: "Medians over the valid repeats.", Secondary: true}.Of(s, fields)
 }
 
-// LeftOut shows the metrics of which some figure is in none of the tables.
+// LeftOut shows the metrics with a figure that none of the tables has.
 func (s *Section) LeftOut(sheets []Sheet) Sheet {
 	shown := map[float64]bool{}
 	for _, sh := range sheets {
@@ -403,7 +401,7 @@ func (s *Section) LeftOut(sheets []Sheet) Sheet {
 		Secondary: true}.Of(s, fields)
 }
 
-// figureText makes a number of a table one that can be parsed.
+// figureText makes a number of a table parsable.
 var figureText = strings.NewReplacer(",", "", "−", "-")
 
 // figureShown reports whether a figure is among others, rounded as some table rounds.
@@ -424,7 +422,7 @@ func metricTitle(name string) string {
 	return strings.ToUpper(t[:1]) + t[1:]
 }
 
-// Sheets are the load's tables: those of its kind, and one with every metric that they leave out.
+// Sheets returns the load's tables: those of its kind, and one with every metric that they leave out.
 func (s *Section) Sheets() []Sheet {
 	all := s.Kind.Sheets(s)
 	if rest := s.LeftOut(all); !rest.Empty() {
@@ -433,7 +431,7 @@ func (s *Section) Sheets() []Sheet {
 	return all
 }
 
-// MegabytesField shows bytes by the million.
+// MegabytesField shows bytes in millions.
 func MegabytesField(title, metric string) Field {
 	return MedianField(title, "MB", metric, func(v float64) string { return wording.Decimal(v/1e6, 1) })
 }

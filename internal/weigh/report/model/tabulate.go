@@ -15,8 +15,8 @@ func (s *Section) Tabulate(sh Sheet, metric string, fields []Field) []Sheet {
 	return s.TabulateBy(sh, metric, func(p *Point) string { return of[p] }, fields)
 }
 
-// TabulateBy is tabulate, but points of which a function says the same stand together, in
-// the order of the first.
+// TabulateBy is Tabulate, but puts the points for which words returns the same text together, in the order of the
+// first.
 func (s *Section) TabulateBy(sh Sheet, metric string, words func(*Point) string, fields []Field) []Sheet {
 	with := *s
 	with.Groups = nil

@@ -16,7 +16,7 @@ type Span struct {
 	N         int
 }
 
-// Add counts a figure in, if ok.
+// Add includes a figure, if ok.
 func (s *Span) Add(r float64, ok bool) {
 	if !ok {
 		return
@@ -82,22 +82,22 @@ func TargetSentences(all []TargetResult, where string) []string {
 	return sentences
 }
 
-// Floor is a ratio that a subject of ours is to reach.
+// Floor is the least ratio that a subject of ours must reach.
 type Floor struct {
 	Mode    lb.Mode
 	Against string
 	Metric  string
 	Least   float64
-	// Streams is the least number of streams that the target is for, and From the place of the clients that it is for;
-	// empty: any.
+	// Streams is the least number of streams that the target applies to, and From the place of the clients that it
+	// applies to; empty: any.
 	Streams float64
 	From    string
 }
 
-// LocalOverDirect is the least ratio of the rate of clients on the balancer's host to their rate without one.
+// LocalOverDirect is the least ratio of the rate of clients on the balancer's host to their rate without a balancer.
 const LocalOverDirect = 0.97
 
-// floorVerdict says which of the targets hold that the load can tell of.
+// floorVerdict states which of the targets that the load measures hold.
 func floorVerdict(s *Section, floors []Floor) []string {
 	rate, _, _ := s.Rate()
 	var all []TargetResult

@@ -10,8 +10,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 )
 
-// Contenders are the subjects that the verdict is about: our own, or, in a run
-// without any, all but the baselines, or else the proxy.
+// Contenders are the subjects of the verdict: our own; in a run without any of them, all but the baselines; and if
+// there is no other, the proxy.
 func (s *Section) Contenders() []string {
 	var own, others []string
 	for _, name := range s.Subjects {
@@ -41,7 +41,7 @@ func Verdict(s *Section) []string {
 	return s.Kind.Verdict(s)
 }
 
-// RateVerdict holds the rates of a load against targets, and names the saturated parts.
+// RateVerdict compares the rates of a load with targets, and names the saturated parts.
 func RateVerdict(s *Section, floors []Floor) []string {
 	var sentences []string
 	for _, v := range floorVerdict(s, floors) {
@@ -53,7 +53,7 @@ func RateVerdict(s *Section, floors []Floor) []string {
 	return sentences
 }
 
-// OverPoints says over how many points a range goes.
+// OverPoints states the number of points of a range.
 func OverPoints(n int) string {
 	if n < 2 {
 		return ""

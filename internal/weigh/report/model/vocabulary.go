@@ -7,26 +7,26 @@ import (
 	"strings"
 )
 
-// ParamEvent is the event that the backends had.
+// ParamEvent is the event that happened to the backends.
 const ParamEvent = "event"
 
-// The events that are shown in a way of their own.
+// The events that are shown in a special way.
 const (
 	EventFlap   = "flap"
 	EventReload = "reload"
-	// EventSilent is the event in which a backend's host falls silent: until the balancer has noticed, something is
-	// lost behind each.
+	// EventSilent is the event in which a backend's host falls silent: until the balancer has noticed, every balancer
+	// loses something.
 	EventSilent = "silent"
 	// eventReset is the event in which a drained backend resets its connections.
 	eventReset = "reset"
-	// eventRestart and those behind it are the events in which the balancer's process ends.
+	// eventRestart and those below it are the events in which the balancer's process ends.
 	eventRestart = "restart"
 	eventUpgrade = "upgrade"
 	eventKill    = "kill"
 	eventStop    = "stop"
 	// eventQuiet is the event in which nothing happens.
 	eventQuiet = "quiet"
-	// EventShare is the event in which flows are asked which backend they have.
+	// EventShare is the event in which the backend of each flow is determined.
 	EventShare = "share"
 )
 
@@ -55,20 +55,20 @@ func EventText(v string) string {
 
 // Parameters of an open loop.
 const (
-	// ParamArrivals is how many requests are due each second.
+	// ParamArrivals is the number of requests that are due each second.
 	ParamArrivals = "arrivals"
 	// ParamP99Bound bounds the latency of 99 % of the requests where the highest rate is searched for.
 	ParamP99Bound = "p99_bound_ms"
 )
 
-// Parameters of how flows are spread.
+// Parameters of the distribution of flows.
 const (
 	ParamBackends = "backends"
 	ParamWeights  = "weights"
 	ParamEnded    = "ended"
 )
 
-// endedText says how flows of this load end.
+// endedText describes how flows of this load end.
 func endedText(v string) string {
 	switch v {
 	case "none":
@@ -79,21 +79,21 @@ func endedText(v string) string {
 	return v
 }
 
-// ParamStage says how far the flows were that take memory.
+// ParamStage is the stage of the flows that take memory.
 const ParamStage = "stage"
 
 // Parameters of the size of a configuration.
 const (
 	ParamServices = "services"
 	ParamOf       = "of"
-	// ParamBeside says beside which size the small configuration was measured.
+	// ParamBeside is the size beside which the small configuration was measured.
 	ParamBeside = "beside"
 )
 
 // ParamFlood is the kind of a flood's packets.
 const ParamFlood = "flood"
 
-// beyondText says where the packets that the balancer sends end.
+// beyondText describes where the packets that the balancer sends end.
 func beyondText(v string) string {
 	if v == "drop" {
 		return "dropped behind the balancer"
@@ -105,7 +105,7 @@ func beyondText(v string) string {
 const (
 	// ParamWire is the kind of connections.
 	ParamWire = "wire"
-	// ParamOffered is the rate that was offered, or how it was found.
+	// ParamOffered is the offered rate, or how that was found.
 	ParamOffered = "offered"
 )
 
@@ -154,13 +154,13 @@ const (
 )
 
 const (
-	// ParamTuned is the profile that the hosts were tuned by.
+	// ParamTuned is the profile that tuned the hosts.
 	ParamTuned = "tuned"
-	// Untuned is its value where they have the kernel's own settings.
+	// Untuned is the value of ParamTuned where hosts have the kernel's own settings.
 	Untuned = "none"
 )
 
-// TunedText names the profile that hosts were tuned by.
+// TunedText names the profile that tuned the hosts.
 func TunedText(v string) string {
 	if v == Untuned {
 		return "not tuned"
@@ -181,10 +181,10 @@ func ChangeText(v string) string {
 	return v
 }
 
-// ParamPinned reports whether generators are tied to cores.
+// ParamPinned is whether generators are pinned to cores.
 const ParamPinned = "pinned"
 
-// syncText describes the method by which several balancers of IPVS continue each other's connections.
+// syncText describes the method by which several IPVS balancers continue each other's connections.
 func syncText(v string) string {
 	switch v {
 	case "none":
@@ -199,7 +199,7 @@ func syncText(v string) string {
 	return "sync " + v
 }
 
-// fromText says where the load generators of a group were.
+// fromText describes where the load generators of a group were.
 func fromText(v string) string {
 	if v == FromBalancer {
 		return "from the balancer's host"
@@ -216,7 +216,7 @@ func packetsText(v string) string {
 	return v + " flow"
 }
 
-// Parameters that the report treats in a way of their own.
+// Parameters that the report treats in a special way.
 const (
 	paramThreads     = "threads"
 	ParamConcurrency = "concurrency"
@@ -229,22 +229,21 @@ const (
 	ParamPackets = "packets"
 	// ParamOuter is the family of a tunnel's packets.
 	ParamOuter = "outer"
-	// ParamDirection says, where both go through the balancer, whether packets
-	// are requests or replies.
+	// ParamDirection is the direction of packets, requests or replies, where both go through the balancer.
 	ParamDirection = "direction"
 	// ParamChange is the effect that a change of the backends, under way, has on a flow.
 	ParamChange = "change"
 	// ParamConfigured is the balancer's configuration, where points are compared by that.
 	ParamConfigured = "configured"
-	// paramFrom says where the load generators were, where servers are containers of the
-	// balancer's host: beyond that, or fromBalancer, on it.
+	// paramFrom is the place of the load generators where servers are containers on the balancer's host: beyond that
+	// host, or FromBalancer, on it.
 	paramFrom    = "from"
 	FromBalancer = "balancer"
 )
 
 // Values of parameters.
 const (
-	// ForeignPackets are packets of no service, newPackets each open a flow.
+	// ForeignPackets are packets of no service, NewPackets each open a flow.
 	ForeignPackets = "foreign"
 	NewPackets     = "new"
 	KnownPackets   = "known"

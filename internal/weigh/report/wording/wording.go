@@ -15,7 +15,7 @@ import (
 	"golang.org/x/text/number"
 )
 
-// SoftHyphen is where a column's title may be broken.
+// SoftHyphen marks where a column's title may break.
 const SoftHyphen = "\u00AD"
 
 // Missing stands where there is no figure.
@@ -91,7 +91,7 @@ func RatioText(r float64) string {
 	return Decimal(r, 2)
 }
 
-// Fraction formats a ratio as a part where it is small: "1/12", else "0.83 ×".
+// Fraction formats a small ratio as a fraction, "1/12", and a larger one as "0.83 ×".
 func Fraction(r float64) string {
 	if r > 0 && r <= 0.5 {
 		return "1/" + Decimal(math.Round(1/r), 0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bulk is the load that moves as many bytes as pass, by iperf3.
+// Package bulk is the load that transfers as many bytes as possible, by iperf3.
 package bulk
 
 import (
@@ -20,13 +20,12 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// firstPort is iperf3's port. Each client has a service of its own, at the
-// port after the last client's: an iperf3 server serves one client at a time, and
-// a client's connections (one of control, the others of data) must all reach the
-// same server.
+// firstPort is the port of the first iperf3 server. Each client has a service of its own, at the port after that of the
+// previous client: an iperf3 server serves one client at a time, and a client's connections (one for control, the
+// others for data) must all reach the same server.
 const firstPort = 5201
 
-// services are a service for each client, of one server.
+// services returns one service for each client, with one server each.
 func services(l *lab.Lab) []subject.Service {
 	var services []subject.Service
 	for i := range l.Clients {
@@ -42,13 +41,13 @@ var Kind bench.Experiment = kind{}
 type kind struct{ load.IPerf3 }
 
 func (k kind) Check(l bench.Load, _ bench.Form, at bench.Path, fail bench.FailFunc) {
-	l.CheckConcurrency(at, 1, fail) // some clients then stand by
+	l.CheckConcurrency(at, 1, fail) // with less, some clients stay idle
 	l.CheckEnd(at, k.IPerf3, fail)
 	l.CheckRepeats(at, fail)
 }
 
 func (k kind) Obstacle(p bench.Point, limits probe.Limits) string {
-	// The first client has the most, if the sum does not divide.
+	// The first client has the most connections if the concurrency does not divide evenly.
 	reason := cmp.Or(p.Subject.Obstacle(p.Params, p.Concurrency, limits), k.IPerf3.Obstacle(p.Share(0), limits))
 	if need := 2 * p.Participants(); reason == "" && p.Pinned && limits.Cores < need {
 		reason = fmt.Sprintf("pinned: a core for each client and each server are %d, and this machine has %d", need,
@@ -82,8 +81,8 @@ func (kind) Notes(bench.Form) []string { return bulkNotes }
 
 func (kind) Services(l *lab.Lab, _ bench.Point) []subject.Service { return services(l) }
 
-// Prepare starts an iperf3 server for each client and waits until it serves.
-// They are stopped with the laboratory.
+// Prepare starts an iperf3 server for each client and waits until it serves. The servers are stopped with the
+// laboratory.
 func (kind) Prepare(ctx context.Context, r *bench.Runner) error {
 	for _, service := range services(r.Lab) {
 		server := service.Servers[0]
@@ -101,8 +100,7 @@ func (kind) Prepare(ctx context.Context, r *bench.Runner) error {
 	return nil
 }
 
-// transfer moves a little from a host of the laboratory to an iperf3 server, and
-// checks that it arrived.
+// transfer sends a little data from a host of the laboratory to an iperf3 server, and checks that it arrived.
 func transfer(ctx context.Context, from *lab.Host, to netip.AddrPort) error {
 	var stdout bytes.Buffer
 	command := load.IPerf3{}.Trial(to)
@@ -132,7 +130,7 @@ func (k kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, runni
 	return []results.Trial{blank}, err
 }
 
-// figures writes the generators' measurements.
+// figures writes the generators' measurements to metrics.
 func figures(metrics map[string]float64, result *load.Result) {
 	metrics[results.GigabitsPerSecond] = result.Transfer.BitsPerSecond / 1e9
 	metrics[results.TransferredGigabytes] = float64(result.Transfer.Bytes) / 1e9

@@ -14,8 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 )
 
-// A form may have several balancers behind a router that sends each of them a share of the flows. Then
-// balancers leave and come back as well as backends do.
+// A form may have several balancers behind a router that sends each of them a share of the flows. Then balancers leave
+// and return, as backends do.
 
 // balancerEvents are the events of several balancers.
 var balancerEvents = []changeEvent{
@@ -39,7 +39,8 @@ var balancerEvents = []changeEvent{
 	}},
 }
 
-// ofOne is a change of the balancer that leaves. Its duration ends when the router sends elsewhere, or there again.
+// ofOne makes a change to the balancer that leaves. Its duration ends when the router sends packets elsewhere, or to
+// that balancer again.
 func ofOne(change func(subject.Several, context.Context, int) (time.Duration, error)) func(context.Context,
 	*changeTrial) error {
 	return func(ctx context.Context, c *changeTrial) error {
@@ -55,8 +56,8 @@ func ofOne(change func(subject.Several, context.Context, int) (time.Duration, er
 	}
 }
 
-// ofLost is a change after which the balancer that leaves sends others no flows: the ages of its flows count at the
-// beginning, not when the router sends elsewhere.
+// ofLost is ofOne for a change after which the balancer that leaves hands over no more flows. The ages of its flows
+// count at the beginning of the change, and not when the router sends packets elsewhere.
 func ofLost(change func(subject.Several, context.Context, int) (time.Duration, error)) func(context.Context,
 	*changeTrial) error {
 	return func(ctx context.Context, c *changeTrial) error {
@@ -69,8 +70,8 @@ func ofLost(change func(subject.Several, context.Context, int) (time.Duration, e
 	}
 }
 
-// renew closes all connections and opens others: those that have survived one event are those that nothing moves, or
-// that two balancers know, which would bias the next event.
+// renew closes all connections and opens others. Connections that survived one event are those that nothing moves, or
+// that two balancers know. They would bias the next event.
 func renew(ctx context.Context, c *changeTrial) error {
 	if !c.used {
 		c.used = true
@@ -90,7 +91,7 @@ func renew(ctx context.Context, c *changeTrial) error {
 	return clock.Sleep(ctx, c.handoverAge())
 }
 
-// handoverAge returns the least age of connections when a balancer leaves.
+// handoverAge returns the minimum age of connections when a balancer leaves.
 func (c *changeTrial) handoverAge() time.Duration {
 	if slower, ok := c.changing.(subject.HandoverDelayed); ok {
 		return max(handoverAge, slower.HandoverAge())
@@ -98,11 +99,11 @@ func (c *changeTrial) handoverAge() time.Duration {
 	return handoverAge
 }
 
-// handoverAge is the least age of connections, and of flows of a transition, when a balancer leaves: balancers hand
+// handoverAge is the minimum age of connections, and of flows of a transition, when a balancer leaves: balancers hand
 // over flows that are older than a second.
 const handoverAge = 1500 * time.Millisecond
 
-// inTurn makes one change after the other.
+// inTurn makes one change after another.
 func inTurn(ctx context.Context, c *changeTrial, changes ...func(context.Context, *changeTrial) error) error {
 	for _, change := range changes {
 		if err := change(ctx, c); err != nil {
@@ -112,7 +113,8 @@ func inTurn(ctx context.Context, c *changeTrial, changes ...func(context.Context
 	return nil
 }
 
-// changeWithoutOne removes a backend while a balancer is disconnected, and adds it after that is back.
+// changeWithoutOne removes a backend while a balancer is disconnected, and adds the backend after the balancer is
+// connected again.
 func changeWithoutOne(ctx context.Context, c *changeTrial) error {
 	return inTurn(ctx, c, ofLost(subject.Several.CutLink),
 		func(ctx context.Context, c *changeTrial) error { return c.apply(ctx, c.without(serverRemoved)) },
@@ -122,7 +124,8 @@ func changeWithoutOne(ctx context.Context, c *changeTrial) error {
 		})
 }
 
-// killInTransition has a backend go, so that flows of moved slots are remembered, and kills a balancer soon after.
+// killInTransition removes a backend, so that the balancers store flows of moved slots, and kills a balancer shortly
+// afterwards.
 func killInTransition(ctx context.Context, c *changeTrial) error {
 	return inTurn(ctx, c,
 		func(ctx context.Context, c *changeTrial) error { return c.apply(ctx, c.without(serverReweighed)) },
@@ -130,7 +133,7 @@ func killInTransition(ctx context.Context, c *changeTrial) error {
 		ofLost(subject.Several.Kill))
 }
 
-// checkEvents reports events of several balancers where there is one.
+// checkEvents reports events that need several balancers in a form with one.
 func checkEvents(l bench.Load, form bench.Form, at bench.Path, fail bench.FailFunc) {
 	for i, name := range own(l).Events {
 		if form.Lab.Balancers == 0 && ofBalancers(name) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package change is the load that holds connections through a balancer while its backends, or it, change, and counts
-// losses event by event.
+// Package change is the load that holds connections through a balancer while its backends or the balancer itself
+// change, and counts the losses of each event.
 package change
 
 import (
@@ -46,7 +46,7 @@ func (kind) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.FailF
 	}
 }
 
-// checkValues checks the values for the events that happen, and for the traffic besides.
+// checkValues checks the values for the events, and for the other traffic.
 func (c Changes) checkValues(at bench.Path, fail bench.FailFunc) {
 	for i, name := range c.Events {
 		if !slices.Contains(eventNames(), name) {
@@ -97,8 +97,7 @@ func (c Changes) checkValues(at bench.Path, fail bench.FailFunc) {
 	}
 }
 
-// Obstacle has nothing against a point that its subject can carry a part of: see
-// connections.
+// Obstacle accepts every point of which the subject can carry a part: see connections.
 func (e kind) Obstacle(p bench.Point, limits probe.Limits) string {
 	if reason := cmp.Or(p.Form.RouterObstacle(), p.Subject.Obstacle(p.Params, 1, limits)); reason != "" {
 		return reason
@@ -120,7 +119,7 @@ func (kind) Params(p bench.Point) map[string]any {
 	return map[string]any{"concurrency": p.Concurrency}
 }
 
-// Programs are none: servers and clients are parts of jeoul.
+// Programs returns none: servers and clients are parts of jeoul.
 func (kind) Programs() bench.Programs { return bench.Programs{} }
 func (e kind) OnMachines() string     { return bench.Conducted(e) }
 
@@ -154,7 +153,7 @@ func (kind) Notes(f bench.Form) []string {
 	return notes
 }
 
-// Prepare starts the servers, and the proxies before them, and waits until each answers.
+// Prepare starts the servers and the proxies in front of them, and waits until each answers.
 func (kind) Prepare(ctx context.Context, r *bench.Runner) (err error) {
 	proxies, servers := proxied(r.Form, r.Lab.Servers)
 	kept := bench.KeptOf[kept](r, "live servers")
@@ -174,7 +173,7 @@ func (kind) Prepare(ctx context.Context, r *bench.Runner) (err error) {
 	return group.Wait()
 }
 
-// Services is one service, of all backends but the last, which is the one to come.
+// Services returns one service, with all backends but the last. An event adds that one.
 func (kind) Services(l *lab.Lab, p bench.Point) []subject.Service {
 	backends := own(p.By).backends(l.Servers)
 	return []subject.Service{{Port: changePort, UDP: own(p.By).Proxies == 0,
@@ -232,7 +231,7 @@ func (kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running
 		got, err := c.event(ctx, e)
 		all = append(all, got)
 		if err != nil {
-			// Counts of before hold; those that would have come after do not.
+			// Results of previous events stay valid. Later events do not run.
 			return all, ctx.Err()
 		}
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// changePoint is a point of a change experiment on paper.
+// changePoint returns a point of a change experiment on paper.
 func changePoint(t *testing.T, name string, params subject.Params, connections int) bench.Point {
 	t.Helper()
 	s, ok := subjects.Find(name)
@@ -42,7 +42,7 @@ func TestChangeHoldsWhatItsSubjectCanCarry(t *testing.T) {
 	}{
 		{changePoint(t, "iptables-nth", nil, 10_000), 10_000, ""},
 		{changePoint(t, "haproxy-tcp", haproxy, 2000), 2000, ""},
-		// Of the 9,750 that it can carry, one in 21 is left for new ones.
+		// Of the 9,750 connections that it can carry, one in 21 is reserved for new ones.
 		{changePoint(t, "haproxy-tcp", haproxy, 10_000), 9200,
 			"9200 connections and not 10000, for 10500 connections at once: HAProxy needs two open files"},
 	} {
@@ -61,7 +61,7 @@ func TestChangeObstacles(t *testing.T) {
 	}{
 		{changePoint(t, "iptables-nth", nil, 5000), ""},
 		{changePoint(t, "iptables-nth", nil, 10_000), "2000 connections per client: it needs 2200 open files"},
-		// it holds as many as it can
+		// It holds as many as it can.
 		{changePoint(t, "haproxy-tcp", subject.Params{"threads": 1, "splice": "off"}, 5000), ""},
 		{changePoint(t, "haproxy-tcp", subject.Params{"threads": 2, "splice": "off"}, 100),
 			"2 threads: this machine has 1 cores"},
@@ -82,15 +82,14 @@ func TestChangeObstacles(t *testing.T) {
 func TestCompareFlows(t *testing.T) {
 	flow := func(port int) live.Flow { return live.Flow{Client: "client01", Port: port} }
 	before := map[live.Flow]string{flow(1): "a", flow(2): "a", flow(3): "b", flow(4): "c", flow(5): "c"}
-	// Port 5 was taken the second time, port 6 the first time.
+	// Port 5 was in use the second time, port 6 the first time.
 	after := map[live.Flow]string{flow(1): "b", flow(2): "c", flow(3): "b", flow(4): "b", flow(6): "b"}
 	if got, want := compare(before, after, "a"), (moves{tried: 4, moved: 3, ofLeft: 2}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
-// paperTrial is a change experiment in a laboratory on paper, of which web01 has
-// left and web02 drains.
+// paperTrial is a change experiment in a laboratory on paper. web01 has left and web02 drains.
 func paperTrial(t *testing.T) *changeTrial {
 	l := &lab.Lab{}
 	for i := range 6 {
@@ -134,8 +133,8 @@ func TestChangeTellsWhatLeftFromWhatStayed(t *testing.T) {
 	}
 }
 
-// TestChangeTellsWhoIsOlderThanAnAbsence: of a server that was away, connections that are
-// older end late, and the others break.
+// TestChangeTellsWhoIsOlderThanAnAbsence: connections that are older than their server's absence end late, and younger
+// ones break.
 func TestChangeTellsWhoIsOlderThanAnAbsence(t *testing.T) {
 	c := paperTrial(t)
 	c.away = map[string]time.Time{"web04": time.Now().Add(-time.Minute)}
@@ -157,8 +156,8 @@ func TestChangeTellsWhoIsOlderThanAnAbsence(t *testing.T) {
 	}
 }
 
-// TestSilenceIsSplitAtItsNotice: packets sent before the subject knew are told apart from those that it sent to a dead
-// host later; one that never knew has all before.
+// TestSilenceIsSplitAtItsNotice: packets sent before the subject noticed are counted separately from those that it sent
+// to a dead host later. If a subject never noticed, all packets count as before.
 func TestSilenceIsSplitAtItsNotice(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
 	moments := func(seconds ...int) (m live.Moments) {
@@ -194,8 +193,8 @@ func TestSilenceIsSplitAtItsNotice(t *testing.T) {
 	}
 }
 
-// TestFaultIsSplitAtItsNotice: connections begun before the fault, those until the subject knew, and later ones are
-// counted apart.
+// TestFaultIsSplitAtItsNotice: connections begun before the fault, those until the subject noticed, and later ones are
+// counted separately.
 func TestFaultIsSplitAtItsNotice(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
 	moments := func(seconds ...int) (m live.Moments) {
@@ -226,7 +225,7 @@ func TestFaultIsSplitAtItsNotice(t *testing.T) {
 	}
 }
 
-// TestFaultsTurnsAreNoted: where a subject had the backend serve during the fault, the results say when.
+// TestFaultsTurnsAreNoted: if a subject let the backend serve during the fault, the results say when.
 func TestFaultsTurnsAreNoted(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
 	f := fault{began: at(10), turns: []time.Time{at(12), at(14), at(17)}}

@@ -19,13 +19,13 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// showBound is how long it may take until the effect of a change has shown.
+// showBound is the time limit for the effect of a change to show.
 func (c *changeTrial) showBound() time.Duration {
 	return 2*own(c.trial.By).timeout() + 2*own(c.trial.By).pace() + 10*time.Second
 }
 
-// event lets one event happen and counts its effects. An event that the subject cannot do makes the result invalid,
-// with the reason; an error ends the trial.
+// event runs one event and counts its effects. An event that the subject cannot do makes the result invalid, with the
+// reason; an error ends the trial.
 func (c *changeTrial) event(ctx context.Context, e changeEvent) (results.Trial, error) {
 	got := c.blank
 	got.Params = maps.Clone(got.Params)
@@ -44,7 +44,8 @@ func (c *changeTrial) event(ctx context.Context, e changeEvent) (results.Trial, 
 	return c.invalidOnError(got, err)
 }
 
-// invalidOnError marks the result of a failed event as invalid. If the subject cannot do it, the trial continues.
+// invalidOnError marks the result of a failed event as invalid. If the subject cannot do the event, the trial
+// continues.
 func (c *changeTrial) invalidOnError(got results.Trial, err error) (results.Trial, error) {
 	if err == nil {
 		return got, nil
@@ -57,7 +58,7 @@ func (c *changeTrial) invalidOnError(got results.Trial, err error) (results.Tria
 	return got, err
 }
 
-// count runs an event between two looks at everything.
+// count runs an event between two readings of all counters.
 func (c *changeTrial) count(ctx context.Context, e changeEvent, got *results.Trial) error {
 	if err := c.group.Begin(ctx); err != nil {
 		return err
@@ -97,7 +98,7 @@ func (c *changeTrial) count(ctx context.Context, e changeEvent, got *results.Tri
 	return nil
 }
 
-// saturated names the part that was the limit, with a note that says why.
+// saturated names the part that was the bottleneck, and adds a note with the reason.
 func (c *changeTrial) saturated(reading probe.Reading, got *results.Trial) results.Part {
 	part, why := probe.Saturated(reading.Parts, reading.Idle, float64(c.runner.Limits.Cores))
 	got.Notes = append(got.Notes, why)
@@ -113,18 +114,18 @@ func balancerCores(reading probe.Reading) float64 {
 	return 0
 }
 
-// leaves reports whether a server leaves in an event, or had left before.
+// leaves reports whether a server leaves in an event, or left before.
 func (c *changeTrial) leaves(e changeEvent, server string) bool {
 	return c.left[server] || slices.ContainsFunc(e.leaves, func(i int) bool { return c.backends()[i].Name == server })
 }
 
-// brokenMetrics are the metrics of each cause.
+// brokenMetrics maps causes of breaks to metrics.
 var brokenMetrics = map[live.Cause]string{
 	live.Reset: results.BrokenReset, live.Closed: results.BrokenClosed, live.Silent: results.BrokenSilent,
 	live.Moved: results.BrokenMoved, live.Wrong: results.BrokenWrong,
 }
 
-// writeCounts writes down the fate of connections and queries.
+// writeCounts adds the fate of connections and queries to a result.
 func (c *changeTrial) writeCounts(e changeEvent, counts live.Counts, got *results.Trial) {
 	m := got.Metrics
 	m[results.Broken], m[results.Ended] = 0, 0
@@ -169,14 +170,15 @@ func (c *changeTrial) writeCounts(e changeEvent, counts live.Counts, got *result
 	}
 }
 
-// before reports whether a connection that broke was opened before its server was away the last time: it is one of
-// those of a server that leaves, which end, and had only not spoken while it was away.
+// before reports whether a broken connection was opened before its server was last away. Such connections end with
+// their server, and this one only sent no request while the server was away.
 func (c *changeTrial) before(b live.Break) bool {
 	away, ok := c.away[b.Server]
 	return ok && time.Since(away) < b.Age
 }
 
-// older counts those among the samples; of breaks beyond the samples it is not known.
+// older counts the samples of a server and a cause that before reports. The ages of breaks beyond the samples are not
+// known.
 func (c *changeTrial) older(counts live.Counts, server string, cause live.Cause) (n uint64) {
 	for _, b := range counts.Samples {
 		if b.Server == server && b.Cause == cause && c.before(b) {
@@ -186,14 +188,14 @@ func (c *changeTrial) older(counts live.Counts, server string, cause live.Cause)
 	return n
 }
 
-// samples are connections to servers that stayed which broke.
+// samples returns the sampled broken connections whose servers stayed.
 func (c *changeTrial) samples(e changeEvent, counts live.Counts) []live.Break {
 	return slices.DeleteFunc(slices.Clone(counts.Samples), func(b live.Break) bool {
 		return c.leaves(e, b.Server) || c.before(b)
 	})
 }
 
-// writeNew writes down the fate of new connections.
+// writeNew adds the fate of new connections to a result.
 func (c *changeTrial) writeNew(counts live.Counts, got *results.Trial) {
 	m := got.Metrics
 	m[results.NewConnections], m[results.NewFailed], m[results.NewToLeft] = float64(counts.Opened), 0, 0
@@ -209,7 +211,7 @@ func (c *changeTrial) writeNew(counts live.Counts, got *results.Trial) {
 	}
 }
 
-// writeUDP writes down the fate of UDP queries.
+// writeUDP adds the fate of UDP queries to the metrics.
 func (c *changeTrial) writeUDP(e changeEvent, counts live.Counts, m map[string]float64) {
 	if !carriesUDP(c.trial.Point) {
 		return
@@ -225,7 +227,7 @@ func (c *changeTrial) writeUDP(e changeEvent, counts live.Counts, m map[string]f
 	}
 }
 
-// writeChanges writes down how long the changes took.
+// writeChanges adds the durations of the changes to the metrics.
 func (c *changeTrial) writeChanges(m map[string]float64) {
 	m[results.Applied] = float64(len(c.took))
 	var sum, most time.Duration
@@ -239,7 +241,8 @@ func (c *changeTrial) writeChanges(m map[string]float64) {
 	}
 }
 
-// writeProcesses writes down the subject's use of processes and memory. One that is gone meanwhile is none.
+// writeProcesses adds the subject's number of processes and use of memory to the metrics. A process that has ended
+// since is left out.
 func (c *changeTrial) writeProcesses(m map[string]float64) {
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -258,22 +261,22 @@ func (c *changeTrial) writeProcesses(m map[string]float64) {
 	}
 }
 
-// watch follows the counters of backends and balancer, from the start of an event to its end.
+// watch reads the counters of backends and balancer from the start of an event to its end.
 type watch struct {
 	c     *changeTrial
 	began time.Time
-	// resets is how many the backends had sent.
+	// resets is the number of resets that the backends had sent before the event, resetsAfter the number after it.
 	resets, resetsAfter uint64
-	tracking            subject.Tracking // nil: it tells nothing
+	tracking            subject.Tracking // nil if the subject reports no flows
 	before, after, most subject.Tracked
 	cancel              context.CancelFunc
 	polling             sync.WaitGroup
 }
 
-// watchEvery is how often it is asked how many flows are tracked.
+// watchEvery is the interval between two readings of the number of tracked flows.
 const watchEvery = 100 * time.Millisecond
 
-// watch begins to watch; the watch is to be ended.
+// watch begins to watch; the caller must end it.
 func (c *changeTrial) watch(ctx context.Context) (w *watch, err error) {
 	w = &watch{c: c, began: time.Now()}
 	if w.resets, err = c.resets(); err != nil {
@@ -291,7 +294,7 @@ func (c *changeTrial) watch(ctx context.Context) (w *watch, err error) {
 	return w, nil
 }
 
-// poll keeps the most that is tracked. An answer that does not come is left out.
+// poll keeps the maximum of what is tracked. It skips readings that fail.
 func (w *watch) poll(ctx context.Context) {
 	for clock.Sleep(ctx, watchEvery) == nil {
 		if now, err := w.tracking.Tracked(ctx); err == nil {
@@ -325,7 +328,7 @@ func (w *watch) write(m map[string]float64) {
 	}
 }
 
-// resets are the TCP resets that servers have sent.
+// resets returns the number of TCP resets that servers have sent.
 func (c *changeTrial) resets() (uint64, error) {
 	const sent = "TcpOutRsts"
 	var sum uint64
@@ -339,14 +342,15 @@ func (c *changeTrial) resets() (uint64, error) {
 	return sum, nil
 }
 
-// A balancer hands a flow over within half a second after it is proven. So a younger connection may break when packets
+// A balancer hands over a flow within half a second after it is proven. So a younger connection may break when packets
 // move to another balancer; an older one may not.
 
 // knownAge is the age from which balancers know each other's connections.
 const knownAge = time.Second
 
-// ageWhenMoved says how old a broken connection was when packets moved between balancers the last time before it was
-// found broken, and how long after that it was; negative where it was opened later. Without such a change ok is false.
+// ageWhenMoved returns how old a broken connection was when packets last moved between balancers before the break was
+// found, and how long after that move it was found. The age is negative if the connection was opened after the move. ok
+// is false if no such move happened.
 func (c *changeTrial) ageWhenMoved(b live.Break) (age, after time.Duration, change int, ok bool) {
 	for i, moved := range c.moved {
 		if since := b.At.Sub(moved); since >= 0 {
@@ -357,7 +361,7 @@ func (c *changeTrial) ageWhenMoved(b live.Break) (age, after time.Duration, chan
 }
 
 // writeAges counts broken connections by their age when packets moved. A connection that broke before the first move
-// had no balancer to be told to, and counts as older.
+// had no balancer to which it could be handed over, and counts as older.
 func (c *changeTrial) writeAges(e changeEvent, counts live.Counts, m map[string]float64) {
 	if len(c.moved) == 0 {
 		return
@@ -372,7 +376,7 @@ func (c *changeTrial) writeAges(e changeEvent, counts live.Counts, m map[string]
 	}
 }
 
-// broken describes a broken connection, and when it broke.
+// broken describes a broken connection and when it broke.
 func (c *changeTrial) broken(b live.Break) string {
 	if len(c.moved) == 0 {
 		return b.String()

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// eventNames are the names of the events, in their order.
+// eventNames returns the names of the events, in their order.
 func eventNames() (names []string) {
 	for _, e := range changeEvents {
 		names = append(names, e.name)
@@ -23,7 +23,8 @@ func eventNames() (names []string) {
 	return names
 }
 
-// changeEvents lists the events in order, those of backends first. Each finds the state that the one before has left.
+// changeEvents lists the events in order, those of backends first. Each event starts from the state that the one before
+// has left.
 var changeEvents = append([]changeEvent{
 	{name: "add", change: func(ctx context.Context, c *changeTrial) error {
 		return c.apply(ctx, func(s *subject.Service) { s.Servers = append(s.Servers, c.last()) })
@@ -56,7 +57,7 @@ var changeEvents = append([]changeEvent{
 		after:  compareFlows},
 }, balancerEvents...)
 
-// flap takes a server out and puts it back again and again.
+// flap removes a server and adds it back, again and again.
 func flap(ctx context.Context, c *changeTrial) error {
 	for range own(c.trial.By).Flaps {
 		before := slices.Clone(c.service.Servers)
@@ -88,7 +89,7 @@ func reload(ctx context.Context, c *changeTrial) error {
 	return nil
 }
 
-// choosesByHash reports whether the subject's choice is a function of the packet, so that it can be asked which flows
+// choosesByHash reports whether the subject selects by a hash of the packet, so that a test of flows shows which ones
 // move.
 func choosesByHash(t bench.Trial) bool {
 	return t.Params["scheduler"] == string(lb.Maglev)
@@ -100,8 +101,7 @@ func tryFlows(ctx context.Context, c *changeTrial) (err error) {
 	return err
 }
 
-// compareFlows opens connections from the same ports, and counts those that go to
-// another server.
+// compareFlows opens connections from the same ports, and counts the connections that reach another server than before.
 func compareFlows(ctx context.Context, c *changeTrial, metrics map[string]float64) error {
 	now, err := c.group.Flows(ctx, firstPort, own(c.trial.By).Ports)
 	if err != nil {
@@ -119,11 +119,10 @@ func compareFlows(ctx context.Context, c *changeTrial, metrics map[string]float6
 	return nil
 }
 
-// moves are numbers of flows.
+// moves counts flows.
 type moves struct{ tried, moved, ofLeft int }
 
-// compare says how flows moved between two tries, with a server that left in
-// between.
+// compare counts the flows that moved between two tries. left is the server that left in between.
 func compare(before, after map[live.Flow]string, left string) (m moves) {
 	for flow, server := range after {
 		was, known := before[flow]
@@ -141,8 +140,8 @@ func compare(before, after map[live.Flow]string, left string) (m moves) {
 	return m
 }
 
-// InPlaceOfEvents has one event happen in place of all, until the function that it returns is called: a test shows by
-// it that breaks are counted.
+// InPlaceOfEvents replaces all events by one, until the returned function is called. A test uses it to check that
+// breaks are counted.
 func InPlaceOfEvents(name string, do func(ctx context.Context, r *bench.Runner) error) (restore func()) {
 	all := changeEvents
 	changeEvents = []changeEvent{{name: name, change: func(ctx context.Context, c *changeTrial) error {
@@ -151,5 +150,5 @@ func InPlaceOfEvents(name string, do func(ctx context.Context, r *bench.Runner) 
 	return func() { changeEvents = all }
 }
 
-// Flapping is the server, from 0, that goes and comes in the event flap.
+// Flapping is the index of the server, from 0, that leaves and returns in the event flap.
 const Flapping = serverFlapping

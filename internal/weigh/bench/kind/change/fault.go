@@ -18,22 +18,22 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// tail, unless it is 0, ends a fault so long after the subject has noticed it, and not when the suite says: a test
-// waits for that event, and not for the longest time that it may take. It is kept of a run.
+// tail, unless it is 0, ends a fault that long after the subject has noticed it, and not when the suite says. So a test
+// waits for the notice, and not for the longest time that it may take. A run keeps it.
 type tail time.Duration
 
-// faultTail is the name that a run's tail is kept under.
+// faultTail is the name under which a run keeps its tail.
 const faultTail = "fault tail"
 
-// EndFaults has a run's faults end so long after they were noticed.
+// EndFaults ends a run's faults the given time after the subject has noticed them.
 func EndFaults(r *bench.Runner, after time.Duration) {
 	*bench.KeptOfRun[tail](r, faultTail) = tail(after)
 }
 
-// on reports whether there are checks.
+// on reports whether there are health checks.
 func (c ChangeCheck) on() bool { return c != ChangeCheck{} }
 
-// checkValues checks the values, where an event needs them or any is given.
+// checkValues checks the values if an event needs them or any of them is set.
 func (c ChangeCheck) checkValues(at bench.Path, fail bench.FailFunc) {
 	for _, v := range []struct {
 		name  string
@@ -56,10 +56,10 @@ func (c ChangeCheck) checkValues(at bench.Path, fail bench.FailFunc) {
 	}
 }
 
-// maxInARow bounds rise and fall.
+// maxInARow is the upper bound of rise and fall.
 const maxInARow = 100
 
-// subject is the check as subjects get it; nil where there is none.
+// subject returns the check as subjects get it; nil if there is none.
 func (c ChangeCheck) subject() *subject.Check {
 	if !c.on() {
 		return nil
@@ -67,10 +67,10 @@ func (c ChangeCheck) subject() *subject.Check {
 	return &subject.Check{Port: checkPort, Interval: c.Interval, Timeout: c.Timeout, Fall: c.Fall, Rise: c.Rise}
 }
 
-// settleChecks waits until the checks know the servers well: jeoul makes none by the VIP before the kernel
-// has verified a program for their answers, which takes a minute in a machine that is emulated; HAProxy takes
-// a server that it has just begun to check for down at its first failed check, and has to see it pass fall times
-// before that takes fall failed ones.
+// settleChecks waits until the checks have a stable result for the servers. jeoul makes no checks by the VIP before the
+// kernel has verified a program for their answers, which takes a minute in an emulated machine. HAProxy marks a server
+// that it has just begun to check as down at its first failed check. Only after fall passed checks does it need fall
+// failed ones.
 func settleChecks(ctx context.Context, c *changeTrial) error {
 	if shows, ok := c.changing.(subject.ShowingChecks); ok {
 		for _, server := range []int{serverDying, serverHanging} {
@@ -83,7 +83,7 @@ func settleChecks(ctx context.Context, c *changeTrial) error {
 	return clock.Sleep(ctx, time.Duration(check.Fall+check.Rise+1)*check.Interval)
 }
 
-// die kills the server of a backend, and starts another one when the fault has lasted.
+// die kills the server of a backend, and starts another server at the end of the fault.
 func die(ctx context.Context, c *changeTrial) error {
 	host := c.backends()[serverDying]
 	return c.fail(ctx, host,
@@ -91,8 +91,8 @@ func die(ctx context.Context, c *changeTrial) error {
 		func() error { return Live(c.runner).Start(context.WithoutCancel(ctx), host) })
 }
 
-// hang stops the server of a backend by SIGSTOP: its kernel accepts connections, and none is
-// answered. It goes on when the fault has lasted.
+// hang stops the server of a backend by SIGSTOP: its kernel accepts connections, but nothing answers. At the end of the
+// fault the server continues.
 func hang(ctx context.Context, c *changeTrial) error {
 	host := c.backends()[serverHanging]
 	signal := func(s syscall.Signal) func() error {
@@ -101,8 +101,8 @@ func hang(ctx context.Context, c *changeTrial) error {
 	return c.fail(ctx, host, signal(syscall.SIGSTOP), signal(syscall.SIGCONT))
 }
 
-// fail has a backend's service fail for the time of the suite, and waits until a subject that has
-// noticed knows that it is back.
+// fail injects a fault into a backend's service for the duration that the suite says. If the subject noticed the fault,
+// fail waits until the subject also notices its end.
 func (c *changeTrial) fail(ctx context.Context, host *lab.Host, inject, repair func() error) error {
 	f := &fault{began: time.Now()}
 	c.fault = f
@@ -110,7 +110,7 @@ func (c *changeTrial) fail(ctx context.Context, host *lab.Host, inject, repair f
 		return err
 	}
 	lasted := c.lasts(ctx, host)
-	// Also when the run is ended: later events must find the server.
+	// Also when the run is cancelled: later events need the server.
 	if err := errors.Join(lasted, repair()); err != nil {
 		return err
 	}
@@ -127,14 +127,14 @@ func (c *changeTrial) fail(ctx context.Context, host *lab.Host, inject, repair f
 	return err
 }
 
-// lasts returns when the fault has lasted as long as the suite says, and notes when the subject
-// was seen to know.
+// lasts returns when the fault has lasted as long as the suite says. It records when the subject was seen to have
+// noticed.
 func (c *changeTrial) lasts(ctx context.Context, host *lab.Host) error {
 	ends := c.fault.began.Add(own(c.trial.By).Fault)
 	if checking, ok := c.changing.(subject.Checking); ok {
 		looking, cancel := context.WithDeadline(ctx, ends)
 		defer cancel()
-		// One that does not notice in time has not noticed, which the result says.
+		// If the subject does not notice in time, noticed stays zero, and the result says so.
 		c.fault.noticed, _ = c.waitFor(looking, checking.Serves, host, false)
 		if tail := time.Duration(*bench.KeptOfRun[tail](c.runner, faultTail)); tail > 0 && !c.fault.noticed.IsZero() {
 			ends = c.fault.noticed.Add(tail)
@@ -146,11 +146,11 @@ func (c *changeTrial) lasts(ctx context.Context, host *lab.Host) error {
 	return clock.Sleep(ctx, time.Until(ends))
 }
 
-// pollInterval is how often a subject that has noticed a fault is asked again: seldom enough that the questions do not
-// show in its CPU use.
+// pollInterval is the interval at which a subject that has noticed a fault is asked again. It is so long that the
+// requests do not show in the subject's CPU use.
 const pollInterval = 200 * time.Millisecond
 
-// watch notes when a subject that has noticed the fault is seen to have the backend serve all the same.
+// watch records when a subject that has noticed the fault lets the backend serve nevertheless.
 func (f *fault) watch(ctx context.Context, checking subject.Checking, host *lab.Host) {
 	served := false
 	for !f.noticed.IsZero() && clock.Sleep(ctx, pollInterval) == nil {
@@ -161,7 +161,7 @@ func (f *fault) watch(ctx context.Context, checking subject.Checking, host *lab.
 	}
 }
 
-// notes say when a subject had the backend serve during the fault.
+// notes describe when a subject let the backend serve during the fault.
 func (f *fault) notes() (notes []string) {
 	for turn := range slices.Chunk(f.turns, 2) {
 		until := "to the end of the fault"
@@ -174,7 +174,7 @@ func (f *fault) notes() (notes []string) {
 	return notes
 }
 
-// write counts the failures before the fault was noticed, and those after.
+// write counts the failures before and after the fault was noticed.
 func (f *fault) write(counts live.Counts, udp bool, m map[string]float64) {
 	m[results.FaultSeconds] = f.over.Sub(f.began).Seconds()
 	until := f.over.Add(noticeBound) // beyond the event

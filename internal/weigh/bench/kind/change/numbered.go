@@ -20,16 +20,16 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// numberedFlows is from how many local ports the numbered stream is sent.
+// numberedFlows is the number of local ports that send the numbered stream.
 const numberedFlows = 32
 
-// Demand has the way back in queues of its own where a load has a numbered stream.
+// Demand requests separate queues for the way back if a load has a numbered stream.
 func (kind) Demand(f bench.Form, spec *lab.Spec) {
 	spec.BackQueues = slices.ContainsFunc(f.Loads, func(l bench.Load) bool { return own(l).NumberedPerSecond > 0 })
 }
 
-// startNumbered starts the stream that the suite asks for, if the subject sends packets on by
-// themselves: a proxy makes each a session.
+// startNumbered starts the stream that the suite asks for if the subject forwards single packets. A proxy would make
+// each a session.
 func (c *changeTrial) startNumbered(ctx context.Context) (err error) {
 	rate := own(c.trial.By).NumberedPerSecond
 	if rate == 0 {
@@ -53,7 +53,7 @@ func (c *changeTrial) startNumbered(ctx context.Context) (err error) {
 	ctx, n.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
 		n.ended <- c.runner.Lab.Clients[0].Do(func() error {
-			// Of this thread alone, which ends with the stream: a rate is to be kept.
+			// Only for this thread, which ends with the stream: the stream must keep its rate.
 			if err := unix.Setpriority(unix.PRIO_PROCESS, 0, bench.FirstNice); err != nil {
 				return fmt.Errorf("giving the numbered stream the CPU first: %w", err)
 			}
@@ -64,7 +64,7 @@ func (c *changeTrial) startNumbered(ctx context.Context) (err error) {
 	return nil
 }
 
-// count has the numbers counted at the servers' devices, and at the switch's port to the balancer.
+// count starts counting the numbers at the servers' devices, and at the switch's port to the balancer.
 func (n *numberedStream) count(l *lab.Lab) error {
 	for _, server := range l.Servers {
 		device, _, err := server.Indexes()
@@ -94,7 +94,7 @@ func (n *numberedStream) close() error {
 	return errors.Join(<-n.ended, n.stream.Close())
 }
 
-// write writes down the fate of the numbers since the last event.
+// write adds the fate of the numbers since the last event to a result.
 func (n *numberedStream) write(ctx context.Context, c *changeTrial, got *results.Trial) error {
 	if n == nil {
 		return nil
@@ -136,13 +136,13 @@ func (n *numberedStream) write(ctx context.Context, c *changeTrial, got *results
 	return nil
 }
 
-// placeTexts say where numbered packets were lost.
+// placeTexts describe where numbered packets were lost.
 var placeTexts = map[numbered.Place]string{
 	numbered.Before: "before the balancer", numbered.Balancer: "at the balancer",
 	numbered.Behind: "behind the balancer",
 }
 
-// gapNote says of the first runs of missing numbers where they were lost and when they were sent.
+// gapNote describes where the first runs of missing numbers were lost and when they were sent.
 func (c *changeTrial) gapNote(gaps []numbered.Gap) string {
 	var runs []string
 	for _, g := range gaps[:min(len(gaps), maxSamples)] {
@@ -153,7 +153,7 @@ func (c *changeTrial) gapNote(gaps []numbered.Gap) string {
 	return fmt.Sprintf("missing in %d places: %s", len(gaps), strings.Join(runs, "; "))
 }
 
-// dropNote says which devices dropped frames of whatever kind between two readings.
+// dropNote lists the devices that dropped frames of any kind between two readings.
 func dropNote(before, after map[string]uint64) string {
 	var dropped []string
 	for _, sender := range slices.Sorted(maps.Keys(after)) {
@@ -168,7 +168,7 @@ func dropNote(before, after map[string]uint64) string {
 		strings.Join(dropped, ", ")
 }
 
-// when says where a moment is among the changes of the event.
+// when describes the position of a moment among the changes of the event.
 func (c *changeTrial) when(at time.Time) string {
 	number := 0
 	for number < len(c.began) && !c.began[number].After(at) {
@@ -182,7 +182,7 @@ func (c *changeTrial) when(at time.Time) string {
 		c.took[number-1].Round(time.Millisecond))
 }
 
-// quiet lets some time pass: losses in it are without any change.
+// quiet lets some time pass: losses in that time are without any change.
 func quiet(ctx context.Context, c *changeTrial) error {
 	return clock.Sleep(ctx, own(c.trial.By).Quiet)
 }

@@ -19,15 +19,15 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// A change experiment may have two tiers: the subject balances proxies, which are HAProxy on the first
-// of the servers, and they balance the others. Servers answer under the name of the proxy that a
-// connection comes through, so that a connection counts as that proxy's.
+// A change experiment may have two tiers: the subject balances proxies, which are HAProxy on the first of the servers,
+// and the proxies balance the other servers. A server answers with the name of the proxy that a connection comes
+// through, so that the connection counts as that proxy's.
 
-// proxyEvents are the events that can happen to proxies: others are of a server's own process.
+// proxyEvents are the events that proxies support. The others need a server's own process.
 var proxyEvents = []string{"add", "remove", "drain", "reweigh", "flap", "reload", "undo", "quiet", "restart", "upgrade",
 	"kill", "stop", "silent", "reset", "share"}
 
-// proxied splits the servers of a laboratory into proxies and those that they balance.
+// proxied splits the servers of a laboratory into the proxies and the servers that the proxies balance.
 func proxied(f bench.Form, servers []*lab.Host) (proxies, behind []*lab.Host) {
 	for _, l := range f.Loads {
 		if n := own(l).Proxies; n > 0 {
@@ -56,7 +56,7 @@ func (c Changes) checkProxied(happen []string, at bench.Path, fail bench.FailFun
 	}
 }
 
-// checkBackends checks that there are enough servers for the events, and beside proxies some for these.
+// checkBackends checks that there are enough servers for the events, and with proxies some servers behind them.
 func checkBackends(l bench.Load, form bench.Form, at bench.Path, fail bench.FailFunc) {
 	backends, word := form.Lab.Servers, "lab has"
 	if n := own(l).Proxies; n != 0 {
@@ -80,7 +80,7 @@ func checkBackends(l bench.Load, form bench.Form, at bench.Path, fail bench.Fail
 	}
 }
 
-// proxyNotes describe the proxies before the servers.
+// proxyNotes describe the proxies in front of the servers.
 func (c Changes) proxyNotes() []string {
 	if c.Proxies == 0 {
 		return nil
@@ -89,7 +89,7 @@ func (c Changes) proxyNotes() []string {
 		"the backends are proxies: HAProxy, configured by `jeoul export haproxy`, on each of the first %d servers, before the others by turns; a connection counts as that of the proxy that it goes through", c.Proxies)}
 }
 
-// startProxies starts HAProxy on hosts, before servers. It is stopped with the laboratory.
+// startProxies starts HAProxy on some hosts, in front of the servers. It is stopped with the laboratory.
 func startProxies(ctx context.Context, r *bench.Runner, proxies, servers []*lab.Host) error {
 	if len(proxies) == 0 {
 		return nil
@@ -109,7 +109,7 @@ func startProxies(ctx context.Context, r *bench.Runner, proxies, servers []*lab.
 	return nil
 }
 
-// proxyProgram is the program of proxies, and how it tells its version.
+// proxyProgram is the program of proxies, with the flag that prints its version.
 var proxyProgram = bench.Program{Name: "haproxy", Flag: "-v"}
 
 func startProxy(ctx context.Context, l *lab.Lab, host *lab.Host, servers []*lab.Host) (*lab.Process, error) {
@@ -118,7 +118,7 @@ func startProxy(ctx context.Context, l *lab.Lab, host *lab.Host, servers []*lab.
 		return nil, err
 	}
 	path := filepath.Join(host.Dir, "proxy.cfg")
-	// The subject gives the host the VIP later, if its mode wants it there.
+	// The subject adds the VIP to the host later if its mode needs the VIP there.
 	bindEarly := func() error { return sysctl.Write("net.ipv4.ip_nonlocal_bind", "1") }
 	if err := errors.Join(host.WriteFile(path, text), host.Do(bindEarly)); err != nil {
 		return nil, err
@@ -127,8 +127,8 @@ func startProxy(ctx context.Context, l *lab.Lab, host *lab.Host, servers []*lab.
 		lab.Command{Path: proxyProgram.Name, Args: []string{"-db", "-f", path}})
 }
 
-// proxyConfiguration is HAProxy's configuration on a host: at the VIP, where the subject leaves that in the packets,
-// and at the host's own address.
+// proxyConfiguration returns HAProxy's configuration on a host. HAProxy listens at the VIP, for subjects that leave it
+// in the packets, and at the host's own address.
 func proxyConfiguration(l *lab.Lab, host *lab.Host, servers []*lab.Host) ([]byte, error) {
 	cfg := config.New()
 	cfg.Interfaces = []string{host.Interface}
@@ -152,7 +152,7 @@ func proxyConfiguration(l *lab.Lab, host *lab.Host, servers []*lab.Host) ([]byte
 	return result.Text, nil
 }
 
-// proxyRunning returns nil if a proxy still runs.
+// proxyRunning returns nil while a proxy runs.
 func proxyRunning(process *lab.Process) error {
 	select {
 	case <-process.Done():
@@ -162,5 +162,5 @@ func proxyRunning(process *lab.Process) error {
 	}
 }
 
-// errProxyGone is the error of a proxy that ended without one.
+// errProxyGone is the error for a proxy that ended without an error.
 var errProxyGone = errors.New("its clients have no server")

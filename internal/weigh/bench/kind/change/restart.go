@@ -12,12 +12,12 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 )
 
-// canRestart reports whether the subject is a process that connections may outlive.
+// canRestart reports whether the subject has a process that connections may outlive.
 func canRestart(t bench.Trial) bool {
 	return t.Form.Lab.Balancers == 0 && t.Subject.Can().Restarts
 }
 
-// restarting returns the subject as one whose process can end.
+// restarting returns the subject as one with a process that can end.
 func (c *changeTrial) restarting() (subject.Restarting, error) {
 	r, ok := c.changing.(subject.Restarting)
 	if !ok {
@@ -26,7 +26,7 @@ func (c *changeTrial) restarting() (subject.Restarting, error) {
 	return r, nil
 }
 
-// restart restarts the subject's process again and again.
+// restart restarts the subject's process repeatedly.
 func restart(ctx context.Context, c *changeTrial) error {
 	r, err := c.restarting()
 	if err != nil {
@@ -48,7 +48,7 @@ func canUpgrade(t bench.Trial) bool {
 	return t.Form.Lab.Balancers == 0 && t.Subject.Can().Upgrades
 }
 
-// upgrade has two builds of the subject take over from each other again and again.
+// upgrade lets two builds of the subject take over from each other repeatedly.
 func upgrade(ctx context.Context, c *changeTrial) error {
 	u, ok := c.changing.(subject.Upgrading)
 	if !ok {
@@ -74,8 +74,8 @@ func stopAndBegin(ctx context.Context, c *changeTrial) error {
 	return c.timed(func() error { return errors.Join(r.End(ctx), r.Begin(ctx)) })
 }
 
-// killAndBegin kills the subject's process again and again, and starts another one each time when there was none for a
-// while. The start is timed.
+// killAndBegin kills the subject's process repeatedly. Each time it starts another process after a pause without one,
+// and measures how long the start takes.
 func killAndBegin(ctx context.Context, c *changeTrial) error {
 	r, err := c.restarting()
 	if err != nil {

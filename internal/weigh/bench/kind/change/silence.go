@@ -19,19 +19,20 @@ import (
 
 // Bounds of the events in which a host falls silent, or resets its connections.
 const (
-	// noticeBound bounds the time in which a subject must notice that a host is silent, and that it is back.
+	// noticeBound bounds the time until a subject must notice that a host is silent, and that the host is back.
 	noticeBound = 30 * time.Second
-	// noticeEvery is the interval of polls; longer in an emulated machine, where answers take CPU time from its checks.
+	// noticeEvery is the interval of polls. It is longer in an emulated machine, where answers take CPU time from the
+	// subject's checks.
 	noticeEvery = 10 * time.Millisecond
-	// silenceTail is how long the host stays silent after that was noticed: time for the retransmission of a SYN, and
-	// for every port to be used again.
+	// silenceTail is how long the host stays silent after the subject has noticed: time for the retransmission of a
+	// SYN, and for every port to be used again.
 	silenceTail = 2500 * time.Millisecond
-	// stayBound bounds the time until every port has an open connection, and until reset ones are opened again.
+	// stayBound bounds the time until every port has an open connection, and until reset connections are open again.
 	stayBound = 10 * time.Second
 )
 
-// fallSilent disconnects a server's host until some time after the subject has noticed, or, if the subject does not
-// show that, for the suite's time; and connects it again.
+// fallSilent disconnects a server's host and connects it again. The host stays disconnected until some time after the
+// subject has noticed, or for the suite's time if the subject cannot show that it has noticed.
 func fallSilent(ctx context.Context, c *changeTrial) error {
 	server, s := c.backends()[serverSilent], &silence{}
 	c.silence = s
@@ -40,7 +41,7 @@ func fallSilent(ctx context.Context, c *changeTrial) error {
 		return err
 	}
 	stayed := c.staySilent(ctx, server)
-	// Also when the run is ended: later events must find the host.
+	// Also when the run is cancelled: later events need the host.
 	if err := errors.Join(stayed, c.bringBack(server)); err != nil {
 		return err
 	}
@@ -53,7 +54,7 @@ func fallSilent(ctx context.Context, c *changeTrial) error {
 	return nil
 }
 
-// staySilent waits as long as the host shall be silent.
+// staySilent waits for as long as the host is to be silent.
 func (c *changeTrial) staySilent(ctx context.Context, server *lab.Host) error {
 	noticing, ok := c.changing.(subject.Noticing)
 	if !ok {
@@ -67,7 +68,8 @@ func (c *changeTrial) staySilent(ctx context.Context, server *lab.Host) error {
 	return clock.Sleep(ctx, max(silenceTail, own(c.trial.By).Lap+time.Second))
 }
 
-// bringBack brings a silent host back as after a reboot: without its connections, and with a first packet.
+// bringBack brings a silent host back as after a reboot: without its connections, and with a first packet to the
+// balancer.
 func (c *changeTrial) bringBack(server *lab.Host) error {
 	destroyed := server.DestroySockets()
 	if errors.Is(destroyed, lab.ErrNoSocketDestroy) {
@@ -78,7 +80,7 @@ func (c *changeTrial) bringBack(server *lab.Host) error {
 	return errors.Join(destroyed, server.Silence(false), server.Greet(c.runner.Lab.Balancer))
 }
 
-// waitFor returns when a subject was first seen to reach a server, or not to, by its counters or status.
+// waitFor returns when a subject was first seen to reach a server, or no longer to reach it, by its counters or status.
 func (c *changeTrial) waitFor(ctx context.Context, shows func(context.Context, *lab.Host) (bool, error),
 	server *lab.Host, reached bool) (time.Time, error) {
 	bound := c.runner.Options.Slowdown() * noticeBound
@@ -100,7 +102,7 @@ func (c *changeTrial) waitFor(ctx context.Context, shows func(context.Context, *
 	}
 }
 
-// write counts the losses until the silence was noticed, and those after it.
+// write counts the losses before and after the silence was noticed.
 func (s *silence) write(counts live.Counts, udp bool, m map[string]float64) {
 	m[results.SilentSeconds] = s.restored.Sub(s.cut).Seconds()
 	until := s.restored.Add(noticeBound) // beyond the event
@@ -122,9 +124,8 @@ func (s *silence) write(counts live.Counts, udp bool, m map[string]float64) {
 	}
 }
 
-// drainAndReset drains a server that holds connections from ports that are used again,
-// has it reset them, and waits until they have come again from the same ports. With
-// direct server return the balancer sees nothing of the resets.
+// drainAndReset drains a server that holds connections from reused ports, lets it reset them, and waits until clients
+// have opened connections from the same ports again. With direct server return the balancer does not see the resets.
 func drainAndReset(ctx context.Context, c *changeTrial) error {
 	err := c.resetDrained(ctx)
 	if errors.Is(err, subject.ErrCannot) {
@@ -154,8 +155,7 @@ func (c *changeTrial) resetDrained(ctx context.Context) error {
 	return c.awaitAgain(ctx)
 }
 
-// awaitAgain waits until as many connections have come again as the server had, or as
-// many as could.
+// awaitAgain waits until clients have opened as many connections again as the server had, or stayBound is over.
 func (c *changeTrial) awaitAgain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stayBound)
 	defer cancel()
@@ -163,7 +163,7 @@ func (c *changeTrial) awaitAgain(ctx context.Context) error {
 		counts, err := c.group.Counts(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil // how many came is in the counts
+			return nil // the counts show how many came
 		case err != nil:
 			return err
 		}
@@ -180,12 +180,13 @@ func (c *changeTrial) awaitAgain(ctx context.Context) error {
 	}
 }
 
-// undrain has the server take connections again.
+// undrain lets the server get connections again.
 func undrain(ctx context.Context, c *changeTrial, _ map[string]float64) error {
 	return c.apply(ctx, c.weighed(serverDrained, 1))
 }
 
-// write writes down the servers of connections that came again.
+// write adds the number of connections that were opened again, and how many of them reached the drained server, to the
+// metrics.
 func (a *cameAgain) write(counts live.Counts, drained string, m map[string]float64) {
 	m[results.ResetByDrained], m[results.CameAgain] = float64(a.had), 0
 	for _, n := range counts.Again {
@@ -194,7 +195,7 @@ func (a *cameAgain) write(counts live.Counts, drained string, m map[string]float
 	m[results.AgainToDrained] = float64(counts.Again[drained])
 }
 
-// writeReused writes down the fate of connections from ports that are used again.
+// writeReused adds the fate of connections from reused ports to a result.
 func (c *changeTrial) writeReused(counts live.Counts, got *results.Trial) {
 	m := got.Metrics
 	m[results.ReusedConnections], m[results.ReusedFailed] = float64(counts.Lapped), float64(len(counts.LostLaps))

@@ -21,21 +21,21 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// changeEvent is something that happens to the backends.
+// changeEvent is an event of a change experiment.
 type changeEvent struct {
 	name string
-	// leaves are the servers that leave in it, even if they come back.
+	// leaves are the indexes of the servers that leave in the event, even if they return.
 	leaves []int
-	// prepare, if it is there, comes before anything is counted.
+	// prepare, if set, runs before anything is counted.
 	prepare func(context.Context, *changeTrial) error
 	change  func(context.Context, *changeTrial) error
-	// after, if it is there, adds to the metrics.
+	// after, if set, runs after the event and may add metrics.
 	after func(context.Context, *changeTrial, map[string]float64) error
-	// only reports whether a trial has the event at all; nil: every one.
+	// only reports whether a trial has the event at all; nil means that every trial has it.
 	only func(bench.Trial) bool
 }
 
-// changeTrial is a trial of a change experiment on its way.
+// changeTrial is a running trial of a change experiment.
 type changeTrial struct {
 	runner   *bench.Runner
 	trial    bench.Trial
@@ -43,24 +43,25 @@ type changeTrial struct {
 	group    *live.ClientGroup
 	blank    results.Trial
 	notes    []string
-	// used: the connections have survived an event of balancers.
+	// used means that the connections have survived an event of balancers.
 	used bool
-	// service is the service that the subject balances now.
+	// service is the service that the subject balances at present.
 	service subject.Service
 	// left are the servers that have left, by name.
 	left map[string]bool
-	// away is when each server that has been taken out was away the last time.
+	// away is the time when each removed server was last away.
 	away map[string]time.Time
-	// began is when each change of the event began, and took how long it took.
+	// began and took are the start and the duration of each change of the event.
 	began []time.Time
 	took  []time.Duration
-	// moved is when packets began to move between balancers in the event, by its changes of balancers.
+	// moved are the times when packets began to move between balancers, one for each change of balancers in the event.
 	moved []time.Time
-	// numbered is the stream of numbered datagrams; nil: there is none.
+	// numbered is the stream of numbered datagrams; nil if there is none.
 	numbered *numberedStream
-	// flows are the flows of tryFlows.
+	// flows are the flows that tryFlows opened, with their servers.
 	flows map[live.Flow]string
-	// silence and fault are those of the event, and came the connections opened again in it; nil: it has none.
+	// silence and fault are the silence and the fault of the event, came the connections that clients opened again; nil
+	// if the event has none.
 	silence *silence
 	fault   *fault
 	came    *cameAgain
@@ -71,7 +72,7 @@ func (c *changeTrial) last() *lab.Host {
 	return servers[len(servers)-1]
 }
 
-// without takes a server out.
+// without returns a change that removes a server.
 func (c *changeTrial) without(server int) func(*subject.Service) {
 	host := c.backends()[server]
 	return func(s *subject.Service) {
@@ -79,7 +80,7 @@ func (c *changeTrial) without(server int) func(*subject.Service) {
 	}
 }
 
-// weighed gives a server a weight.
+// weighed returns a change that sets a server's weight.
 func (c *changeTrial) weighed(server, weight int) func(*subject.Service) {
 	host := c.backends()[server]
 	return func(s *subject.Service) {
@@ -91,7 +92,7 @@ func (c *changeTrial) weighed(server, weight int) func(*subject.Service) {
 	}
 }
 
-// apply changes the service, and notes how long that took.
+// apply changes the service, and records how long the change took.
 func (c *changeTrial) apply(ctx context.Context, change func(*subject.Service)) error {
 	wanted := c.service
 	wanted.Servers = slices.Clone(wanted.Servers)
@@ -116,72 +117,72 @@ func (c *changeTrial) timed(f func() error) error {
 	return err
 }
 
-// fault is a backend's service that was gone, or hung, for a while, on a host that answered.
+// fault is a time in which a backend's service was gone, or hung, on a host that answered.
 type fault struct {
 	began time.Time
-	// noticed is when the subject was first seen to know; zero: it never was.
+	// noticed is when the subject was first seen to have noticed; zero if it never was.
 	noticed time.Time
-	// turns are when it was then seen to have the backend serve, and not to, by turns.
+	// turns are the times after that when the subject was seen to let the backend serve again, and to stop again,
+	// alternately.
 	turns []time.Time
-	// over is when the service was there again, and back when the subject was seen to know.
+	// over is when the service was back, and back when the subject was seen to have noticed that.
 	over, back time.Time
 }
 
-// silence is a host that was silent for a while.
+// silence is a time in which a host was silent.
 type silence struct {
 	cut time.Time
-	// noticed is when the subject was first seen to know; zero: it never was.
+	// noticed is when the subject was first seen to have noticed; zero if it never was.
 	noticed time.Time
 	// restored is when the host was connected again, and back when the subject showed that.
 	restored, back time.Time
 }
 
-// cameAgain counts the connections that a drained server reset.
+// cameAgain counts the connections that a drained server reset and clients opened again.
 type cameAgain struct {
-	// had are the connections from ports that are used again that it had.
+	// had is the number of connections from reused ports that the server had.
 	had uint64
 }
 
-// numberedStream is a stream of numbered datagrams on its way from the first client to the
-// service.
+// numberedStream is a running stream of numbered datagrams from the first client to the service.
 type numberedStream struct {
 	stream *numbered.Stream
 	cancel context.CancelFunc
-	// ended has the sender's error.
+	// ended receives the sender's error.
 	ended chan error
-	// counted are the numbers that belong to events before, and twice those that came twice.
+	// counted is the number of numbers that belong to previous events, and twice that of the numbers that arrived
+	// twice.
 	counted, twice uint64
-	// last is when the last event's numbers were read, and drops the devices' drops at that time.
+	// last is when the last event's numbers were read, and drops are the devices' drops at that time.
 	last  time.Time
 	drops map[string]uint64
 }
 
-// backends are the subject's backends.
+// backends returns the subject's backends.
 func (c *changeTrial) backends() []*lab.Host {
 	return own(c.trial.By).backends(c.runner.Lab.Servers)
 }
 
-// paramEvent tells the results of a change experiment apart.
+// paramEvent is the parameter that distinguishes the results of a change experiment.
 const paramEvent = "event"
 
-// The servers that the events are about, by their place in the laboratory. The
-// last is the one that comes.
+// The servers of the events, by their index in the laboratory. The last server is the one that is added.
 const (
 	serverRemoved = iota
 	serverDrained
 	serverReweighed
 	serverFlapping
 	serverSilent
-	// serverDying and serverHanging are the servers whose services die and hang: one each, for new connections leave
-	// both alone meanwhile.
+	// serverDying and serverHanging are the servers whose services die and hang. Each event has its own server, as the
+	// other events leave both alone.
 	serverDying   = serverFlapping
 	serverHanging = serverSilent
 )
 
-// newWeight is the weight of the server that shall weigh more; the others' is 1.
+// newWeight is the weight of the reweighted server; the others have weight 1.
 const newWeight = 3
 
-// Pauses between the changes of an event, so that traffic meets the states in between.
+// Pauses between the changes of an event, so that traffic also meets the states in between.
 const (
 	flapPause   = 100 * time.Millisecond
 	reloadPause = 50 * time.Millisecond
@@ -227,7 +228,7 @@ func (c *changeTrial) open(ctx context.Context) error {
 // closeBound is how long the connections may take to end.
 const closeBound = 2 * time.Second
 
-// close ends the connections. Those whose servers have left cannot end in order, so their sockets are destroyed.
+// close ends the connections. Connections whose servers have left cannot end normally, so their sockets are destroyed.
 func (c *changeTrial) close(ctx context.Context) error {
 	errs := []error{c.numbered.close(), c.group.Close(ctx)}
 	ended := bench.Poll(ctx, closeBound, func() error {
@@ -254,14 +255,15 @@ func (c *changeTrial) close(ctx context.Context) error {
 const (
 	// balancersPrefix begins the names of the events of balancers.
 	balancersPrefix = "lb-"
-	// leaving is the balancer, from 0, that leaves and comes back.
+	// leaving is the index of the balancer, from 0, that leaves and returns.
 	leaving = 1
 )
 
-// ofBalancers reports whether an event is one of several balancers.
+// ofBalancers reports whether an event needs several balancers.
 func ofBalancers(name string) bool { return strings.HasPrefix(name, balancersPrefix) }
 
-// connections is how many are held: all of the point, or as many as the subject can carry, with a note then.
+// connections returns the number of connections to hold: all of the point, or as many as the subject can carry, with a
+// note then.
 func connections(p bench.Point, limits probe.Limits) (n int, note string) {
 	reused := own(p.By).Reused * p.Form.Lab.Clients
 	carried := func(n int) int { return n + n/newShare + reused }
@@ -282,7 +284,7 @@ func connections(p bench.Point, limits probe.Limits) (n int, note string) {
 		p.Subject.Obstacle(p.Params, carried(p.Concurrency), limits))
 }
 
-// awaitLive waits until the server of a host answers; it gives up when that has ended.
+// awaitLive waits until the server of a host answers. It gives up when the server has ended.
 func awaitLive(ctx context.Context, r *bench.Runner, server *lab.Host) error {
 	at := netip.AddrPortFrom(server.IPv4, changePort)
 	return bench.Poll(ctx, r.Options.Slowdown()*bench.ServerBound, func() error {
@@ -293,5 +295,5 @@ func awaitLive(ctx context.Context, r *bench.Runner, server *lab.Host) error {
 	})
 }
 
-// openBound is how long it may take to open all connections.
+// openBound is how long opening all connections may take.
 const openBound = time.Minute

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dns is the load that asks name servers through a subject by dnsperf, as the second document did.
+// Package dns is the load that queries name servers through a subject by dnsperf, as the second document did.
 package dns
 
 import (
@@ -26,15 +26,15 @@ const (
 	dnsperfMaxTimeout = time.Minute
 )
 
-// sockets is the number of sockets of all generators of a point together.
+// sockets returns the number of sockets of all generators of a point together.
 func (d DNSPerf) sockets() int { return d.Clients[0] * d.Generators[0] }
 
-// kind is the generator.
+// kind returns the generator.
 func (d DNSPerf) kind() load.DNSPerf {
 	return load.DNSPerf{Question: dnsQuestion, Threads: d.Threads, Rate: d.Rate, Timeout: d.Timeout}
 }
 
-// timeout is after how long a query counts as lost.
+// timeout returns how long a query may take before it counts as lost.
 func (d DNSPerf) timeout() time.Duration {
 	if d.Timeout > 0 {
 		return d.Timeout
@@ -42,7 +42,7 @@ func (d DNSPerf) timeout() time.Duration {
 	return load.DNSPerfTimeout
 }
 
-// kind asks name servers through a subject, as the second document did.
+// kind queries name servers through a subject, as the second document did.
 type kind struct{}
 
 // Kind is the load.
@@ -100,7 +100,7 @@ func (kind) Obstacle(p bench.Point, limits probe.Limits) string {
 	if reason := p.Subject.Obstacle(p.Params, p.Concurrency, limits); reason != "" {
 		return reason
 	}
-	// The suite was checked against its own laboratory; an inventory may have fewer.
+	// The suite was checked against its own laboratory; an inventory may have fewer hosts.
 	d := own(p.By)
 	switch {
 	case d.Generators[0] > p.Form.Lab.Clients:
@@ -111,7 +111,7 @@ func (kind) Obstacle(p bench.Point, limits probe.Limits) string {
 	return load.DNSPerf{}.Obstacle(load.Share{Concurrency: d.Clients[0]}, limits)
 }
 
-// Params has the sockets of all generators together as the concurrency.
+// Params returns the parameters, with the sockets of all generators together as the concurrency.
 func (kind) Params(p bench.Point) map[string]any {
 	d := own(p.By)
 	all := map[string]any{
@@ -167,10 +167,10 @@ func (kind) Prepare(ctx context.Context, r *bench.Runner) (err error) {
 	return err
 }
 
-// Servers are the name servers of a run's laboratory.
+// Servers returns the name servers of a run's laboratory.
 func Servers(r *bench.Runner) []*NameServer { return *bench.KeptOf[[]*NameServer](r, kind{}.Name()) }
 
-// Services is one service, of as many servers as the point has backends.
+// Services returns one service, with as many servers as the point has backends.
 func (kind) Services(l *lab.Lab, p bench.Point) []subject.Service {
 	return []subject.Service{{Port: Port, UDP: true, Servers: slices.Clone(l.Servers[:own(p.By).Backends[0]])}}
 }
@@ -197,7 +197,7 @@ func (kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running
 
 func (kind) BesideContainers() {}
 
-// Expand returns a point for each combination of the load's lists, which then have that alone.
+// Expand returns a point for each combination of the load's lists. The load of each point has lists of one value.
 func (kind) Expand(l bench.Load) []bench.Point {
 	asked := own(l)
 	if asked == nil {

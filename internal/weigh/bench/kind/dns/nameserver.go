@@ -40,7 +40,7 @@ const (
 // dnsAnswer is the only address of the zone; no host has it.
 var dnsAnswer = netip.MustParseAddr("198.18.0.53")
 
-// nameZone is the zone, whose one record is asked for.
+// nameZone is the zone. Queries ask for its record a.
 var nameZone = fmt.Sprintf("$TTL 60\n@ SOA ns hostmaster 1 3600 600 86400 60\n@ NS ns\nns A %s\na A %[1]s\n", dnsAnswer)
 
 //go:embed named.conf.tmpl
@@ -55,8 +55,9 @@ type NameServer struct {
 	dir     string
 }
 
-// startNameServers starts one on every server and waits until all answer. They are stopped with the laboratory. named
-// notices addresses by itself that a server gets and loses later, such as the VIP (automatic-interface-scan).
+// startNameServers starts a name server on every server and waits until all answer. They are stopped with the
+// laboratory. named notices by itself which addresses, such as the VIP, a server gets and loses later
+// (automatic-interface-scan).
 func startNameServers(ctx context.Context, l *lab.Lab) ([]*NameServer, error) {
 	servers := make([]*NameServer, len(l.Servers))
 	threads := nameServerThreads(l.Far(), runtime.NumCPU(), len(l.Servers))
@@ -78,8 +79,8 @@ func startNameServers(ctx context.Context, l *lab.Lab) ([]*NameServer, error) {
 	return servers, group.Wait()
 }
 
-// copyNamedTask copies the program of a host into a directory of it: Debian's AppArmor
-// profile keeps it at its own path to its own directories.
+// copyNamedTask copies a host's name server program into a directory of the host: Debian's AppArmor profile lets the
+// program at its own path use only its own directories.
 var copyNamedTask = lab.NewTask("copy-named", func(_ context.Context, _ *lab.Host, dir string) (string, error) {
 	path, err := exec.LookPath(nameServerProgram)
 	if err != nil {
@@ -90,8 +91,8 @@ var copyNamedTask = lab.NewTask("copy-named", func(_ context.Context, _ *lab.Hos
 		return "", fmt.Errorf("copying %s: %w", nameServerProgram, err)
 	}
 	copied := filepath.Join(dir, nameServerProgram)
-	// No process may be forked meanwhile: until the child executes its program, it holds this file open for writing,
-	// and the kernel refuses to execute such a file (ETXTBSY).
+	// No process may be forked while the file is being written. Until the child executes its program, it holds this
+	// file open for writing, and the kernel refuses to execute such a file (ETXTBSY).
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(copied, program, 0o755); err != nil {
@@ -100,9 +101,8 @@ var copyNamedTask = lab.NewTask("copy-named", func(_ context.Context, _ *lab.Hos
 	return copied, nil
 })
 
-// start starts the server in a directory of its own, with so many threads (see
-// nameServerThreads). It listens at the host's address of the laboratory, and at the VIP
-// while the host has that.
+// start starts the server in a directory of its own, with the given number of threads (see nameServerThreads). It
+// listens at the host's address in the laboratory, and at the VIP while the host has it.
 func (s *NameServer) start(ctx context.Context, vip netip.Addr, threads int) error {
 	var text bytes.Buffer
 	values := map[string]any{"Dir": s.dir, "Port": Port, "Addresses": []netip.Addr{s.host.IPv4, vip}}
@@ -129,9 +129,9 @@ func (s *NameServer) start(ctx context.Context, vip netip.Addr, threads int) err
 	return err
 }
 
-// nameServerThreads is how many worker threads each of so many name servers has; 0 is as
-// many as its machine has cores, BIND's default. Those that share a machine share its
-// cores: with a thread of each for every core they would mostly take turns.
+// nameServerThreads returns the number of worker threads of each name server; 0 means as many as its machine has cores,
+// BIND's default. Servers that share a machine share its cores: if each had a thread for every core, the threads would
+// mostly take turns.
 func nameServerThreads(far bool, cores, servers int) int {
 	if far {
 		return 0
@@ -139,7 +139,7 @@ func nameServerThreads(far bool, cores, servers int) int {
 	return max(cores/servers, 1)
 }
 
-// nameServerThreadsNote says how many threads each name server of a form has.
+// nameServerThreadsNote describes the number of threads of each name server of a form.
 func nameServerThreadsNote(f bench.Form) string {
 	threads := nameServerThreads(f.Far, runtime.NumCPU(), f.Lab.Servers)
 	if threads == 0 {
@@ -148,10 +148,10 @@ func nameServerThreadsNote(f bench.Form) string {
 	return fmt.Sprintf("each has its share of the machine's cores for threads (-n %d)", threads)
 }
 
-// nameServerBound is how long a name server may take to answer at an address.
+// nameServerBound is how long a name server may take until it answers at an address.
 const nameServerBound = 20 * time.Second
 
-// WaitFor polls until the server's zone is answered from an address.
+// WaitFor polls until the server answers for its zone at an address.
 func (s *NameServer) WaitFor(ctx context.Context, from *lab.Host, at netip.AddrPort) error {
 	err := bench.Poll(ctx, nameServerBound, func() error {
 		if err := s.running(); err != nil {
@@ -176,13 +176,13 @@ func (s *NameServer) running() error {
 	}
 }
 
-// log returns the end of the server's log behind a semicolon.
+// log returns the end of the server's log, after a semicolon.
 func (s *NameServer) log() string { return bench.EndOf(s.host, filepath.Join(s.dir, "named.log")) }
 
 // askNameBound is how long an answer may take.
 const askNameBound = 200 * time.Millisecond
 
-// askName asks for the record from a host of the laboratory, and checks the answer.
+// askName queries the record from a host of the laboratory, and checks the answer.
 func askName(ctx context.Context, from *lab.Host, at netip.AddrPort) error {
 	_, err := askNameTask.On(ctx, from, at)
 	return err

@@ -8,24 +8,23 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench"
 )
 
-// DNSPerf is how a load of the kind dnsperf is set up. Every combination of its
-// lists is measured.
+// DNSPerf has the settings of a load of the kind dnsperf. Every combination of its lists is measured.
 type DNSPerf struct {
-	// Clients are from how many sockets each generator asks (dnsperf -c).
+	// Clients are the numbers of sockets from which each generator sends queries (dnsperf -c).
 	Clients []int `yaml:"clients"`
-	// Threads are each generator's (-T; 0 is its default) and Rate the most queries a
-	// second that it sends (-Q; 0 is as many as are answered).
+	// Threads is the number of threads of each generator (-T; 0 is its default). Rate is the maximum number of queries
+	// that it sends per second (-Q; 0 means as many as are answered).
 	Threads int `yaml:"threads"`
 	Rate    int `yaml:"rate"`
-	// Timeout is after how long a query counts as lost (-t; 0 is its default).
+	// Timeout is how long a query may take before it counts as lost (-t; 0 is its default).
 	Timeout time.Duration `yaml:"timeout"`
-	// Generators are how many dnsperf run at once, a client of the laboratory each.
+	// Generators are the numbers of dnsperf processes that run at once, each on a client of the laboratory.
 	Generators []int `yaml:"generators"`
-	// Backends are how many of the laboratory's servers are asked.
+	// Backends are the numbers of the laboratory's servers that serve.
 	Backends []int `yaml:"backends"`
 }
 
-// settings are a load's keys besides those of all kinds.
+// settings are the keys that only loads of this kind have.
 type settings struct {
 	DNSPerf *DNSPerf `yaml:"dnsperf"`
 }
@@ -33,5 +32,5 @@ type settings struct {
 // Settings reads a load's keys.
 func (kind) Settings(read func(into any)) any { return bench.ReadSettings[settings](read) }
 
-// own are a load's settings of its queries; nil if it has none.
+// own returns a load's settings of its queries; nil if it has none.
 func own(l bench.Load) *DNSPerf { return bench.SettingsOf[settings](l).DNSPerf }

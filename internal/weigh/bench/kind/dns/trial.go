@@ -23,22 +23,21 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// dnsMostLost is the most of the queries, in per cent, that may be lost in a valid
-// trial.
+// dnsMostLost is the maximum loss of queries in a valid trial, in per cent.
 const dnsMostLost = 1.0
 
-// dnsTry is how long a query may take by which a program on the balancer's host tries a subject.
+// dnsTry is how long a query may take when a program on the balancer's host tries a subject.
 const dnsTry = time.Second
 
-// dnsTrial is one trial of the DNS experiment with its subject up.
+// dnsTrial is one trial of the DNS experiment while its subject runs.
 type dnsTrial struct {
 	runner  *bench.Runner
 	trial   bench.Trial
 	running subject.Running
 	got     *results.Trial
-	// servers are the name servers that are asked.
+	// servers are the name servers that serve in this trial.
 	servers []*NameServer
-	// used is the CPU time of their processes while the load was on, relayed that of the subject's relays, if it has
+	// used is the CPU time of their processes while the load ran, and relayed that of the subject's relays, if it has
 	// any.
 	used, relayed stopwatch
 }
@@ -54,7 +53,7 @@ func (d *dnsTrial) conduct(ctx context.Context) error {
 	probing := probe.New(d.runner.Lab)
 	drive := load.Drive{
 		Kind: by.kind(), Clients: d.clients(), Bound: d.trial.Duration + by.timeout() + d.runner.Grace,
-		// The processes' times within the interval that they are divided by.
+		// The readings of the processes' times enclose the interval that the times are divided by.
 		Before: func() error { return errors.Join(d.readUsed(), probing.Begin()) },
 		After:  func() error { return errors.Join(probing.End(), d.readUsed()) },
 	}
@@ -67,13 +66,13 @@ func (d *dnsTrial) conduct(ctx context.Context) error {
 	return nil
 }
 
-// measurement is the trial as other kinds measure it.
+// measurement returns the trial as the measurement of other kinds.
 func (d *dnsTrial) measurement() *bench.Measurement {
 	return &bench.Measurement{Runner: d.runner, Trial: d.trial, Running: d.running, Got: d.got}
 }
 
-// ready returns nil once every server answers at the addresses that it has now,
-// and every generator's host through the subject.
+// ready returns nil once every server answers at its present addresses, and every generator's host gets an answer
+// through the subject.
 func (d *dnsTrial) ready(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, server := range d.servers {
@@ -87,7 +86,7 @@ func (d *dnsTrial) ready(ctx context.Context) error {
 	}
 	for i, client := range d.runner.Generators(d.trial.Point, own(d.trial.By).Generators[0]) {
 		if d.trial.Local() && i > 0 {
-			break // the host asks as one
+			break // the generators of the host share one address
 		}
 		group.Go(func() error {
 			return bench.Poll(ctx, nameServerBound, func() error {
@@ -129,7 +128,8 @@ func (d *dnsTrial) clients() []load.Client {
 	return clients
 }
 
-// stopwatch holds the CPU time of processes at the first reading, and from the second reading on their use in between.
+// stopwatch holds the CPU time of processes after the first reading, and their use between the two readings after the
+// second.
 type stopwatch []time.Duration
 
 func (s *stopwatch) read(now []time.Duration) {
@@ -163,7 +163,7 @@ func (d *dnsTrial) readUsed() error {
 	return err
 }
 
-// writeCounts writes down the generators' counts, and whether they are valid.
+// writeCounts writes down the generators' counts, and whether the trial is valid.
 func (d *dnsTrial) writeCounts(result *load.Result) {
 	got, metrics := d.got, d.got.Metrics
 	metrics[results.Queries] = float64(result.Requests)
@@ -190,7 +190,7 @@ func (d *dnsTrial) writeCounts(result *load.Result) {
 	got.Valid = len(result.Problems) == 0 && result.Failed == 0 && lost <= dnsMostLost
 }
 
-// writeReading writes down who used the machine, and how many queries reached each backend.
+// writeReading writes down the use of the machine, and how many queries reached each backend.
 func (d *dnsTrial) writeReading(result *load.Result, reading probe.Reading) {
 	got, metrics := d.got, d.got.Metrics
 	m := d.measurement()
@@ -213,8 +213,8 @@ func (d *dnsTrial) writeReading(result *load.Result, reading probe.Reading) {
 	d.writeBackends(reading)
 }
 
-// hostShares are the machines' CPU use, in percent of all their cores. The kernel counts some of it by ticks and idle
-// time by the clock: together they may miss 100.
+// hostShares returns the machines' CPU use, in per cent of all their cores. The kernel counts some of it by ticks and
+// idle time by the clock, so the sum may differ from 100.
 func hostShares(machine probe.Machine, cores float64) map[string]float64 {
 	return map[string]float64{
 		results.HostUserPercent: machine.User / cores * 100, results.HostSystemPercent: machine.System / cores * 100,
@@ -240,11 +240,11 @@ func (d *dnsTrial) writeBackends(reading probe.Reading) {
 	}
 }
 
-// idleProcess is the share of a core below which a process has carried nothing: each
-// server has a relay for TCP too.
+// idleProcess is the share of a core below which a process counts as idle: each server also has a relay for TCP.
 const idleProcess = 0.005
 
-// busyPercent returns the mean use of those that used anything, in per cent of one core; ok is false if none did.
+// busyPercent returns the mean CPU use of the processes that were not idle, in per cent of one core; ok is false if all
+// were.
 func (s stopwatch) busyPercent(interval time.Duration) (percent float64, ok bool) {
 	busy := 0
 	for _, used := range s {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flood is the load of connections that are open, and some new ones, while a subject is flooded.
+// Package flood is the load of open connections, and some new ones, while a subject is flooded.
 package flood
 
 import (
@@ -122,7 +122,7 @@ func (kind) Params(p bench.Point) map[string]any {
 func (kind) Programs() bench.Programs { return bench.Programs{Servers: []bench.Program{web.Program}} }
 func (f kind) OnMachines() string     { return bench.Conducted(f) }
 
-// floodNotes take the place of frameNotes.
+// floodNotes replace frameNotes.
 var floodNotes = []string{
 	"every device has a queue for each core, and each core its own (XPS; XDP does so by itself), and no queueing discipline: what one core sends is worked on " +
 		"by it from device to device. TSO is off everywhere, transmit checksum offload on all hosts and towards the balancer",
@@ -137,7 +137,7 @@ var floodNotes = []string{
 
 func (kind) Notes(bench.Form) []string { return nil }
 
-// Demand has an attacker, and a queue of each device for each core.
+// Demand requests an attacker, and a queue of each device for each core.
 func (kind) Demand(_ bench.Form, spec *lab.Spec) { spec.Attacker, spec.CoreQueues = true, true }
 
 func (kind) FrameNotes() []string { return floodNotes }

@@ -33,7 +33,7 @@ func TestSynfloodSuite(t *testing.T) {
 				sum += phase.Time
 			}
 		}
-		// A trial takes a second or so besides.
+		// A trial takes about a second more.
 		if name == "quick" && sum.Minutes() > 3 {
 			t.Errorf("the phases of the short form take %v", sum)
 		}

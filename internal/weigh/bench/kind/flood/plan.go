@@ -11,18 +11,18 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// A trial is this long besides its two phases. In these times requests are made, and
-// not counted: there the laboratory is read, and the flood begins.
+// A trial takes these times besides its two phases. Requests made in these times are not counted: the laboratory is
+// read, and the flood begins.
 const (
 	floodBefore = 400 * time.Millisecond
-	// floodBegins is from when the flood is there.
+	// floodBegins is the time for which the flood runs before its phase begins.
 	floodBegins = 300 * time.Millisecond
 	floodEnds   = 100 * time.Millisecond
-	// floodStarts is how long it may take until it is there.
+	// floodStarts is how long the flood may take to begin.
 	floodStarts = 10 * time.Second
 )
 
-// The names of the phases that are counted.
+// The names of the counted phases.
 const (
 	phaseQuiet = "quiet"
 	phaseFlood = "flood"
@@ -41,8 +41,8 @@ const (
 	floodMaxNew   = 10_000
 )
 
-// floodSources are the addresses that a flood claims to come from: the half of the
-// range for benchmarking that no host of a laboratory is in.
+// floodSources are the source addresses of a flood: the half of the range for benchmarking that has no host of a
+// laboratory.
 var floodSources = netip.MustParsePrefix("198.19.0.0/16")
 
 func (f Flood) beyond() string {
@@ -57,8 +57,8 @@ func floodPhases(each time.Duration) []load.Phase {
 		{Name: phaseFlood, Time: each}, {Time: floodEnds}}
 }
 
-// floodTime is how long a flood goes on at most.
+// floodTime returns how long a flood lasts at most.
 func floodTime(each time.Duration) time.Duration { return floodStarts + floodBegins + 2*each }
 
-// floodTarget is the service.
+// floodTarget returns the address of the service.
 func floodTarget(l *lab.Lab) netip.AddrPort { return netip.AddrPortFrom(l.VIP4, web.Port) }

@@ -19,25 +19,25 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// floodCPU has the flood; the last core, which floodCPU is not, the rest.
+// floodCPU is the core of the flood. The last core, which is another one, has everything else.
 const floodCPU = 0
 
-// syncookies is the setting by which SYNs are answered without remembering them:
-// "1" when too many are half-open, "2" always (ip-sysctl.rst).
+// syncookies is the setting for answering SYNs without storing them: "1" when too many connections are half-open, "2"
+// always (ip-sysctl.rst).
 const syncookies = "net.ipv4.tcp_syncookies"
 
-// floodStage is a laboratory made ready for a flood, and the flood.
+// floodStage is a laboratory that is set up for a flood, and the flood.
 type floodStage struct {
 	lab   *lab.Lab
 	flood *flood.Flood
 	undo  []func() error
-	// end ends the flood that runs, and ended has its error.
+	// end ends the running flood, and ended receives its error.
 	end   context.CancelFunc
 	ended chan error
 	once  sync.Once
 }
 
-// newFloodStage makes everything ready. The stage is to be closed, even with an error.
+// newFloodStage sets everything up. The caller must close the stage, even after an error.
 func newFloodStage(t bench.Trial, l *lab.Lab) (*floodStage, error) {
 	s := &floodStage{lab: l}
 	for _, ready := range []func(bench.Trial) error{s.route, s.load, s.tap, s.pin} {
@@ -48,14 +48,14 @@ func newFloodStage(t bench.Trial, l *lab.Lab) (*floodStage, error) {
 	return s, nil
 }
 
-// on makes a change, and notes how to take it back.
+// on makes a change, and notes how to undo it.
 func (s *floodStage) on(do func(on bool) error) error {
 	s.undo = append(s.undo, func() error { return do(false) })
 	return do(true)
 }
 
-// route routes packets for the flood's sources to the attacker; from servers through the balancer, where that sees the
-// answers to its clients.
+// route routes packets to the flood's sources through the attacker. On servers, it routes them through the balancer if
+// the balancer sees the answers to its clients.
 func (s *floodStage) route(bench.Trial) error {
 	for _, host := range append([]*lab.Host{s.lab.Balancer}, s.lab.Servers...) {
 		through := s.lab.Attacker
@@ -85,11 +85,10 @@ func (s *floodStage) route(bench.Trial) error {
 	return nil
 }
 
-// floodMostPerSecond is more than a core sends: by it, and by the time, a flood's
-// packets are bounded.
+// floodMostPerSecond is more than a core can send. With the time, it bounds the number of a flood's packets.
 const floodMostPerSecond = 20_000_000
 
-// load loads the flood. Without a balancer it is for the servers themselves.
+// load loads the flood. Without a balancer, the flood goes to the servers themselves.
 func (s *floodStage) load(t bench.Trial) (err error) {
 	attacker := s.lab.Attacker
 	device, _, err := attacker.Indexes()
@@ -142,7 +141,7 @@ func (s *floodStage) tap(bench.Trial) error {
 	)
 }
 
-// pin ties the programs that serve the connections to the last core.
+// pin pins the programs that serve the connections to the last core.
 func (s *floodStage) pin(bench.Trial) error {
 	for _, host := range append([]*lab.Host{s.lab.Balancer}, s.lab.Servers...) {
 		err := s.on(func(on bool) error {
@@ -158,13 +157,13 @@ func (s *floodStage) pin(bench.Trial) error {
 	return nil
 }
 
-// start begins the flood, which ends by itself if it is not stopped.
+// start begins the flood. It ends by itself after at most the given time.
 func (s *floodStage) start(ctx context.Context, most time.Duration) {
 	ctx, s.end = context.WithTimeout(ctx, most)
 	s.ended = make(chan error, 1)
 	go func() {
 		s.ended <- s.lab.Attacker.Do(func() error {
-			// Of this thread alone, which ends with the flood.
+			// Only for this thread, which ends with the flood.
 			if err := unix.Setpriority(unix.PRIO_PROCESS, 0, bench.FirstNice); err != nil {
 				return fmt.Errorf("giving the flood the CPU first: %w", err)
 			}
@@ -185,7 +184,7 @@ func (s *floodStage) stop() (err error) {
 	return err
 }
 
-// close ends the flood and takes everything back. Parts that went with the laboratory are gone already.
+// close ends the flood and undoes all changes. Parts that ended with the laboratory need no undoing.
 func (s *floodStage) close() error {
 	errs := []error{s.stop()}
 	for _, back := range slices.Backward(s.undo) {
@@ -202,35 +201,35 @@ func (s *floodStage) close() error {
 	return nil
 }
 
-// floodTrial is a trial with its subject up.
+// floodTrial is a trial while its subject runs.
 type floodTrial struct {
 	runner  *bench.Runner
 	trial   bench.Trial
 	running subject.Running
 	stage   *floodStage
 	client  *steadyClient
-	// quiet and flooded are the readings around the two phases.
+	// quiet and flooded are the readings before and after each of the two phases.
 	quiet, flooded [2]floodReading
-	// remembered is how much the subject kept: before the flood, in it, and after all.
+	// remembered is the state that the subject stored: before the flood, during it, and at the end.
 	remembered [3]subject.Remembered
 }
 
-// floodReading is the laboratory at a moment.
+// floodReading is a reading of the laboratory at one moment.
 type floodReading struct {
 	at     time.Time
 	cpu    time.Duration // the balancer's
-	idle   float64       // of the core that has the connections, in seconds
+	idle   float64       // of the core of the connections, in seconds
 	counts flood.Counts
 }
 
-// steadyClient is the client's process.
+// steadyClient is the process of the client.
 type steadyClient struct {
 	process        *lab.Process
 	mu             sync.Mutex
 	stdout, stderr bytes.Buffer
 }
 
-// output collects one stream of a process under its lock.
+// output collects one stream of a process under the lock of its client.
 type output struct {
 	client *steadyClient
 	into   *bytes.Buffer

@@ -47,7 +47,7 @@ func (kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running
 	return []results.Trial{blank}, nil
 }
 
-// run has the client ask, and floods the subject meanwhile.
+// run lets the client send requests, and floods the subject during the second phase.
 func (f *floodTrial) run(ctx context.Context) (err error) {
 	if f.client, err = f.startClient(ctx); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (f *floodTrial) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// begin begins the flood and waits until it is there.
+// begin begins the flood and waits until its packets arrive.
 func (f *floodTrial) begin(ctx context.Context) error {
 	f.stage.start(ctx, floodTime(f.trial.Duration))
 	return bench.Poll(ctx, floodStarts, func() error {
@@ -122,7 +122,7 @@ func (f *floodTrial) read(into *floodReading) (err error) {
 	return err
 }
 
-// remember asks the subject how much it keeps.
+// remember asks the subject how much state it stores.
 func (f *floodTrial) remember(ctx context.Context, at int) (err error) {
 	if subject, ok := f.running.(subject.Remembering); ok {
 		f.remembered[at], err = subject.Remembered(ctx)
@@ -130,7 +130,7 @@ func (f *floodTrial) remember(ctx context.Context, at int) (err error) {
 	return err
 }
 
-// floodMaxOutput bounds the part of its output that is kept, in bytes.
+// floodMaxOutput is the maximum of the kept output, in bytes.
 const floodMaxOutput = 16 << 20
 
 func (o output) Write(data []byte) (int, error) {
@@ -159,8 +159,8 @@ func (f *floodTrial) startClient(ctx context.Context) (*steadyClient, error) {
 	return c, err
 }
 
-// steadyBound is how long a client may take to open its connections, to end a phase, and to report once all is
-// answered.
+// steadyBound is how long a client may take to open its connections, to end a phase, and to report after the last
+// answer.
 const steadyBound = 30 * time.Second
 
 // opened waits until all connections are open.
@@ -178,15 +178,15 @@ func (c *steadyClient) opened(ctx context.Context) error {
 	})
 }
 
-// next has the client end the phase that is on, and waits until it has: on a busy core it may be late, and the next
-// phase is as long as it is to be from then on.
+// next ends the client's present phase, and waits until the client has ended it. On a busy core this may be late, and
+// the next phase has its full length from then on.
 func (c *steadyClient) next(ctx context.Context) error {
 	before := c.ended()
 	if err := c.process.Signal(unix.SIGUSR1); err != nil {
 		return fmt.Errorf("telling the client that a phase ends: %w", err)
 	}
 	return bench.Poll(ctx, steadyBound, func() error {
-		err := c.alive() // before what it has written, which is all there when it has ended
+		err := c.alive() // before reading the output, which is complete once the client has ended
 		if c.ended() > before {
 			return nil
 		}
@@ -204,7 +204,7 @@ func (c *steadyClient) ended() int {
 	return load.SteadyEnded(c.stdout.Bytes())
 }
 
-// alive returns why the client's process has ended, if it has.
+// alive returns the error with which the client's process ended, or nil while it runs.
 func (c *steadyClient) alive() error {
 	select {
 	case <-c.process.Done():
@@ -225,7 +225,7 @@ func (c *steadyClient) lastOutput() string {
 	return fmt.Sprintf("; its last words: %q", words)
 }
 
-// pass lets some time pass, as long as the client lives.
+// pass waits for the given time while the client runs.
 func (c *steadyClient) pass(ctx context.Context, long time.Duration) error {
 	timer := time.NewTimer(long)
 	defer timer.Stop()
@@ -239,7 +239,7 @@ func (c *steadyClient) pass(ctx context.Context, long time.Duration) error {
 	}
 }
 
-// wait waits until the client has ended by itself, which waits for answers for as long as its timeout.
+// wait waits until the client has ended by itself. The client waits for outstanding answers up to its timeout.
 func (c *steadyClient) wait(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout+steadyBound)
 	defer cancel()

@@ -11,11 +11,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// floodIdle is how much of the connections' core idles at least where nothing else is
-// on it, in cores.
+// floodIdle is the minimum idle time of the connections' core while nothing else runs there, in cores.
 const floodIdle = 0.05
 
-// write puts the measurements into a trial. That connections were lost is a result, and does not make it invalid.
+// write adds the measurements to a result. Lost connections are a result, and do not make it invalid.
 func (f *floodTrial) write(got *results.Trial, report *load.SteadyReport) {
 	got.Valid = true
 	f.writeClient(got.Metrics, report)
@@ -78,7 +77,7 @@ func (f *floodTrial) writeClient(metrics map[string]float64, report *load.Steady
 	}
 }
 
-// writeLatency writes a distribution under those names that are not empty.
+// writeLatency adds those values of a distribution whose names are not empty.
 func writeLatency(metrics map[string]float64, l *load.Latency, p50, p99, most string) {
 	if l.Count() == 0 {
 		return
@@ -90,7 +89,7 @@ func writeLatency(metrics map[string]float64, l *load.Latency, p50, p99, most st
 	}
 }
 
-// writeFlood writes the fate of the flood, and its cost for the balancer.
+// writeFlood adds the fate of the flood, and its cost for the balancer.
 func (f *floodTrial) writeFlood(metrics map[string]float64) {
 	cores := func(from, to floodReading) float64 {
 		return (to.cpu - from.cpu).Seconds() / to.at.Sub(from.at).Seconds()
@@ -113,7 +112,7 @@ func (f *floodTrial) writeFlood(metrics map[string]float64) {
 	metrics[results.FloodHandledPerSecond] = handled
 }
 
-// writeRemembered writes how much the subject kept.
+// writeRemembered adds the amount of state that the subject stored.
 func (f *floodTrial) writeRemembered(got *results.Trial) {
 	before, during, after := f.remembered[0], f.remembered[1], f.remembered[2]
 	if before.What == "" {

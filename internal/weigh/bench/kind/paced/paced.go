@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package paced is the open loop: requests come at a fixed rate, whether the last have been answered or not.
+// Package paced is the open loop: clients send requests at a fixed rate, whether the previous ones have been answered
+// or not.
 package paced
 
 import (
@@ -29,8 +30,8 @@ func (s Search) within() float64 {
 
 func (s Search) bound() time.Duration { return time.Duration(s.P99Ms * float64(time.Millisecond)) }
 
-// arrivals is the experiment of an open loop: requests come at a fixed rate, whether
-// the last have been answered or not.
+// arrivals is the experiment of an open loop: requests arrive at a fixed rate, whether the previous ones have been
+// answered or not.
 type arrivals struct{}
 
 // Kind is the load.
@@ -159,7 +160,7 @@ func (x arrivals) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, r
 	return all, nil
 }
 
-// pacedTrial is a trial with its subject up.
+// pacedTrial is a trial while its subject runs.
 type pacedTrial struct {
 	runner  *bench.Runner
 	trial   bench.Trial
@@ -167,12 +168,12 @@ type pacedTrial struct {
 	blank   results.Trial
 }
 
-// at measures one rate, in requests a second of all clients. A bound that 99 % of the
-// requests are to keep has clients give up when that cannot come true.
+// at measures one rate, in requests per second of all clients. With a bound for the latency of 99 % of the requests,
+// clients give up once the bound can no longer be kept.
 func (p *pacedTrial) at(ctx context.Context, rate int, bound time.Duration) (results.Trial, error) {
 	got := p.blank
 	got.Params, got.Metrics, got.Notes = maps.Clone(got.Params), map[string]float64{}, slices.Clone(got.Notes)
-	// The last rate's connections are closing still.
+	// Connections of the previous rate may still be closing.
 	if _, err := bench.WaitForSockets(ctx, p.runner.Lab.Clients); err != nil {
 		return got, err
 	}
@@ -191,11 +192,11 @@ func (p *pacedTrial) at(ctx context.Context, rate int, bound time.Duration) (res
 	return got, nil
 }
 
-// tries is how often a rate may fail a search before it counts as failed: a moment in
-// which the machine has something else to do should not decide.
+// tries is how often a search tries a rate before the rate counts as failed: a moment in which the machine does other
+// work must not decide.
 const tries = 2
 
-// search finds the highest rate that holds.
+// search finds the highest rate that keeps the bound of latency.
 func (p *pacedTrial) search(ctx context.Context, s Search) (results.Trial, error) {
 	best, held, failed := p.blank, 0, 0
 	var steps []string
@@ -230,8 +231,8 @@ func (p *pacedTrial) search(ctx context.Context, s Search) (results.Trial, error
 	return best, nil
 }
 
-// next is the rate to try behind the highest that held and the lowest that did not,
-// 0 for none; 0 where there is no next.
+// next returns the rate to try after the highest rate that held and the lowest that failed, each 0 if there is none. It
+// returns 0 if the search is over.
 func (s Search) next(held, failed int) int {
 	switch {
 	case held == 0 && failed == 0:
@@ -248,7 +249,7 @@ func (s Search) next(held, failed int) int {
 	return next
 }
 
-// holds measures a rate, and says why it does not hold; empty if it does.
+// holds measures a rate, and returns why it does not hold; empty if it does.
 func (p *pacedTrial) holds(ctx context.Context, rate int, s Search) (got results.Trial, why string, err error) {
 	for range tries {
 		if got, err = p.at(ctx, rate, s.bound()); err != nil {

@@ -4,7 +4,7 @@ package paced
 
 import "testing"
 
-// TestSearch finds a ceiling, by rates that are each tried once.
+// TestSearch finds a ceiling with rates that are each tried once.
 func TestSearch(t *testing.T) {
 	for _, tc := range []struct {
 		search  Search

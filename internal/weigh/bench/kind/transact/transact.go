@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package transact is the loads of transactions of a byte each way, as netperf has them.
+// Package transact has the loads of transactions of one byte each way, as netperf has them.
 package transact
 
 import (
@@ -20,11 +20,11 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// transactions is the experiment whose clients make transactions of a byte each way,
-// as netperf's test of the name does.
+// transactions is the experiment whose clients make transactions of one byte each way, as netperf's test of that name
+// does.
 type transactions struct{ test transact.Test }
 
-// CRR and RR are the loads that open a connection for each transaction, and that keep them.
+// CRR and RR are the loads that open a connection for each transaction, and that keep their connections.
 var (
 	CRR bench.Experiment = transactions{transact.CRR}
 	RR  bench.Experiment = transactions{transact.RR}
@@ -52,7 +52,7 @@ const (
 )
 
 func (x transactions) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.FailFunc) {
-	// A load may have fewer connections than there are clients: some then stand by.
+	// A load may have fewer connections than there are clients: some clients then stay idle.
 	l.CheckConcurrency(at, 1, fail)
 	l.CheckRepeats(at, fail)
 	if l.Requests != 0 || l.RequestsEach != 0 || l.MinRequests != 0 {
@@ -77,9 +77,9 @@ func (x transactions) Obstacle(p bench.Point, limits probe.Limits) string {
 	return transact.Kind{Test: x.test}.Obstacle(p.Share(0), limits)
 }
 
-// Alone reports whether the point has a single connection. All its work, the generator's, the balancer's and the
-// server's, is done on one core then: each step waits for the one before it, and the time to wake another core would be
-// most of the figure. On machines, which have cores of their own, nothing is tied.
+// Alone reports whether the point has a single connection. All work of generator, balancer and server is then done on
+// one core: each step waits for the one before it, and the time to wake another core would be most of the figure. On
+// machines, which have cores of their own, nothing is pinned.
 func (transactions) Alone(p bench.Point) bool { return p.Concurrency == 1 && !p.Form.Far }
 
 func (x transactions) Params(p bench.Point) map[string]any {
@@ -96,7 +96,7 @@ func (x transactions) Params(p bench.Point) map[string]any {
 	return all
 }
 
-// Programs are none: servers and clients are parts of jeoul.
+// Programs returns none: servers and clients are parts of jeoul.
 func (transactions) Programs() bench.Programs { return bench.Programs{} }
 func (transactions) OnMachines() string       { return "" }
 
@@ -117,7 +117,7 @@ func (transactions) Notes(f bench.Form) []string {
 	return []string{transactTestNote, transactTiedNote, transactSelfNote}
 }
 
-// Prepare starts the servers, which have both tests' ports.
+// Prepare starts the servers, which listen at the ports of both tests.
 func (x transactions) Prepare(ctx context.Context, r *bench.Runner) error {
 	running := bench.KeptOf[servers](r, "servers of transactions")
 	if err := running.startNetserver(ctx, r); err != nil {
@@ -147,7 +147,7 @@ func (x transactions) Prepare(ctx context.Context, r *bench.Runner) error {
 	})
 }
 
-// transactOnce makes a transaction from a host of the laboratory.
+// transactOnce makes one transaction from a host of the laboratory.
 func transactOnce(ctx context.Context, from *lab.Host, to netip.AddrPort) error {
 	_, err := transactTask.On(ctx, from, to)
 	return err
@@ -186,7 +186,7 @@ func (x transactions) Services(l *lab.Lab, p bench.Point) []subject.Service {
 
 func (x transactions) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running subject.Running,
 	blank results.Trial) (all []results.Trial, err error) {
-	// The figures of requests are written down of transactions.
+	// The measurement writes figures of requests, which become figures of transactions.
 	m := &bench.Measurement{Runner: r, Trial: t, Running: running, Got: &blank, Kind: transact.Kind{Test: x.test}}
 	ready := transactsAll
 	if own(t.By).Generator != "" {
@@ -212,10 +212,10 @@ func (x transactions) Conduct(ctx context.Context, r *bench.Runner, t bench.Tria
 	return []results.Trial{blank}, nil
 }
 
-// transactTry is for how long a subject is tried by a program on the balancer's host.
+// transactTry is how long a program on the balancer's host tries a subject.
 const transactTry = 10 * time.Millisecond
 
-// transactsAll returns nil once every client that takes part has made a transaction.
+// transactsAll returns nil once every participating client has made a transaction.
 func transactsAll(ctx context.Context, m *bench.Measurement) error {
 	return m.EachClient(ctx, func(ctx context.Context, client *lab.Host, i int) error {
 		if m.Trial.Local() {
@@ -226,7 +226,7 @@ func transactsAll(ctx context.Context, m *bench.Measurement) error {
 	})
 }
 
-// tie ties the processes of balancer and servers to a core; free unties them.
+// tie pins the processes of balancer and servers to a core.
 func tie(r *bench.Runner, core int) error {
 	return onServing(r, func(h *lab.Host) error { return h.Pin(core) })
 }
@@ -241,7 +241,7 @@ func onServing(r *bench.Runner, do func(*lab.Host) error) error {
 	return errors.Join(errs...)
 }
 
-// name gives the figures of requests the names of the test's.
+// name renames the figures of requests to those of the test.
 func (x transactions) name(got *results.Trial) {
 	metric := results.TransactionsPerSecond
 	if x.test == transact.CRR {
@@ -266,14 +266,14 @@ func (x transactions) Line(got []results.Trial) string {
 
 func (transactions) BesideContainers() {}
 
-// netperf's own port, where it takes orders, and the one of the connections that are
-// measured. Behind a VIP both must lead to the same server.
+// Ports of netperf: the one for control, and the one of the measured connections. Behind a VIP both must lead to the
+// same server.
 const (
 	netperfControlPort = 12865
 	netperfDataPort    = 12866
 )
 
-// checkNetperf refuses settings of a load that netperf cannot run.
+// checkNetperf rejects settings of a load that netperf cannot run.
 func checkNetperf(l bench.Load, at bench.Path, fail bench.FailFunc) {
 	if by := own(l).Generator; by != transact.NetperfProgram {
 		fail(at.To("generator"), "unknown generator %q; use %s, or leave it out", by, transact.NetperfProgram)
@@ -288,7 +288,7 @@ func checkNetperf(l bench.Load, at bench.Path, fail bench.FailFunc) {
 	}
 }
 
-// netperfServices are those of the one stream, both of the first server.
+// netperfServices returns the services of the one stream, both of the first server.
 func netperfServices(l *lab.Lab) []subject.Service {
 	return []subject.Service{
 		{Port: netperfControlPort, Servers: l.Servers[:1]},
@@ -296,11 +296,10 @@ func netperfServices(l *lab.Lab) []subject.Service {
 	}
 }
 
-// servers says which servers of a laboratory run.
+// servers records which servers run in a laboratory.
 type servers struct{ own, netperf bool }
 
-// startNetserver starts netperf's server on the first server, where a load asks for
-// it and it is installed.
+// startNetserver starts netperf's server on the first server if a load needs it and it is installed.
 func (s *servers) startNetserver(ctx context.Context, r *bench.Runner) error {
 	if !slices.ContainsFunc(r.Form.Loads, byNetperf) || s.netperf ||
 		r.Absent.Generators[transact.NetperfProgram] != "" {
@@ -321,29 +320,29 @@ func (s *servers) startNetserver(ctx context.Context, r *bench.Runner) error {
 	return nil
 }
 
-// netserves returns nil once netperf's server can be reached through the subject.
+// netserves returns nil once netperf's server is reachable through the subject.
 func netserves(ctx context.Context, m *bench.Measurement) error {
 	return bench.Poll(ctx, bench.ReadyBound, func() error {
 		return probe.Listening(ctx, m.Runner.Lab.Clients[0], m.Running.Target(0))
 	})
 }
 
-// settings are a load's keys besides those of all kinds.
+// settings are the keys that only loads of this kind have.
 type settings struct {
-	// Generator is netperf, or empty for our own.
+	// Generator is netperf, or empty for jeoul's own generator.
 	Generator string `yaml:"generator"`
 }
 
 // Settings reads a load's keys.
 func (transactions) Settings(read func(into any)) any { return bench.ReadSettings[settings](read) }
 
-// own are a load's settings of its generator.
+// own returns a load's settings of its generator.
 func own(l bench.Load) settings { return bench.SettingsOf[settings](l) }
 
-// byNetperf reports whether a load has netperf for its generator.
+// byNetperf reports whether a load's generator is netperf.
 func byNetperf(l bench.Load) bool { return own(l).Generator == transact.NetperfProgram }
 
-// netperf is its client and its server, which both tell a version.
+// netperf has the client and the server of netperf, which both print a version.
 var netperf = &bench.Generator{
 	Name: transact.NetperfProgram,
 	Programs: bench.Programs{
@@ -355,7 +354,7 @@ var netperf = &bench.Generator{
 	},
 }
 
-// Generator is netperf where a load asks for it.
+// Generator returns netperf if a load asks for it.
 func (transactions) Generator(l bench.Load) *bench.Generator {
 	if byNetperf(l) {
 		return netperf

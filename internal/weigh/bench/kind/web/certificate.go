@@ -21,12 +21,12 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// certificate is the certificate of a laboratory's TLS servers: one that signed itself, as in the first document
-// (openssl genrsa 2048, x509 -days 3650).
+// certificate is the certificate of a laboratory's TLS servers. It is self-signed, as in the first document (openssl
+// genrsa 2048, x509 -days 3650).
 type certificate struct {
-	// pem has the certificate and its key, as HAProxy and nginx take them.
+	// pem has the certificate and its key, in the form that HAProxy and nginx read.
 	pem []byte
-	// shown is the certificate alone (DER), for clients that check a server's.
+	// shown is the certificate alone (DER), for clients that verify a server's certificate.
 	shown []byte
 }
 
@@ -39,9 +39,8 @@ const (
 	certificateBefore = 24 * time.Hour
 )
 
-// newCertificate makes one for the VIP and the servers' own addresses, and puts it
-// where it is shown: on the balancer and on servers, in their own directories, with
-// which it goes. Only root can read its key there.
+// newCertificate makes a certificate for the VIP and the servers' own addresses, and writes it to the directories of
+// the balancer and of the servers, where only root can read its key. The files are removed with the laboratory.
 func newCertificate(l *lab.Lab) (*certificate, error) {
 	made, err := makeCertificate(l)
 	if err == nil {
@@ -87,7 +86,7 @@ func makeCertificate(l *lab.Lab) (*certificate, error) {
 	return &certificate{pem: text.Bytes(), shown: signed}, err
 }
 
-// path is where a host has it; empty for nil, which stands for no TLS.
+// path returns the path of the certificate on a host; empty for nil, which means no TLS.
 func (c *certificate) path(h *lab.Host) string {
 	if c == nil {
 		return ""
@@ -95,7 +94,7 @@ func (c *certificate) path(h *lab.Host) string {
 	return filepath.Join(h.Dir, "tls.pem")
 }
 
-// encrypted reports whether a load of the form is over TLS.
+// encrypted reports whether a load of the form uses TLS.
 func encrypted(f bench.Form) bool {
 	return slices.ContainsFunc(f.Loads, func(l bench.Load) bool { return bench.SettingsOf[Settings](l).TLS })
 }

@@ -9,18 +9,18 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 )
 
-// The kernel memory of an answer, for TCP, on its way from one end's queue to the other's.
+// The kernel memory of an answer over TCP on its way from the queue of one end to that of the other.
 const (
 	pageBytes = 4096
 	// headerBytes is the length of nginx's headers before the file, rounded up.
 	headerBytes = 300
-	// windowBytes is the initial window of TCP: ten segments of Ethernet's (RFC 6928). More of an answer waits in its
+	// windowBytes is TCP's initial window: ten segments of Ethernet (RFC 6928). The rest of an answer waits in its
 	// file.
 	windowBytes = 10 * 1448
 )
 
-// crowd is how many of the point's connections one kernel has the servers' ends of:
-// all where the hosts are namespaces of one machine.
+// crowd returns the number of the point's connections whose server ends are in one kernel: all, if the hosts are
+// namespaces of one machine.
 func crowd(p bench.Point) int {
 	if p.Form.Far {
 		return bench.Part(p.Concurrency, p.Form.Lab.Servers, 0)
@@ -28,9 +28,9 @@ func crowd(p bench.Point) int {
 	return p.Concurrency
 }
 
-// crowdObstacle reports whether the answers to all connections at once, as clients of a closed loop ask for them, are
-// more than a kernel holds without pressure. Beyond that it drops segments that have arrived, and the trial would
-// measure its retransmissions, if it came to an end (tcp(7), tcp_mem).
+// crowdObstacle reports whether the answers to all connections at once, as clients of a closed loop request them, need
+// more memory than a kernel holds without pressure. Beyond that the kernel drops segments that have arrived, and the
+// trial would measure their retransmissions, if it ended at all (tcp(7), tcp_mem).
 func crowdObstacle(p bench.Point, limits probe.Limits) string {
 	each := (min(p.Form.Web.FileBytes+headerBytes, windowBytes) + pageBytes - 1) / pageBytes
 	if pages := crowd(p) * each; limits.TCPPages > 0 && pages > limits.TCPPages {
@@ -41,18 +41,18 @@ func crowdObstacle(p bench.Point, limits probe.Limits) string {
 	return ""
 }
 
-// lingerDir has the file a second time: for requests below it, the web servers wait for the client's FIN before they
+// lingerDir has a second copy of the file. For requests below it, the web servers wait for the client's FIN before they
 // close (nginx: lingering_close).
 const lingerDir = "patient/"
 
 // mustLinger reports whether the web servers must wait for clients before they close. A server that closes first leaves
-// the rest of its answer to the kernel, and beyond tcp_max_orphans such connections the kernel resets them. ab takes
-// part of those resets for nothing at all, and waits for ever.
+// the rest of its answer to the kernel, and the kernel resets such connections beyond tcp_max_orphans. ab does not
+// notice some of those resets, and waits forever.
 func mustLinger(p bench.Point, limits probe.Limits) bool {
 	return limits.Orphans > 0 && crowd(p) > limits.Orphans
 }
 
-// lingerNote describes the lingering servers, for the trials that have them.
+// lingerNote describes the lingering servers, for the trials that use them.
 func lingerNote(limits probe.Limits) string {
 	return fmt.Sprintf(
 		"servers wait for a client's end of a connection before they close theirs (nginx: lingering_close always): of connections closed before all was acknowledged the kernel keeps %d at once (net.ipv4.tcp_max_orphans), and resets others", limits.Orphans)

@@ -13,7 +13,7 @@ import (
 func init() { bench.Register(AB) }
 
 func TestOneKernelHoldsSoManyConnections(t *testing.T) {
-	// Of a machine of 24 GiB; roomy has no such limits.
+	// The limits of a machine of 24 GiB; roomy has no such limits.
 	roomy := probe.Limits{OpenFiles: 1_000_000, Cores: 64, LocalPorts: 60_000}
 	limits := roomy
 	limits.Orphans, limits.TCPPages = 131_072, 383_868
@@ -41,7 +41,7 @@ func TestOneKernelHoldsSoManyConnections(t *testing.T) {
 			t.Errorf("%d connections: limits that are not known bound them", trial.Concurrency)
 		}
 	}
-	// On machines each server's kernel has its own connections only.
+	// On machines, each server's kernel only has its own connections.
 	form.Far = true
 	for _, trial := range bench.Plan(form, limits, bench.Absent{}) {
 		if mustLinger(trial.Point, limits) || trial.Obstacle != "" {

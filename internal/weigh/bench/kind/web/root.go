@@ -12,8 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// writeRoot makes the web servers' file, once for all namespaces and on each
-// machine, and returns the directory that it is in.
+// writeRoot writes the web servers' file, once for all namespaces or on each machine, and returns its directory.
 func writeRoot(ctx context.Context, l *lab.Lab, fileBytes int) (root func(*lab.Host) string, err error) {
 	if !l.Far() {
 		dir := filepath.Join(l.Dir, "html")
@@ -26,7 +25,7 @@ func writeRoot(ctx context.Context, l *lab.Lab, fileBytes int) (root func(*lab.H
 	})
 }
 
-// filled is a file of so many bytes.
+// filled is a file of a given size.
 type filled struct {
 	Path  string
 	Bytes int
@@ -36,7 +35,7 @@ var fillTask = lab.NewTask("fill-file", func(_ context.Context, _ *lab.Host, f f
 	return struct{}{}, fill(f.Path, f.Bytes)
 })
 
-// fill makes a file of so many bytes, and its directory.
+// fill writes a file of a given size, and creates its directory.
 func fill(path string, size int) error {
 	err := os.MkdirAll(filepath.Dir(path), 0o755)
 	if err == nil {

@@ -22,21 +22,21 @@ import (
 // Bounds of a web server.
 const (
 	workers = 2
-	// spareFiles are the files that a worker opens besides connections: logs, listeners, the file served, which is open
-	// while it is sent, and an epoll instance.
+	// spareFiles is the number of files that a worker opens besides connections: logs, listeners, the served file,
+	// which is open while it is sent, and an epoll instance.
 	spareFiles = 200
-	// spread allows for one worker taking more of the connections than the other: three quarters of the sum that both
-	// could hold are counted on.
+	// spread allows for one worker having more connections than the other: only three quarters of what both could hold
+	// are counted on.
 	spread = 0.75
 )
 
-// workerConnections is how many connections one worker can hold.
+// workerConnections returns the number of connections that one worker can hold.
 func workerConnections(limits probe.Limits) int {
-	// Half: while it answers, a connection has the file open besides.
+	// Half: while it is answered, a connection also has the file open.
 	return int(max(limits.OpenFiles, spareFiles+2)-spareFiles) / 2
 }
 
-// ServersObstacle names the limit that keeps the web servers from holding their part of p.
+// ServersObstacle names the limit that keeps the web servers from holding their part of the connections of p.
 func ServersObstacle(p bench.Point, limits probe.Limits) string {
 	each := bench.Part(p.Concurrency, p.Form.Lab.Servers, 0)
 	if most := int(spread * workers * float64(workerConnections(limits))); each > most {
@@ -52,13 +52,13 @@ var nginxTemplate string
 
 var nginxConfig = template.Must(template.New("nginx.conf").Parse(nginxTemplate))
 
-// nginxValues are the values of the template.
+// nginxValues are the values for the template.
 type nginxValues struct {
 	Dir, Root string
 	// LingerDir is [lingerDir].
 	LingerDir string
 	Port      int
-	// TLSPort is a port of TLS, with the Certificate; 0 for none.
+	// TLSPort is a port of TLS, with the Certificate; 0 means none.
 	TLSPort                      int
 	Certificate                  string
 	OpenFiles, WorkerConnections int
@@ -67,20 +67,20 @@ type nginxValues struct {
 // Program is the program of web servers.
 var Program = bench.Program{Name: "nginx", Flag: "-v"}
 
-// Servers are the web servers of a laboratory, which serve all subjects.
+// Servers are the web servers of a laboratory. They serve all subjects.
 type Servers struct {
 	lab *lab.Lab
 	// Processes has the process of each server, in the laboratory's order.
 	Processes []*lab.Process
-	// shown is the certificate that they show over TLS; nil where no load is over TLS.
+	// shown is the certificate that the servers present over TLS; nil if no load uses TLS.
 	shown *certificate
 }
 
 // Of returns the web servers of a run's laboratory.
 func Of(r *bench.Runner) *Servers { return bench.KeptOf[Servers](r, "web servers") }
 
-// Start starts nginx on every server, unless that was done, and waits until each answers. They are
-// stopped with the laboratory.
+// Start starts nginx on every server, unless it runs already, and waits until each answers. The servers are stopped
+// with the laboratory.
 func Start(ctx context.Context, r *bench.Runner) (err error) {
 	s := Of(r)
 	if s.lab != nil {
@@ -141,7 +141,7 @@ func startNginx(ctx context.Context, server *lab.Host, values nginxValues) (*lab
 	if err := server.WriteFile(path, text.Bytes()); err != nil {
 		return nil, fmt.Errorf("writing nginx's configuration: %w", err)
 	}
-	// -e: before it has read the configuration, it would write to the system's log.
+	// -e: without it, nginx would write to the system's log until it has read the configuration.
 	process, err := server.Start(context.WithoutCancel(ctx), lab.Command{
 		Path: Program.Name, Args: []string{"-e", filepath.Join(server.Dir, "error.log"), "-p", server.Dir, "-c", path}})
 	if err != nil {
@@ -159,7 +159,7 @@ func (s *Servers) waitFor(ctx context.Context, i, fileBytes int) error {
 	})
 }
 
-// running returns nil if every web server still runs.
+// running returns nil while every web server runs.
 func (s *Servers) running() error {
 	for i, process := range s.Processes {
 		select {
@@ -173,25 +173,24 @@ func (s *Servers) running() error {
 	return nil
 }
 
-// errorLog returns the end of a server's error log behind a semicolon.
+// errorLog returns the end of a server's error log, after a semicolon.
 func errorLog(server *lab.Host) string {
 	return bench.EndOf(server, filepath.Join(server.Dir, "error.log"))
 }
 
-// emptyLogs empties the access logs, which nginx appends to: in a long run they
-// would fill the disk.
+// emptyLogs empties the access logs. nginx appends to them, and in a long run they would fill the disk.
 func (s *Servers) emptyLogs() error {
 	return lab.Each(s.lab.Servers, func(server *lab.Host) error {
 		return server.Empty(filepath.Join(server.Dir, "access.log"))
 	})
 }
 
-// Services is the one service of all web servers.
+// Services returns the one service of all web servers.
 func Services(l *lab.Lab) []subject.Service {
 	return []subject.Service{{Port: Port, Servers: l.Servers}}
 }
 
-// tlsServices is the service of all web servers over TLS.
+// tlsServices returns the service of all web servers over TLS.
 func tlsServices(l *lab.Lab) []subject.Service {
 	return []subject.Service{{Port: tlsPort, PlainPort: Port, Servers: l.Servers}}
 }

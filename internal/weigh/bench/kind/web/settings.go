@@ -7,20 +7,20 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 )
 
-// The service that is weighed.
+// The measured service.
 const (
 	Port = 80
-	// FileName is the name of the file that it serves, as in experiment 1.
+	// FileName is the name of the served file, as in experiment 1.
 	FileName = "dummy_file"
 )
 
-// Settings are a load's keys besides those of all kinds.
+// Settings are the keys that only loads of this kind have.
 type Settings struct {
-	// TLS has clients ask over HTTPS.
+	// TLS makes clients use HTTPS.
 	TLS bool `yaml:"tls"`
 }
 
-// kind is a load put on by a generator.
+// kind is a load that a generator makes.
 type kind struct{ load.Kind }
 
 func overTLS(p bench.Point) bool { return bench.SettingsOf[Settings](p.By).TLS }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package web is the loads that request a file from web servers by a standard generator, and these servers, which other
-// kinds of loads use, too.
+// Package web has the loads that request a file from web servers by a standard generator, and these servers, which
+// other kinds of loads use, too.
 package web
 
 import (
@@ -39,7 +39,7 @@ func (k kind) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.Fai
 }
 
 func (k kind) Obstacle(p bench.Point, limits probe.Limits) string {
-	// The first client has the most, if the sum does not divide.
+	// The first client has the most connections if the concurrency does not divide evenly.
 	reason := cmp.Or(p.Subject.Obstacle(p.Params, p.Concurrency, limits), k.Kind.Obstacle(p.Share(0), limits))
 	if reason == "" && overTLS(p) && p.Subject.Can().HTTPOnly && !p.Subject.Can().EndsTLS {
 		reason = fmt.Sprintf("%s reads HTTP, and is not set up to end TLS here", p.Subject.Name())
@@ -104,7 +104,7 @@ func (kind) Services(l *lab.Lab, p bench.Point) []subject.Service {
 	return Services(l)
 }
 
-// ChangeSetup shows a subject that ends TLS the servers' certificate.
+// ChangeSetup gives a subject that terminates TLS the servers' certificate.
 func (kind) ChangeSetup(r *bench.Runner, p bench.Point, setup *subject.Setup) {
 	if overTLS(p) {
 		setup.Certificate = Of(r).shown.path(r.Lab.Balancer)
@@ -126,7 +126,7 @@ func (k kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, runni
 	return []results.Trial{blank}, err
 }
 
-// Ready returns nil once every client got the file through the subject.
+// Ready returns nil once every client has got the file through the subject.
 func Ready(ctx context.Context, m *bench.Measurement) error {
 	return m.EachClient(ctx, func(ctx context.Context, client *lab.Host, i int) error {
 		return probe.Ask(ctx, client, m.Running.Target(i), "/"+FileName, m.Trial.Form.Web.FileBytes)
@@ -141,8 +141,8 @@ func readyTLS(ctx context.Context, m *bench.Measurement) error {
 	})
 }
 
-// URL names the file at target. The port stands there even if it is that of
-// HTTP: wrk would look it up in /etc/services, which a small system lacks.
+// URL returns the URL of the file at target. It names the port even if that is HTTP's: wrk would look it up in
+// /etc/services, which a small system lacks.
 func URL(p bench.Point, limits probe.Limits, target netip.AddrPort) string {
 	scheme, dir := "http://", "/"
 	if overTLS(p) {

@@ -18,7 +18,7 @@ const (
 	wireMaxBytes  = 1 << 30
 	wireMaxTries  = 20
 	wireMaxBursts = 100
-	// wirePorts is the number of ports of an address that a connection can come from.
+	// wirePorts is the number of source ports that an address has for connections.
 	wirePorts = 1<<16 - 1024
 )
 
@@ -48,21 +48,21 @@ func (kind) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.FailF
 	c.details()
 }
 
-// wireCheck looks at the parts of a packet-level load.
+// wireCheck checks the parts of a packet-level load.
 type wireCheck struct {
 	Wire
 	at   bench.Path
 	fail bench.FailFunc
 }
 
-// between reports a value that is out of bounds.
+// between reports a value that is out of range.
 func (c wireCheck) between(value, least, most int, field ...any) {
 	if value < least || value > most {
 		c.fail(c.at.To(field...), "%d is not possible; use %d to %d", value, least, most)
 	}
 }
 
-// rateSettings is how many of the settings for the offered rate are used.
+// rateSettings returns how many of the settings for the offered rate are set.
 func (w Wire) rateSettings() (n int) {
 	for _, set := range []bool{w.Rate != 0, w.Ladder != nil, w.Search != nil} {
 		if set {
@@ -139,7 +139,7 @@ func (c wireCheck) amount(l bench.Load, form bench.Form) {
 	}
 }
 
-// details checks the rest.
+// details checks the other settings.
 func (c wireCheck) details() {
 	for _, of := range []struct {
 		name  string
@@ -160,7 +160,7 @@ func (c wireCheck) details() {
 		c.fail(c.at.To("pause"), "%v between bursts, of which there is one; set bursts too", c.Pause)
 	}
 	c.between(c.Response, 0, wireMaxBytes, "response")
-	// A request is one segment: 1500 less the headers of IP and TCP.
+	// A request is one segment: 1500 bytes less the headers of IP and TCP.
 	c.between(c.Request, 0, 1460, "request")
 	c.only(c.Hold != 0, "hold", wire.Capacity)
 	c.only(c.Request != 0, "request", wire.Session, wire.Capacity)
@@ -172,7 +172,7 @@ func (c wireCheck) details() {
 	}
 }
 
-// only reports a field that loads of other kinds than these have set.
+// only reports a field that is set and that only loads of the given kinds may have.
 func (c wireCheck) only(set bool, name string, kinds ...wire.Kind) {
 	if set && !slices.Contains(kinds, c.Load) {
 		c.fail(c.at.To(name), "goes with %v, not with %s", kinds, c.Load)

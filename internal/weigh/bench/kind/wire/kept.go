@@ -15,11 +15,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
-// wireWatch is how often a subject is asked how much it keeps.
+// wireWatch is the interval between two readings of the state that a subject stores.
 const wireWatch = 500 * time.Millisecond
 
-// watch begins to ask the subject of a load that holds connections how much it keeps, until the function that it
-// returns is called.
+// watch reads how much state the subject of a load that holds connections stores, until stop is called.
 func (w *wireTrial) watch(ctx context.Context) (stop func() error, err error) {
 	if own(w.trial.By).Load != wire.Capacity {
 		return func() error { return nil }, nil
@@ -52,7 +51,7 @@ func (w *wireTrial) watch(ctx context.Context) (stop func() error, err error) {
 	}, nil
 }
 
-// look asks once.
+// look takes one reading.
 func (w *wireTrial) look(ctx context.Context) error {
 	now, err := available()
 	if err != nil {
@@ -72,7 +71,7 @@ func (w *wireTrial) look(ctx context.Context) error {
 	return nil
 }
 
-// write puts it into the result. It is not called while look may be.
+// write adds the readings to a result. It must not run concurrently with look.
 func (k wireKept) write(got *results.Trial) {
 	got.Metrics[results.MachineBytes] = float64(k.before - k.least)
 	of := k.remembered
@@ -89,8 +88,7 @@ func (k wireKept) write(got *results.Trial) {
 	got.Notes = append(got.Notes, fmt.Sprintf("what it kept: %s", of.What))
 }
 
-// full says that the subject could hold no more of the connections that a step has set up,
-// and why; empty if it could.
+// full returns why the subject could hold no more of the connections that a step set up; empty if it could.
 func (w *wireTrial) full(ctx context.Context, step wire.Step) (string, error) {
 	if step.Kind != wire.Setup && step.Kind != wire.Session {
 		return "", nil
@@ -113,8 +111,8 @@ func (w *wireTrial) full(ctx context.Context, step wire.Step) (string, error) {
 // fullSetup begins the note on connections that filled the subject.
 const fullSetup = "it was full, so this is how many it holds, and not how fast it sets them up: "
 
-// filled says that the connections of one of some steps of Setup were as many as the subject can hold by its known
-// limits, and why; empty if they were not.
+// filled returns the known limit of the subject that the connections of a Setup step reached; empty if no step reached
+// one.
 func (w *wireTrial) filled(steps []wire.Step) string {
 	for _, step := range steps {
 		if step.Kind != wire.Setup {
@@ -128,10 +126,10 @@ func (w *wireTrial) filled(steps []wire.Step) string {
 	return ""
 }
 
-// nearlyAll is the share of a subject's capacity from which on there is no room to speak of.
+// nearlyAll is the share of a subject's capacity from which on it counts as full.
 const nearlyAll = 0.98
 
-// available is how much memory the machine has to give.
+// available returns the memory that the machine has available, in bytes.
 func available() (bytes uint64, err error) {
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {

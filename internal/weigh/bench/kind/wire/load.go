@@ -11,28 +11,27 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
-// Where the connections of a packet-level load come from: client number i (from 0) has
-// the prefix i+1 of the half of the range for benchmarking that no host is in, and a
-// flood's sources are of its upper half, which no host is in.
+// The sources of a packet-level load's connections. Client number i (from 0) has the prefix i+1 of the half of the
+// range for benchmarking that has no host. A flood's sources are in the upper half of that half.
 const (
 	wireSourceBits = 24
 	wireAddresses  = 254
 )
 
-// Words in the place of a rate where there is none.
+// Words that replace a rate if there is none.
 const (
 	offeredSearch = "search"
 	offeredMost   = "as much as possible"
 )
 
-// The parameters of a packet-level load's trials, for the report too.
+// Parameters of a packet-level load's trials, also for the report.
 const (
 	paramWire    = "wire"
 	paramOffered = "offered"
 	paramSteps   = "steps"
 )
 
-// More connections, and packets, than a core makes a second.
+// Upper bounds of the connections and of the packets that a core makes per second.
 const (
 	wireMostSetups  = 1_500_000
 	wireMostPackets = 5_000_000
@@ -44,10 +43,10 @@ func wireSources(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 19, byte(i + 1), 0}), wireSourceBits)
 }
 
-// udp reports whether the load is one of datagrams.
+// udp reports whether the load sends datagrams.
 func (w Wire) udp() bool { return w.Load == wire.UDP || w.Load == wire.DNS }
 
-// connections is how many a step offers, 0 where time decides.
+// connections returns the number of connections that a step offers; 0 if its duration decides.
 func (w Wire) connections() int {
 	if w.Ladder != nil {
 		return w.Ladder.Connections
@@ -55,13 +54,13 @@ func (w Wire) connections() int {
 	return w.Connections
 }
 
-// wireRate is the name of a trial's main metric.
+// wireRate returns the name of a trial's main metric.
 func wireRate(t results.Trial) string {
 	kind, _ := t.Params[paramWire].(string)
 	return wire.Kind(kind).Metric()
 }
 
-// room is how many connections the tester must tell apart in a step of so long.
+// room returns the number of connections that the tester must distinguish in a step of the given duration.
 func (w Wire) room(long time.Duration) int {
 	if n := w.connections(); n > 0 {
 		return n
@@ -79,7 +78,7 @@ func (w Wire) room(long time.Duration) int {
 	return int(min(float64(rate)*(long+w.WarmUp).Seconds()+1, wire.MaxConnections))
 }
 
-// wireRoom is the number of flows of the load of a form that needs most: so a tester does for all.
+// wireRoom returns the maximum number of flows of a form's loads, so that one tester serves all of them.
 func wireRoom(f bench.Form) (most int) {
 	for _, l := range f.Loads {
 		most = max(most, own(l).room(l.Duration))
@@ -87,10 +86,10 @@ func wireRoom(f bench.Form) (most int) {
 	return most
 }
 
-// sets reports whether the load sets connections up.
+// sets reports whether the load sets up connections.
 func (w Wire) sets() bool { return !w.udp() && w.Load != wire.SYNFlood }
 
-// load is the tester's load, without warming up.
+// load returns the tester's load, without the warm-up.
 func (w Wire) load(long time.Duration) wire.Load {
 	load := wire.Load{
 		Kind: w.Load, Rate: float64(w.Rate), Connections: uint64(w.Connections), Duration: long,
@@ -112,7 +111,7 @@ func (w Wire) load(long time.Duration) wire.Load {
 	return load
 }
 
-// first is the rate that a load begins with; 0 is as much as can be.
+// first returns the first rate of a load; 0 means as much as possible.
 func (w Wire) first() float64 {
 	switch {
 	case w.Ladder != nil:

@@ -13,19 +13,17 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
-// wireTester is a tester that stays on its ports from trial to trial, for as long as
-// their arrangement is the same: loading a program for each port takes longer than a
-// short trial.
+// wireTester is a tester that stays on its ports from trial to trial while their arrangement stays the same: loading a
+// program for each port takes longer than a short trial.
 type wireTester struct {
 	tester *wire.Tester
-	// key stands for the arrangement that it is made for.
+	// key identifies the arrangement of the tester.
 	key string
-	// atEnd: it is closed with the laboratory.
+	// atEnd means that the end of the laboratory closes the tester.
 	atEnd bool
 }
 
-// of returns a tester for the arrangement: the one that is there, or a new one in its
-// place.
+// of returns a tester for the arrangement: the present one, or a new one that replaces it.
 func (w *wireTester) of(ctx context.Context, spec wire.Spec) (*wire.Tester, error) {
 	key := arrangement(spec)
 	if w.tester != nil && w.key == key {
@@ -42,8 +40,8 @@ func (w *wireTester) of(ctx context.Context, spec wire.Spec) (*wire.Tester, erro
 	return tester, nil
 }
 
-// arrangement says in a text all that differs between the testers of a run. A port is
-// known by its name, in one laboratory.
+// arrangement returns a text with everything that differs between the testers of a run. In one laboratory, the name of
+// a port identifies it.
 func arrangement(spec wire.Spec) string {
 	for _, ports := range []*[]wire.Port{&spec.Clients, &spec.Servers} {
 		named := make([]wire.Port, len(*ports))
@@ -56,7 +54,7 @@ func arrangement(spec wire.Spec) string {
 	return fmt.Sprintf("%+v", spec)
 }
 
-// close takes the programs off the ports.
+// close removes the programs from the ports.
 func (w *wireTester) close() error {
 	if w.tester == nil {
 		return nil
@@ -66,7 +64,7 @@ func (w *wireTester) close() error {
 	return err
 }
 
-// testerOf is that of the laboratory's last packet-level load, for the next of its arrangement.
+// testerOf returns the tester of the laboratory's last packet-level load, for the next load with the same arrangement.
 func testerOf(r *bench.Runner) *wireTester {
 	w := bench.KeptOf[wireTester](r, kind{}.Name())
 	if !w.atEnd {
@@ -76,7 +74,7 @@ func testerOf(r *bench.Runner) *wireTester {
 	return w
 }
 
-// wireTrial is a trial with its subject up.
+// wireTrial is a trial while its subject runs.
 type wireTrial struct {
 	runner  *bench.Runner
 	trial   bench.Trial
@@ -90,20 +88,20 @@ type wireTrial struct {
 	blank results.Trial
 }
 
-// wireReading is the laboratory at a moment.
+// wireReading is a reading of the laboratory at one moment.
 type wireReading struct {
 	cpu   time.Duration // the balancer's
 	drops map[string]uint64
 }
 
-// wireKept is how much a subject kept for flows at most, and the machine's memory for it.
+// wireKept is the maximum state that a subject stored for flows, and the machine's memory for it.
 type wireKept struct {
 	remembered subject.Remembered
 	before     uint64 // available memory
 	least      uint64
 }
 
-// wireResult is a step, and the readings around it.
+// wireResult is a step, and the readings before and after it.
 type wireResult struct {
 	*wireTrial
 	step     wire.Step

@@ -19,8 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
-// wireCPU has the tester's sender; the last core, which wireCPU is not, the processes of
-// the subject.
+// wireCPU is the core of the tester's sender. The last core, which is another one, has the processes of the subject.
 const wireCPU = 0
 
 func (kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running subject.Running,
@@ -30,7 +29,7 @@ func (kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running
 	if w.tester, err = testerOf(r).of(ctx, w.spec()); err != nil {
 		return nil, fmt.Errorf("setting up the tester: %w", err)
 	}
-	// The subject's processes have their core before other programs of the machine.
+	// The subject's processes have priority on their core over other programs of the machine.
 	if err := errors.Join(r.Lab.Balancer.Pin(bench.LastCPU()), r.Lab.Balancer.Renice(bench.FirstNice)); err != nil {
 		return nil, err
 	}
@@ -39,13 +38,13 @@ func (kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running
 	}
 	err = w.run(ctx)
 	if len(w.got) > 0 && ctx.Err() != nil {
-		// The steps until then are whole.
+		// The steps until then are complete.
 		return w.got, nil
 	}
 	return w.got, err
 }
 
-// spec is the tester's arrangement.
+// spec returns the tester's arrangement.
 func (w *wireTrial) spec() wire.Spec {
 	l := w.runner.Lab
 	spec := wire.Spec{
@@ -73,8 +72,8 @@ func (w *wireTrial) spec() wire.Spec {
 	return spec
 }
 
-// warmUp offers the first rate for a while. It is a load of its own, so that nothing of it is in the readings around
-// the steps.
+// warmUp offers the first rate for a while. It is a separate load, so that the readings around the steps contain
+// nothing of it.
 func (w *wireTrial) warmUp(ctx context.Context) error {
 	by := *own(w.trial.By)
 	if by.WarmUp == 0 {
@@ -93,7 +92,7 @@ func (w *wireTrial) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// run puts the load on, and writes a result for each step; of bursts, for one.
+// run runs the load, and writes a result for each step, or one result for all bursts.
 func (w *wireTrial) run(ctx context.Context) (err error) {
 	if w.last, err = w.read(); err != nil {
 		return err
@@ -104,7 +103,7 @@ func (w *wireTrial) run(ctx context.Context) (err error) {
 	return w.once(ctx)
 }
 
-// once puts the load on once.
+// once runs the load once.
 func (w *wireTrial) once(ctx context.Context) error {
 	stop, err := w.watch(ctx)
 	if err != nil {
@@ -127,7 +126,7 @@ func (w *wireTrial) once(ctx context.Context) error {
 	return err
 }
 
-// read reads the laboratory between two steps.
+// read takes a reading of the laboratory between two steps.
 func (w *wireTrial) read() (reading wireReading, err error) {
 	l := w.runner.Lab
 	if reading.cpu, err = l.Balancer.CPUTime(); err != nil {
@@ -159,7 +158,7 @@ func (w *wireTrial) step(ctx context.Context, step wire.Step) error {
 		got.Valid = false
 		got.Notes = append([]string{fullSetup + full}, got.Notes...)
 	default:
-		// The remains of sessions fill it at such a rate: that is a figure.
+		// At such a rate, remains of sessions fill the subject, so this is a figure.
 		got.Notes = append([]string{"it was full: " + full}, got.Notes...)
 	}
 	w.last = reading
@@ -167,12 +166,12 @@ func (w *wireTrial) step(ctx context.Context, step wire.Step) error {
 	return nil
 }
 
-// Whole are the results of a trial that was ended early which are worth keeping: those of its whole steps.
+// Whole returns the results of a cancelled trial that are worth keeping: those of its complete steps.
 func (kind) Whole(got []results.Trial) []results.Trial {
 	return slices.DeleteFunc(slices.Clone(got), func(step results.Trial) bool { return !step.Valid })
 }
 
-// steps is how many results a trial of a packet-level ladder has; 0 of others.
+// steps returns the number of results of a ladder's trial; 0 for other loads.
 func steps(t bench.Trial) int {
 	if own(t.By) == nil || own(t.By).Ladder == nil {
 		return 0
@@ -181,8 +180,7 @@ func steps(t bench.Trial) int {
 	return (l.To-l.From)/l.Step + 1
 }
 
-// DropPartial takes the results of ladders that were ended early out of a run that is gone on with: they are climbed
-// again.
+// DropPartial removes the results of cancelled ladders from a run that is resumed: these ladders run again.
 func (kind) DropPartial(r *bench.Runner, trials []bench.Trial) {
 	for _, t := range trials {
 		of := func(done results.Trial) bool { return t.Has(done) && done.Params[paramOffered] != nil }
@@ -198,8 +196,8 @@ func (kind) DropPartial(r *bench.Runner, trials []bench.Trial) {
 	}
 }
 
-// bursts puts the load on several times. The trial's result is the fastest burst, and
-// samples has the others too. It has none if it is ended early: fewer bursts find less.
+// bursts runs the load several times. The trial's result is the fastest burst, and its samples include the others. A
+// cancelled trial has no result: fewer bursts find a lower maximum.
 func (w *wireTrial) bursts(ctx context.Context) error {
 	for i := range own(w.trial.By).Bursts {
 		if err := w.burst(ctx, i); err != nil {
@@ -211,7 +209,7 @@ func (w *wireTrial) bursts(ctx context.Context) error {
 	return nil
 }
 
-// burst is the burst of this number, after the pause between two. The balancer's work in the pause is not counted.
+// burst runs one burst, after the pause between two bursts. The balancer's work in the pause is not counted.
 func (w *wireTrial) burst(ctx context.Context, number int) (err error) {
 	if number > 0 && own(w.trial.By).Pause > 0 {
 		if err := clock.Sleep(ctx, own(w.trial.By).Pause); err != nil {
@@ -250,7 +248,7 @@ func wasFull(t results.Trial) bool {
 	return len(t.Notes) > 0 && strings.HasPrefix(t.Notes[0], fullSetup)
 }
 
-// found writes the result of a search: the highest rate that lost no more than it may.
+// found writes the result of a search: the highest rate whose losses were within the bound.
 func (w *wireTrial) found(ctx context.Context, steps []wire.Step) error {
 	search := own(w.trial.By).Search
 	var tried []string
@@ -272,7 +270,7 @@ func (w *wireTrial) found(ctx context.Context, steps []wire.Step) error {
 		return err
 	}
 	got := &w.got[len(w.got)-1]
-	// That the best one filled it stands there already.
+	// If the best rate filled the subject, the result says so already.
 	if full := w.filled(steps); full != "" && got.Valid {
 		got.Valid = false
 		got.Notes = append([]string{fullSetup + full}, got.Notes...)
@@ -282,7 +280,7 @@ func (w *wireTrial) found(ctx context.Context, steps []wire.Step) error {
 		got.Notes = append(got.Notes,
 			fmt.Sprintf("at %.0f/s it was the tester that did not keep up: what is in between may carry more than was found", steps[above].Offered))
 	}
-	// The readings are around all rates that were tried.
+	// The readings enclose all tried rates.
 	delete(got.Metrics, results.BalancerCPUUsPerConnection)
 	got.Notes = append(got.Notes, "rates that were tried: "+strings.Join(tried, ", "))
 	return nil

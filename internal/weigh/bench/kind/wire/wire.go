@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
-// servicePort is the port that connections go to.
+// servicePort is the destination port of connections.
 const servicePort = 80
 
 // Kind is the load.
@@ -27,8 +27,8 @@ var Kind bench.Experiment = kind{}
 func (kind) Name() string { return "wire" }
 
 func (kind) Obstacle(p bench.Point, limits probe.Limits) string {
-	// How many connections a subject can hold is a question of capacity, and no obstacle
-	// there. Those that are set up stay open, too, until their rate has been measured.
+	// How many connections a subject can hold is the figure of a capacity load, and no obstacle there. Connections that
+	// a load sets up also stay open, until their rate has been measured.
 	open := 1
 	if own(p.By).Load == wire.Setup {
 		open = max(own(p.By).connections(), 1)
@@ -50,7 +50,7 @@ func (kind) Params(p bench.Point) map[string]any {
 	all := map[string]any{paramWire: string(w.Load), "clients": p.Form.Lab.Clients}
 	switch {
 	case w.Ladder != nil:
-		// Each step's own rate comes beside it.
+		// Each step has its own rate as another parameter.
 		all[paramSteps] = fmt.Sprintf("%d to %d by %d", w.Ladder.From, w.Ladder.To, w.Ladder.Step)
 	case w.Search != nil:
 		all[paramOffered] = offeredSearch
@@ -80,13 +80,13 @@ func (kind) Params(p bench.Point) map[string]any {
 	return all
 }
 
-// Noun is the noun of the concurrency.
+// Noun returns the noun of the concurrency.
 func (kind) Noun() string { return "connections" }
 
 func (kind) Programs() bench.Programs { return bench.Programs{} }
 func (w kind) OnMachines() string     { return bench.Conducted(w) }
 
-// wireNotes take the place of frameNotes.
+// wireNotes replace frameNotes.
 var wireNotes = []string{
 	"clients and servers are eBPF programs on the hosts' devices (jeoul wire): packets without sockets. The switch forwards in native XDP, " +
 		"by MAC address, so every subject's packets have the same way: client, switch, balancer, switch, server, and, where it answers directly, switch, client",
@@ -106,14 +106,14 @@ func (kind) Demand(_ bench.Form, spec *lab.Spec) { spec.Wire = true }
 
 func (kind) FrameNotes() []string { return wireNotes }
 
-// Complete says how many connections a load has, where it does not say: of a packet-level load there is one point.
+// Complete sets the number of connections of a load without one: a packet-level load has one point.
 func (kind) Complete(l *bench.Load) {
 	if own(*l) != nil && len(l.Concurrency) == 0 {
 		l.Concurrency = []int{own(*l).connections()}
 	}
 }
 
-// Prepare routes the clients' addresses; the routes go with the laboratory.
+// Prepare routes the clients' addresses. The routes end with the laboratory.
 func (kind) Prepare(_ context.Context, r *bench.Runner) error {
 	for i, client := range r.Lab.Clients {
 		if err := r.Lab.Balancer.RouteThrough(client, wireSources(i), true); err != nil {
@@ -127,8 +127,8 @@ func (kind) Services(l *lab.Lab, p bench.Point) []subject.Service {
 	return []subject.Service{{Port: servicePort, UDP: own(p.By).udp(), Servers: l.Servers}}
 }
 
-// ChangeSetup gives a subject that remembers flows room for those of its longest step and a quarter more, because
-// closed ones are remembered for a while; never less than its default.
+// ChangeSetup gives a subject that stores flows room for those of its longest step and a quarter more, because closed
+// flows stay stored for a while. The room is never less than the subject's default.
 func (kind) ChangeSetup(_ *bench.Runner, p bench.Point, setup *subject.Setup) {
 	room := wireRoom(p.Form)
 	setup.Flows = max(lb.DefaultFlowLimit, room+room/4)
@@ -157,8 +157,8 @@ func (kind) Line(got []results.Trial) string {
 		best.Metrics[results.BalancerCPUUsPerConnection])
 }
 
-// wireKinds lists the loads that a suite can ask for. A mix needs a distribution of sizes,
-// for which there is no place in a suite yet.
+// wireKinds lists the loads that a suite can request. A mix needs a distribution of sizes, which a suite cannot have
+// yet.
 func wireKinds() []wire.Kind {
 	return slices.DeleteFunc(wire.Kinds(), func(k wire.Kind) bool { return k == wire.Mix })
 }

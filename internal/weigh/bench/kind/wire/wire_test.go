@@ -66,7 +66,7 @@ func TestWireLoads(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", loads[i].Name, diff)
 		}
 	}
-	// The tester must tell apart all that may be begun.
+	// The tester must distinguish all connections that may begin.
 	for i, want := range []int{700, 501, 5_000_000, 2_500_001, 9} {
 		if got := own(loads[i]).room(loads[i].Duration); got != want {
 			t.Errorf("%s has room for %d connections, want %d", loads[i].Name, got, want)
@@ -74,8 +74,8 @@ func TestWireLoads(t *testing.T) {
 	}
 }
 
-// TestFastestBurst: the fastest burst counts and the others are its samples, and one that filled the balancer makes no
-// room for a slower one.
+// TestFastestBurst: the fastest burst counts and the others are its samples. A burst that filled the balancer is not
+// replaced by a slower one.
 func TestFastestBurst(t *testing.T) {
 	burst := func(rate float64, valid bool, notes ...string) results.Trial {
 		trial := results.Trial{Params: map[string]any{paramWire: "setup"},
@@ -110,8 +110,8 @@ func TestFastestBurst(t *testing.T) {
 	}
 }
 
-// TestBestTry: a rate at which the tester fell behind has not passed. If it lost nothing, the caller knows it as the
-// next above the best.
+// TestBestTry: a rate at which the tester fell behind has not passed. If it lost nothing, the caller gets it as the
+// next rate above the best.
 func TestBestTry(t *testing.T) {
 	try := func(offered, lost float64, kept bool) wireTry {
 		return wireTry{wire.Step{Offered: offered, KeptUp: kept}, lost}

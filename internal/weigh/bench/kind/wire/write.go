@@ -14,17 +14,17 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
-// Of a step.
+// Bounds for judging a step.
 const (
-	// wireLoss is the share of failures from which a part was the limit.
+	// wireLoss is the share of failures from which on some part was the bottleneck.
 	wireLoss = 0.001
-	// wireAtCeiling is how much of the tester's ceiling a rate is at least that the
-	// tester, and not the balancer, has set.
+	// wireAtCeiling is a share of the tester's ceiling. A rate above it was limited by the tester, and not by the
+	// balancer.
 	wireAtCeiling = 0.95
 )
 
-// write puts the step into a result. That connections failed is a figure, and does not
-// make it invalid; that none was established does.
+// write adds the step to a result. Failed connections are a figure, and do not make the result invalid; a step without
+// any connection does.
 func (r wireResult) write(got *results.Trial) {
 	got.Valid = true
 	got.Metrics = r.step.Metrics()
@@ -46,7 +46,7 @@ func (r wireResult) write(got *results.Trial) {
 	}
 }
 
-// done is how many the main metric counts.
+// done returns the number that the main metric counts.
 func (r wireResult) done() uint64 {
 	switch r.step.Kind {
 	case wire.UDP, wire.SYNFlood:
@@ -57,7 +57,7 @@ func (r wireResult) done() uint64 {
 	return r.step.Succeeded()
 }
 
-// arrived are datagrams at the servers.
+// arrived returns the number of datagrams at the servers.
 func (r wireResult) arrived() (sum uint64) {
 	for _, n := range r.step.PerServer {
 		sum += n
@@ -65,12 +65,12 @@ func (r wireResult) arrived() (sum uint64) {
 	return sum
 }
 
-// noun is the noun that the step counts.
+// noun returns the noun for what the step counts.
 func (r wireResult) noun() string {
 	return strings.TrimSuffix(strings.ReplaceAll(r.step.Kind.Metric(), "_", " "), " per second")
 }
 
-// rate is n by the seconds of the step.
+// rate returns n per second of the step.
 func (r wireResult) rate(n uint64) float64 {
 	if r.step.Duration <= 0 {
 		return 0
@@ -78,7 +78,7 @@ func (r wireResult) rate(n uint64) float64 {
 	return float64(n) / r.step.Duration.Seconds()
 }
 
-// writeServers writes the connections of each server.
+// writeServers adds the number of connections of each server.
 func (r wireResult) writeServers(got *results.Trial) {
 	for i, n := range r.step.PerServer {
 		server := r.runner.Lab.Servers[i]
@@ -87,7 +87,7 @@ func (r wireResult) writeServers(got *results.Trial) {
 	}
 }
 
-// writeParts writes the balancer's CPU time, and which part was the limit.
+// writeParts adds the balancer's CPU time, and the part that was the bottleneck.
 func (r wireResult) writeParts(got *results.Trial) {
 	metrics := got.Metrics
 	if done := r.done(); done > 0 && !direct(r.trial) {
@@ -119,8 +119,8 @@ func (r wireResult) writeParts(got *results.Trial) {
 	}
 }
 
-// ceiling is the tester's own rate under the load without a balancer, if that was to be found: of direct the most of
-// this run's repeats. A ladder has none.
+// ceiling returns the tester's own rate under the load without a balancer, if it was to be measured: the highest rate
+// of direct in this run's repeats. A ladder has none.
 func (r wireResult) ceiling(rate float64) float64 {
 	if own(r.trial.By).Ladder != nil || own(r.trial.By).Rate > 0 {
 		return 0
@@ -135,7 +135,7 @@ func (r wireResult) ceiling(rate float64) float64 {
 	return (*ceilings)[r.trial.Load]
 }
 
-// lostWhere says where frames were lost between two readings.
+// lostWhere describes where frames were lost between two readings.
 func lostWhere(from, to map[string]uint64) string {
 	var words []string
 	for _, place := range slices.Sorted(maps.Keys(to)) {
@@ -146,14 +146,14 @@ func lostWhere(from, to map[string]uint64) string {
 	return strings.Join(words, ", ")
 }
 
-// wireTry is a rate of a search, with the share of its connections that it lost.
+// wireTry is a rate that a search tried, with the share of its connections that were lost.
 type wireTry struct {
 	wire.Step
 	lost float64
 }
 
-// bestTry says which is the highest rate that lost no more than a share of loss, with a
-// tester that kept up, and which the lowest above it, that did not pass; -1 for none.
+// bestTry returns the index of the highest rate that lost no more than a share of loss with a tester that kept up, and
+// that of the lowest rate above it, which failed; -1 means none.
 func bestTry(tries []wireTry, loss float64) (best, above int) {
 	best, above = -1, -1
 	for i, t := range tries {

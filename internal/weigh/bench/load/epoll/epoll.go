@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package epoll has the event loop of a load generator of one thread: it waits for sockets, and for a moment. Go's own
-// poller wakes another thread for each socket, and its timers add up to a millisecond where a process is idle; either
-// would be most of the time that a generator is to measure.
+// Package epoll has the event loop of a load generator with one thread. The loop waits for sockets and for a time. Go's
+// own poller wakes another thread for each socket, and its timers add up to a millisecond in an idle process. Either
+// would be most of the time that a generator has to measure.
 package epoll
 
 import (
@@ -17,14 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Loop waits. All but Wake are for the one thread that uses it.
+// Loop is an event loop. All methods but Wake must be called by the one thread that uses it.
 type Loop struct {
 	epoll, timer, wake int
 	events             [256]unix.EpollEvent
 	scratch            [8]byte
 }
 
-// New makes a loop, which is to be closed.
+// New returns a new loop, which the caller must close.
 func New() (*Loop, error) {
 	l := &Loop{epoll: -1, timer: -1, wake: -1}
 	var errs [3]error
@@ -44,7 +44,7 @@ func New() (*Loop, error) {
 	return l, nil
 }
 
-// Close gives back the descriptors that New took. Sockets stay open.
+// Close closes the descriptors that New opened. Sockets stay open.
 func (l *Loop) Close() {
 	for _, fd := range []int{l.epoll, l.timer, l.wake} {
 		if fd >= 0 {
@@ -53,22 +53,21 @@ func (l *Loop) Close() {
 	}
 }
 
-// Add has Wait tell of a descriptor's events (EPOLLIN, EPOLLET, …), until it is
-// closed.
+// Add makes Wait report a descriptor's events (EPOLLIN, EPOLLET, …), until the descriptor is closed.
 func (l *Loop) Add(fd int, events uint32) error {
 	return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
 }
 
-// Change has Wait tell of other events of a descriptor.
+// Change makes Wait report other events of a descriptor.
 func (l *Loop) Change(fd int, events uint32) error {
 	return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_MOD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
 }
 
-// Wait blocks until something has happened, and calls handle for every descriptor to
-// which it has. That of the timer, or a call of Wake, only ends the waiting.
+// Wait blocks until events have occurred, and calls handle for every descriptor that has some. The timer and Wake only
+// end the wait.
 func (l *Loop) Wait(handle func(fd int, events uint32)) error { return l.wait(handle, -1) }
 
-// Look is Wait for events that have happened already.
+// Look is Wait for events that have occurred already; it does not block.
 func (l *Loop) Look(handle func(fd int, events uint32)) error { return l.wait(handle, 0) }
 
 func (l *Loop) wait(handle func(fd int, events uint32), ms int) error {
@@ -87,7 +86,7 @@ func (l *Loop) wait(handle func(fd int, events uint32), ms int) error {
 	return nil
 }
 
-// After has the waiting end after a time, once; it takes the place of the time set before.
+// After makes Wait return after a time, once. It replaces the time set before.
 func (l *Loop) After(wait time.Duration) error {
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(max(wait, 1).Nanoseconds())}
 	if err := unix.TimerfdSettime(l.timer, 0, &spec, nil); err != nil {
@@ -96,12 +95,12 @@ func (l *Loop) After(wait time.Duration) error {
 	return nil
 }
 
-// Wake ends the waiting, from whatever thread.
+// Wake makes Wait return. Any thread may call it.
 func (l *Loop) Wake() {
-	unix.Write(l.wake, binary.NativeEndian.AppendUint64(nil, 1)) // it is full only if the loop waits no more
+	unix.Write(l.wake, binary.NativeEndian.AppendUint64(nil, 1)) // full only if the loop waits no longer
 }
 
-// WakeAtEnd calls Wake when ctx ends; stop is to be called before Close.
+// WakeAtEnd calls Wake when ctx ends. The caller must call stop before Close.
 func (l *Loop) WakeAtEnd(ctx context.Context) (stop func()) {
 	ended := make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {
@@ -115,7 +114,7 @@ func (l *Loop) WakeAtEnd(ctx context.Context) (stop func()) {
 	}
 }
 
-// Address is a socket's address in the kernel's form, and its family.
+// Address returns a socket's address in the kernel's form, and its family.
 func Address(of netip.AddrPort) (unix.Sockaddr, int) {
 	if addr := of.Addr().Unmap(); addr.Is4() {
 		return &unix.SockaddrInet4{Port: int(of.Port()), Addr: addr.As4()}, unix.AF_INET
@@ -123,7 +122,7 @@ func Address(of netip.AddrPort) (unix.Sockaddr, int) {
 	return &unix.SockaddrInet6{Port: int(of.Port()), Addr: of.Addr().As16()}, unix.AF_INET6
 }
 
-// Socket makes a TCP socket that sends data at once; flags may have SOCK_NONBLOCK.
+// Socket opens a TCP socket with TCP_NODELAY; flags may have SOCK_NONBLOCK.
 func Socket(family, flags int) (int, error) {
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|flags, 0)
 	if err != nil {
@@ -136,7 +135,7 @@ func Socket(family, flags int) (int, error) {
 	return fd, nil
 }
 
-// Listen makes a socket that waits for connections.
+// Listen opens a socket that listens for connections.
 func Listen(at netip.AddrPort) (int, error) {
 	address, family := Address(at)
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -157,13 +156,13 @@ func Listen(at netip.AddrPort) (int, error) {
 	return fd, nil
 }
 
-// backlog is more than a laboratory's clients open at once; the kernel bounds it by
+// backlog is more than the number of connections that a laboratory's clients open at once; the kernel bounds it by
 // somaxconn.
 const backlog = 1 << 16
 
-// Accept takes a connection, whose calls block; -1 and EAGAIN if there is none, which
-// a listener that blocks says after its SO_RCVTIMEO. The runtime is not told, as with
-// Receive. (Accept4 of package unix makes an address for each, which is not needed here.)
+// Accept accepts a connection whose calls block. It returns -1 and EAGAIN if there is none; a blocking listener returns
+// EAGAIN after its SO_RCVTIMEO. As with Receive, the runtime is not told of the call. (Accept4 of package unix
+// allocates an address for each connection, which is not needed here.)
 func Accept(listener int) (int, error) {
 	fd, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(listener), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
 	if errno != 0 {
@@ -172,12 +171,11 @@ func Accept(listener int) (int, error) {
 	return int(fd), nil
 }
 
-// Receive reads the data that has come; flags may have MSG_DONTWAIT.
+// Receive reads the data that has arrived; flags may have MSG_DONTWAIT.
 //
-// The runtime is not told of this call and of Send, which saves a tenth of a
-// microsecond each. So while one blocks, its thread keeps its processor, and a
-// collection of garbage would wait for it: the caller needs a second processor for its other threads, no collection,
-// and a bound (SO_RCVTIMEO). EINTR is usual.
+// The runtime is not told of this call and of Send, which saves a tenth of a microsecond each. So while a call blocks,
+// its thread keeps its P, and a garbage collection would wait for it. The caller needs a second P for its other
+// threads, no garbage collection, and a bound (SO_RCVTIMEO). EINTR is normal.
 func Receive(fd int, into []byte, flags int) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&into[0])),
 		uintptr(len(into)), uintptr(flags), 0, 0)
@@ -187,7 +185,7 @@ func Receive(fd int, into []byte, flags int) (int, error) {
 	return int(n), nil
 }
 
-// Send writes data that is small enough to fit; see Receive.
+// Send writes data that fits into the socket's buffer; see Receive.
 func Send(fd int, data []byte) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&data[0])), uintptr(len(data)),
 		unix.MSG_NOSIGNAL, 0, 0)
@@ -197,11 +195,10 @@ func Send(fd int, data []byte) (int, error) {
 	return int(n), nil
 }
 
-// Close closes a socket, which takes it off a loop as well. It does not block, and the
-// runtime is not told.
+// Close closes a socket, which also removes it from a loop. It does not block, and the runtime is not told of it.
 func Close(fd int) { unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
 
-// Error is the result of connecting a socket.
+// Error returns the result of connecting a socket.
 func Error(fd int) error {
 	failed, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if err == nil && failed != 0 {
@@ -213,8 +210,7 @@ func Error(fd int) error {
 // ErrEarly means that the other side closed the connection before it answered.
 var ErrEarly = errors.New("the connection was closed before the answer")
 
-// Opened says of events of a socket that connects whether it is connected now, or why it will
-// not be.
+// Opened returns whether a connecting socket is connected, given its events, or why it cannot connect.
 func Opened(fd int, events uint32) (bool, error) {
 	if events&(unix.EPOLLERR|unix.EPOLLHUP) == 0 {
 		return events&unix.EPOLLOUT != 0, nil

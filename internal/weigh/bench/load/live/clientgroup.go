@@ -22,16 +22,16 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// The names of the hidden commands of jeoul that run the parts.
+// The hidden commands of jeoul that run servers and clients.
 const (
 	ServeCommand = "live-server"
 	HoldCommand  = "live-client"
 )
 
-// startBound is how long a part may take to come up.
+// startBound is how long a server or a client may take to start.
 const startBound = 10 * time.Second
 
-// Servers are the servers' processes of a laboratory, by the host's name.
+// Servers are the server processes of a laboratory, by the names of their hosts.
 type Servers struct {
 	executable   string
 	port, health uint16
@@ -39,15 +39,15 @@ type Servers struct {
 	servers      map[string]*server
 }
 
-// server is a server's process, and its output.
+// server is the process of a server, and its output.
 type server struct {
 	process *lab.Process
 	output  words
 }
 
-// StartServers starts a server on hosts of a laboratory, at a port and one for health checks, under
-// the host's name; connections from hosts that are proxies are answered under theirs. They are stopped
-// with the laboratory; whether they answer is for the caller to try.
+// StartServers starts a server on each of some hosts of a laboratory, at a port and at another one for health checks. A
+// server answers with its host's name, and connections from a proxy with that proxy's name. The servers are stopped
+// with the laboratory. The caller must test whether they answer.
 func StartServers(ctx context.Context, hosts, proxies []*lab.Host, executable string, port,
 	health uint16) (*Servers, error) {
 	s := &Servers{executable: executable, port: port, health: health, proxies: proxies,
@@ -60,7 +60,7 @@ func StartServers(ctx context.Context, hosts, proxies []*lab.Host, executable st
 	return s, nil
 }
 
-// Start starts the server of a host, on which none runs.
+// Start starts the server of a host that has none running.
 func (s *Servers) Start(ctx context.Context, host *lab.Host) error {
 	args := []string{"bench", ServeCommand, "--name", host.Name, "--port", strconv.Itoa(int(s.port)), "--health",
 		strconv.Itoa(int(s.health))}
@@ -77,8 +77,8 @@ func (s *Servers) Start(ctx context.Context, host *lab.Host) error {
 	return err
 }
 
-// Ended returns nil while the server of a host runs, and then how it ended and the end of its output. It returns nil
-// for a host on which none was started.
+// Ended returns nil while the server of a host runs, and afterwards how it ended with the end of its output. It returns
+// nil for a host on which no server was started.
 func (s *Servers) Ended(host *lab.Host) error {
 	started := s.servers[host.Name]
 	if started == nil {
@@ -96,10 +96,10 @@ func (s *Servers) Ended(host *lab.Host) error {
 // Of returns the process of a host's server.
 func (s *Servers) Of(host *lab.Host) *lab.Process { return s.servers[host.Name].process }
 
-// ClientGroup are the clients of a laboratory.
+// ClientGroup is the group of the clients of a laboratory.
 type ClientGroup struct{ clients []*client }
 
-// client is a client's process.
+// client is the process of a client.
 type client struct {
 	name    string
 	process *lab.Process
@@ -109,7 +109,7 @@ type client struct {
 	reports *json.Decoder
 }
 
-// NewClientGroup starts a client on every client of a laboratory. Close ends them.
+// NewClientGroup starts a client on every client host of a laboratory. Close ends them.
 func NewClientGroup(ctx context.Context, l *lab.Lab, executable string) (*ClientGroup, error) {
 	group := &ClientGroup{}
 	for _, host := range l.Clients {
@@ -153,7 +153,7 @@ func (c *client) start(ctx context.Context, host *lab.Host, executable string) e
 	return nil
 }
 
-// do gives an order and returns the client's report, with an error if that is one.
+// do sends an order and returns the client's report, with an error if the report has one.
 func (c *client) do(ctx context.Context, o order) (report, error) {
 	var r report
 	stop := context.AfterFunc(ctx, func() { c.conn.Close() })
@@ -173,7 +173,7 @@ func (c *client) do(ctx context.Context, o order) (report, error) {
 	return r, nil
 }
 
-// all gives every client an order at once, and hands the report of each to each, one at a time.
+// all sends every client an order concurrently, and calls each with each client's report, one at a time.
 func (c *ClientGroup) all(ctx context.Context, of func(i int) order, each func(i int, r report)) error {
 	var mu sync.Mutex
 	var group errgroup.Group
@@ -193,8 +193,7 @@ func (c *ClientGroup) all(ctx context.Context, of func(i int) order, each func(i
 	return errors.Join(group.Wait(), errors.Join(errs...))
 }
 
-// Open has the clients put a load on together, and returns when every connection
-// has been answered once.
+// Open lets the clients run a load together, and returns when every connection has been answered once.
 func (c *ClientGroup) Open(ctx context.Context, load Load) error {
 	n := len(c.clients)
 	return c.all(ctx, func(i int) order {
@@ -207,7 +206,7 @@ func (c *ClientGroup) Open(ctx context.Context, load Load) error {
 	}, nil)
 }
 
-// part returns the i-th of n parts of total that differ by one at most.
+// part returns the i-th of n parts of total. The parts differ by one at most.
 func part(total, n, i int) int {
 	size := total / n
 	if i < total%n {
@@ -216,12 +215,12 @@ func part(total, n, i int) int {
 	return size
 }
 
-// Begin has all clients begin their counts again.
+// Begin resets the counts of all clients.
 func (c *ClientGroup) Begin(ctx context.Context) error {
 	return c.all(ctx, func(int) order { return order{Begin: true} }, nil)
 }
 
-// Counts returns the sum of all counts since Begin, until now. Percentiles are left out.
+// Counts returns the sum of all counts since Begin, without percentiles.
 func (c *ClientGroup) Counts(ctx context.Context) (Counts, error) {
 	var sum Counts
 	err := c.all(ctx, func(int) order { return order{Count: true} }, func(_ int, r report) {
@@ -232,11 +231,9 @@ func (c *ClientGroup) Counts(ctx context.Context) (Counts, error) {
 	return sum, err
 }
 
-// Settle waits until whatever happened until now has shown: every held connection
-// has been answered since, or has broken and was opened again, and all else that
-// was under way is done. It returns the sum of all counts since Begin, even if
-// within bound some connections could be neither held nor opened again, which is
-// an error.
+// Settle waits until the effects of everything before it have shown: every held connection has been answered since, or
+// has broken and was reopened, and all other requests that had begun are done. It returns the sum of all counts since
+// Begin. If within bound some connections could be neither held nor reopened, it returns the sum and an error.
 func (c *ClientGroup) Settle(ctx context.Context, bound time.Duration) (Counts, error) {
 	var sum Counts
 	latency := hdrhistogram.New(1, maxLatency, 3)
@@ -260,7 +257,7 @@ func (c *ClientGroup) Settle(ctx context.Context, bound time.Duration) (Counts, 
 	return sum, errors.Join(append(broken, err)...)
 }
 
-// percentiles are of a histogram in microseconds; nil if it is empty.
+// percentiles returns the percentiles of a histogram in microseconds; nil if it is empty.
 func percentiles(h *hdrhistogram.Histogram) *Percentiles {
 	if h.TotalCount() == 0 {
 		return nil
@@ -269,15 +266,15 @@ func percentiles(h *hdrhistogram.Histogram) *Percentiles {
 	return &Percentiles{P50: ms(h.ValueAtPercentile(50)), P99: ms(h.ValueAtPercentile(99)), Max: ms(h.Max())}
 }
 
-// Stay has the connections from ports that are used again stay open, waits within bound
-// until every port has one, and returns how many each server has.
+// Stay keeps the connections from reused ports open, waits within bound until every port has one, and returns how many
+// each server has.
 func (c *ClientGroup) Stay(ctx context.Context, bound time.Duration) (map[string]uint64, error) {
 	by := map[string]uint64{}
 	err := c.all(ctx, func(int) order { return order{Stay: bound} }, func(_ int, r report) { by = sum(by, r.Stay) })
 	return by, err
 }
 
-// Go has the clients go on: each port goes on with its laps.
+// Go lets the clients continue: each port continues with its laps.
 func (c *ClientGroup) Go(ctx context.Context) error {
 	return c.all(ctx, func(int) order { return order{Go: true} }, nil)
 }
@@ -288,9 +285,8 @@ type Flow struct {
 	Port   int
 }
 
-// Flows opens a connection from each of a number of local ports of every client,
-// and returns which server each was answered by. Ports that are taken are left
-// out.
+// Flows opens a connection from each of a number of local ports of every client, and returns which server answered
+// each. Ports in use are left out.
 func (c *ClientGroup) Flows(ctx context.Context, first, count int) (map[Flow]string, error) {
 	at := map[Flow]string{}
 	err := c.all(ctx, func(int) order { return order{Flows: &portRange{first, count}} }, func(i int, r report) {
@@ -301,7 +297,7 @@ func (c *ClientGroup) Flows(ctx context.Context, first, count int) (map[Flow]str
 	return at, err
 }
 
-// Close ends the clients, and with them their connections.
+// Close ends the clients, and their connections with them.
 func (c *ClientGroup) Close(ctx context.Context) error {
 	var errs []error
 	for _, client := range c.clients {
@@ -331,7 +327,7 @@ func (w *words) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// last returns the text kept as one line behind a semicolon; empty if there is none.
+// last returns the kept text as one line, after a semicolon; empty if there is none.
 func (w *words) last() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -21,26 +21,25 @@ type Cause string
 
 // The causes.
 const (
-	// Reset: a TCP reset came.
+	// Reset: a TCP reset arrived.
 	Reset Cause = "reset"
-	// Closed: the other side ended it.
+	// Closed: the other side closed the connection.
 	Closed Cause = "closed"
-	// Silent: no answer came within the client's timeout.
+	// Silent: no answer arrived within the client's timeout.
 	Silent Cause = "silent"
-	// Moved: another end answered: another server or the same over another
-	// connection.
+	// Moved: another server answered, or the same server over another connection.
 	Moved Cause = "moved"
 	// Wrong: the answer did not belong to its request.
 	Wrong Cause = "wrong"
 	// Refused: a new connection was refused.
 	Refused Cause = "refused"
-	// Other is none of these.
+	// Other: none of these.
 	Other Cause = "other"
 )
 
 var errMoved = errors.New("another backend answered")
 
-// causeOf sorts an error of a connection.
+// causeOf returns the cause for an error of a connection.
 func causeOf(err error) Cause {
 	var timeout net.Error
 	switch {
@@ -60,50 +59,49 @@ func causeOf(err error) Cause {
 	return Other
 }
 
-// Counts are the events of a client's connections and queries since its counts began, and the connections that it holds
-// now.
+// Counts has the events of a client's connections and queries since the last reset of the counts, and the connections
+// that the client holds now.
 type Counts struct {
-	// Held are the connections that are open and had an answer, by server.
+	// Held counts the open connections that had an answer, by server.
 	Held map[string]uint64
-	// Broken counts the connections that broke, by the server that they were of, and the cause.
+	// Broken counts the broken connections, by their server and the cause.
 	Broken map[string]map[Cause]uint64
-	// Requests counts the requests over held connections that were answered rightly.
+	// Requests counts the correctly answered requests over held connections.
 	Requests uint64
-	// Opened are new connections that were answered rightly, Failed those that
-	// were not. Late are those of Opened that began after the last Settle did, by
-	// server.
+	// Opened counts new connections that were answered correctly, Failed those that were not. Late counts those of
+	// Opened that began after the last Settle, by server.
 	Opened uint64
 	Failed map[Cause]uint64
-	// LostNew is when the connections of Failed began.
+	// LostNew are the times when the connections of Failed began.
 	LostNew Moments `json:",omitempty"`
 	Late    map[string]uint64
-	// Queries counts the queries by UDP, Unanswered those to which no answer came. Turned are answers to a UDP flow by
-	// another server than the one before, by the one before.
+	// Queries counts the UDP queries, Unanswered those without an answer. Turned counts answers to a UDP flow from
+	// another server than the previous one, by the previous server.
 	Queries, Unanswered uint64
 	Turned              map[string]uint64
-	// LostQueries is when the queries of Unanswered were sent.
+	// LostQueries are the times when the queries of Unanswered were sent.
 	LostQueries Moments `json:",omitempty"`
-	// Lapped are connections from ports that are used again which were answered, and LostLaps when those began that
-	// were not; Taken are those that could not be tried, because the port was not free yet. LostSYNs is when the SYNs
-	// were sent, first ones and others, after which the kernel had to send another.
+	// Lapped counts the answered connections from reused ports. LostLaps are the times when the unanswered ones began.
+	// Taken counts those that could not be tried, because the port was still in use. LostSYNs are the times of the
+	// SYNs, first ones and others, after which the kernel had to send another.
 	Lapped, Taken      uint64  `json:",omitempty"`
 	LostLaps, LostSYNs Moments `json:",omitempty"`
-	// LapsFailed are LostLaps by their cause.
+	// LapsFailed counts LostLaps by cause.
 	LapsFailed map[Cause]uint64 `json:",omitempty"`
-	// Again are connections that came again, from the same port, after their server had
-	// ended the one before in its midst, by the server that answered.
+	// Again counts connections that were opened again from the same port after their server had ended the one before
+	// while it was in use, by the server that answered.
 	Again map[string]uint64 `json:",omitempty"`
-	// Samples are the first of Broken.
+	// Samples are the first of the broken connections.
 	Samples []Break `json:",omitempty"`
-	// Latency is of all requests over connections, in microseconds, as package
+	// Latency is the histogram of the latencies of all requests over connections, in microseconds, as package
 	// hdrhistogram encodes it; nil if there were none.
 	Latency []byte `json:",omitempty"`
-	// Percentiles are those of the latencies of all clients together, as ClientGroup makes
-	// them; nil if there were none.
+	// Percentiles are those of the latencies of all clients together, which ClientGroup computes; nil if there were
+	// none.
 	Percentiles *Percentiles `json:"-"`
 }
 
-// Moments are times, in microseconds since 1970. Clients and the bench are on one clock.
+// Moments are times, in microseconds since 1970. Clients and the bench share one clock.
 type Moments []int64
 
 func (m *Moments) add(at time.Time) { *m = append(*m, at.UnixMicro()) }
@@ -118,7 +116,7 @@ func (m Moments) Before(at time.Time) (n int) {
 	return n
 }
 
-// Last is the latest moment; false if there are none.
+// Last returns the latest moment; false if there are none.
 func (m Moments) Last() (time.Time, bool) {
 	if len(m) == 0 {
 		return time.Time{}, false
@@ -126,15 +124,15 @@ func (m Moments) Last() (time.Time, bool) {
 	return time.UnixMicro(slices.Max(m)), true
 }
 
-// Break is a connection that broke.
+// Break is a broken connection.
 type Break struct {
-	// Local is the client's end of the connection.
+	// Local is the client's address and port of the connection.
 	Local  netip.AddrPort
 	Server string
 	Cause  Cause
 	// Age is how long the connection had been open.
 	Age time.Duration
-	// At is when the client found it broken. Clients and the bench are on one clock.
+	// At is when the client found the connection broken. Clients and the bench share one clock.
 	At time.Time
 }
 
@@ -143,13 +141,13 @@ func (b Break) String() string {
 	return fmt.Sprintf("%s of %s, %s when it was %v old", b.Local, b.Server, b.Cause, b.Age.Round(100*time.Millisecond))
 }
 
-// maxSamples bounds the samples of one client.
+// maxSamples is the maximum number of one client's samples.
 const maxSamples = 500
 
 // Percentiles are latencies in milliseconds.
 type Percentiles struct{ P50, P99, Max float64 }
 
-// Add adds the counts of another client; latencies are left out.
+// Add adds the counts of another client, without latencies.
 func (c *Counts) Add(other Counts) {
 	c.Held = sum(c.Held, other.Held)
 	c.Late = sum(c.Late, other.Late)
@@ -180,7 +178,7 @@ func (c *Counts) Add(other Counts) {
 	}
 }
 
-// sum adds up two maps of counts into the first, which may be nil.
+// sum adds the second of two maps of counts to the first, which may be nil.
 func sum[K comparable](a, b map[K]uint64) map[K]uint64 {
 	if a == nil {
 		a = map[K]uint64{}
@@ -191,7 +189,7 @@ func sum[K comparable](a, b map[K]uint64) map[K]uint64 {
 	return a
 }
 
-// maxLatency bounds the latencies that are recorded, in microseconds.
+// maxLatency is the largest latency that is recorded, in microseconds.
 const maxLatency = int64(time.Minute / time.Microsecond)
 
 // counter counts for a client. The zero value is not ready; see newCounter.
@@ -208,7 +206,7 @@ func newCounter() *counter {
 	return c
 }
 
-// begin forgets all counts but those of held connections.
+// begin resets all counts but those of held connections.
 func (c *counter) begin() {
 	c.change(func() {
 		c.counts = Counts{Broken: map[string]map[Cause]uint64{}, Failed: map[Cause]uint64{},
@@ -229,16 +227,16 @@ func (c *counter) holds(server string) {
 	c.change(func() { c.held[server]++ })
 }
 
-// answered counts a request that took so long.
+// answered counts a request and its latency.
 func (c *counter) answered(took time.Duration) {
 	c.change(func() {
 		c.counts.Requests++
-		// Bounded, so it cannot be refused.
+		// The value is in range, so RecordValue cannot fail.
 		_ = c.latency.RecordValue(min(max(took.Microseconds(), 1), maxLatency))
 	})
 }
 
-// broke counts a connection that broke.
+// broke counts a broken connection.
 func (c *counter) broke(b Break) {
 	c.change(func() {
 		c.held[b.Server]--
@@ -252,17 +250,17 @@ func (c *counter) broke(b Break) {
 	})
 }
 
-// lap is the result of a connection from a port that is used again.
+// lap is the result of a connection from a reused port.
 type lap struct {
 	began time.Time
 	from  peer
 	lost  []time.Time
-	// again: its server had ended the one before.
+	// again means that its server ended the previous one.
 	again bool
 	err   error
 }
 
-// lapped counts a lap; late says that it began after the last settle did.
+// lapped counts a lap; late means that it began after the last settle.
 func (c *counter) lapped(l lap, late bool) {
 	c.change(func() {
 		for _, at := range l.lost {

@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// flows opens a connection from each of a range of local ports, asks over it, and
-// resets it, so that the port is free again; it returns which server answered at
-// which port. Ports that another socket has are left out.
+// flows opens a connection from each of a range of local ports, sends a request over it, and resets it, so that the
+// port is free again. It returns which server answered at which port. Ports in use are left out.
 func (h *holder) flows(ctx context.Context, first, count int) (map[int]string, error) {
 	servers := make([]string, count)
 	group, ctx := errgroup.WithContext(ctx)
@@ -35,8 +34,7 @@ func (h *holder) flows(ctx context.Context, first, count int) (map[int]string, e
 	return at, nil
 }
 
-// serverAt returns the server of a new connection from a local port; "" if that
-// is taken.
+// serverAt returns the server of a new connection from a local port; "" if the port is in use.
 func (h *holder) serverAt(ctx context.Context, port int) (string, error) {
 	dialer := h.dialer
 	dialer.LocalAddr = &net.TCPAddr{Port: port}

@@ -17,27 +17,24 @@ import (
 
 // Load is the load of one client.
 type Load struct {
-	// Target is the TCP and UDP port that is asked.
+	// Target is the address, and the port of both TCP and UDP, that requests go to.
 	Target netip.AddrPort
-	// Connections are held open; over each a request is made every Pace, and a
-	// connection that does not answer within Timeout is broken.
+	// Connections is the number of connections that are held open. Each sends a request every Pace, and a connection
+	// that does not answer within Timeout is broken.
 	Connections   int
 	Pace, Timeout time.Duration
-	// NewPerSecond are connections that are opened besides, asked over once, and
-	// closed.
+	// NewPerSecond is the rate of other connections, which are opened, used for one request, and closed.
 	NewPerSecond float64
-	// UDPFlows are UDP sockets that are kept, each of which asks every UDPPace;
-	// UDPPerSecond are queries that have a socket of their own. One that is not
-	// answered within UDPTimeout is not sent again.
+	// UDPFlows is the number of UDP sockets that are kept. Each sends a query every UDPPace. UDPPerSecond is the rate
+	// of queries from sockets of their own. A query without an answer within UDPTimeout is not sent again.
 	UDPFlows            int
 	UDPPerSecond        float64
 	UDPPace, UDPTimeout time.Duration
-	// Laps are connections from ports that are used again and again; none where it has
-	// no ports.
+	// Laps are connections from reused ports; there are none if it has no ports.
 	Laps Laps
 }
 
-// holder is a client at work.
+// holder is a running client.
 type holder struct {
 	load    Load
 	counter *counter
@@ -48,19 +45,18 @@ type holder struct {
 	mark atomic.Uint64
 	held []held
 	laps laps
-	// underway counts the requests that were begun at each mark and are not done yet.
+	// underway counts, for each mark, the requests that began at that mark and are not done yet.
 	mu       sync.Mutex
 	underway map[uint64]int
 }
 
-// held is a place for a connection that is held open.
+// held is a slot for a connection that is held open.
 type held struct {
-	// since is the mark at which the last request began that was answered rightly,
-	// and 1 more; 0 before the first.
+	// since is the mark at which the last correctly answered request began, plus 1; 0 before the first.
 	since atomic.Uint64
 }
 
-// hold starts a client; it ends with ctx.
+// hold starts a client, which ends with ctx.
 func hold(ctx context.Context, load Load) *holder {
 	h := &holder{load: load, counter: newCounter(), ctx: ctx, held: make([]held, load.Connections),
 		underway: map[uint64]int{}}
@@ -68,11 +64,11 @@ func hold(ctx context.Context, load Load) *holder {
 	return h
 }
 
-// openers bounds how many connections are set up at once when a client begins.
+// openers is the maximum number of connections that a client opens concurrently when it begins.
 const openers = 64
 
-// open opens the connections, and returns when each has been answered once; the
-// error is that of one that could not be opened.
+// open opens the connections, and returns when each has been answered once. The error is that of a connection that
+// could not be opened.
 func (h *holder) open(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(openers)
@@ -105,7 +101,7 @@ func (h *holder) background() {
 	}
 }
 
-// every starts f so many times a second.
+// every starts f at a rate per second.
 func (h *holder) every(perSecond float64, f func()) {
 	if perSecond <= 0 {
 		return
@@ -124,7 +120,7 @@ func (h *holder) every(perSecond float64, f func()) {
 	})
 }
 
-// line is a connection that was answered over once.
+// line is a connection that has been answered once.
 type line struct {
 	conn   net.Conn
 	flow   uint64
@@ -133,15 +129,15 @@ type line struct {
 	opened time.Time
 }
 
-// broken describes the connection, that broke with err.
+// broken describes the connection, which broke with err.
 func (l *line) broken(err error) Break {
-	// It is an address of ours, so there is nothing to go wrong.
+	// It is a local address, so parsing cannot fail.
 	local, _ := netip.ParseAddrPort(l.conn.LocalAddr().String())
 	now := time.Now()
 	return Break{Local: local, Server: l.peer.Server, Cause: causeOf(err), Age: now.Sub(l.opened), At: now}
 }
 
-// dial opens a connection and asks over it for the first time.
+// dial opens a connection and sends the first request over it.
 func (h *holder) dial(ctx context.Context, flow uint64) (*line, error) {
 	conn, err := h.dialer.DialContext(ctx, "tcp4", h.load.Target.String())
 	if err != nil {
@@ -155,7 +151,7 @@ func (h *holder) dial(ctx context.Context, flow uint64) (*line, error) {
 	return l, nil
 }
 
-// ask makes a request and reads its answer.
+// ask sends a request and reads its answer.
 func (l *line) ask(timeout time.Duration) (peer, error) {
 	l.number++
 	r := request{l.flow, l.number}
@@ -172,8 +168,8 @@ func (l *line) ask(timeout time.Duration) (peer, error) {
 	return r.read(answer)
 }
 
-// keep sends requests over a connection until it breaks, opens another in its place, and so on. The first request comes
-// at a random time, to spread the requests of all connections.
+// keep sends requests over a connection until it breaks, opens another in its place, and so on. The first request is
+// sent at a random time, to spread the requests of all connections.
 func (h *holder) keep(place *held, l *line) {
 	h.counter.holds(l.peer.Server)
 	place.since.Store(h.mark.Load() + 1)
@@ -201,7 +197,7 @@ func (h *holder) keep(place *held, l *line) {
 	})
 }
 
-// sleep waits, and returns false if the client ends meanwhile.
+// sleep waits, and returns false if the client ends before d has passed.
 func (h *holder) sleep(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -213,7 +209,7 @@ func (h *holder) sleep(d time.Duration) bool {
 	}
 }
 
-// askOver asks over a held connection, and returns an error if it broke.
+// askOver sends a request over a held connection, and returns an error if the connection broke.
 func (h *holder) askOver(place *held, l *line) error {
 	mark, began := h.mark.Load(), time.Now()
 	from, err := l.ask(h.load.Timeout)
@@ -228,11 +224,10 @@ func (h *holder) askOver(place *held, l *line) error {
 	return nil
 }
 
-// reopenAfter is how long a client waits before it tries again to open a
-// connection.
+// reopenAfter is how long a client waits before it tries to open a connection again.
 const reopenAfter = 200 * time.Millisecond
 
-// reopen opens a connection in a place where one broke; nil if the client ends.
+// reopen opens a connection to replace a broken one; nil if the client ends.
 func (h *holder) reopen(place *held) *line {
 	for h.ctx.Err() == nil {
 		mark, began := h.mark.Load(), time.Now()
@@ -249,7 +244,7 @@ func (h *holder) reopen(place *held) *line {
 	return nil
 }
 
-// openOne opens a connection, asks over it once and closes it.
+// openOne opens a connection, sends one request over it and closes it.
 func (h *holder) openOne() {
 	h.during(func(mark uint64) {
 		began := time.Now()
@@ -263,7 +258,7 @@ func (h *holder) openOne() {
 	})
 }
 
-// during runs f, which settle waits for if it began before.
+// during runs f. A settle that begins later waits for f.
 func (h *holder) during(f func(mark uint64)) {
 	h.mu.Lock()
 	mark := h.mark.Load()
@@ -277,7 +272,7 @@ func (h *holder) during(f func(mark uint64)) {
 	}
 }
 
-// earlier reports whether something that began before a mark is not done yet.
+// earlier reports whether a request that began before a mark is not done yet.
 func (h *holder) earlier(mark uint64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -289,7 +284,7 @@ func (h *holder) earlier(mark uint64) bool {
 	return false
 }
 
-// opened counts a new connection that was begun at a mark.
+// opened counts a new connection that began at a mark.
 func (h *holder) opened(server string, mark uint64) {
 	h.counter.change(func() {
 		h.counter.counts.Opened++
@@ -299,7 +294,7 @@ func (h *holder) opened(server string, mark uint64) {
 	})
 }
 
-// failed counts a new connection that began at a time.
+// failed counts a failed new connection that began at a time.
 func (h *holder) failed(began time.Time, err error) {
 	if h.ctx.Err() == nil {
 		h.counter.change(func() {
@@ -309,10 +304,9 @@ func (h *holder) failed(began time.Time, err error) {
 	}
 }
 
-// settle sets a mark and waits until every held connection has been answered
-// since, or has broken and was opened again, and until all else that was under
-// way is done. So whatever the time before did to them is counted. Its error is
-// ctx's: then some connections could be neither held nor opened again.
+// settle sets a mark and waits until every held connection has been answered since, or has broken and was reopened, and
+// until all other requests that had begun are done. So all effects of the time before the mark are counted. Its error
+// is that of ctx: then some connections could be neither held nor reopened.
 func (h *holder) settle(ctx context.Context) error {
 	var mark uint64
 	h.counter.change(func() {

@@ -14,38 +14,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Laps are connections from local ports that are used again and again: from each port
-// one is opened, asked over once and ended, and then another from the same port. A
-// balancer that remembers flows meets every port again with an entry from before.
+// Laps are connections from reused local ports: from each port, a connection is opened, used for one request and ended,
+// and then another one from the same port. A balancer that stores flows sees every port again while it has an entry of
+// an earlier connection.
 type Laps struct {
-	// First is the first of Ports ports. They should be outside of the kernel's range of
-	// local ports, or other sockets take some of them.
+	// First is the first of Ports ports. They should be outside of the kernel's range of local ports, or other sockets
+	// use some of them.
 	First, Ports int
 	// Pace is the time between a port's connections.
 	Pace time.Duration
-	// UDP is one in how many ports makes a query by UDP as well, each time by a socket of
-	// its own; 0: none does.
+	// UDP makes one in that many ports also send a UDP query, each time from a new socket; 0 means none.
 	UDP int
 }
 
-// endings are the ways that the connections of a port end, one lap after the other. None
-// leaves the client in TIME-WAIT, so the port is free at once. The client's own reset and
-// FIN pass the balancer; with direct server return the server's do not.
+// endings are the ways in which the connections of a port end, one for each lap in turn. None leaves the client in
+// TIME-WAIT, so the port is free at once. The client's own reset and FIN pass the balancer; with direct server return
+// the server's do not.
 var endings = []ending{endsNot, endsByReset, endsByFIN}
 
-// laps are a client's connections from ports that are used again.
+// laps are a client's connections from reused ports.
 type laps struct {
 	mu sync.Mutex
-	// staying is closed when connections shall no longer stay open; nil: they shall not.
+	// staying is closed when connections no longer have to stay open; nil if they need not.
 	staying chan struct{}
-	// stay are the servers of connections that are open now, by port.
+	// stay has the servers of the connections that are open now, by port.
 	stay map[int]string
 }
 
-// goRound uses one port, lap after lap.
+// goRound opens connections from one port, lap after lap.
 func (h *holder) goRound(port int) {
 	wait := time.Duration(rand.Int64N(int64(h.load.Laps.Pace)))
-	// Whether the connection before was ended by its server while it was to stay open.
+	// Whether the server ended the previous connection, which had to stay open.
 	again := false
 	for lap := uint64(1); h.sleep(wait); lap++ {
 		wait = h.load.Laps.Pace
@@ -60,14 +59,14 @@ func (h *holder) goRound(port int) {
 		case h.stays(port, conn):
 			again, wait = true, 0
 		default:
-			// All ports are let go at once, and shall not stay in step.
+			// All ports continue at the same time, and must not stay in step.
 			again, wait = false, time.Duration(rand.Int64N(int64(h.load.Laps.Pace)))
 		}
 	}
 }
 
-// lap opens a connection from a port, asks over it and ends it, unless it is to stay
-// open: then it is returned.
+// lap opens a connection from a port, sends a request over it and ends it. If connections have to stay open, it returns
+// the connection instead.
 func (h *holder) lap(port int, number uint64, again bool, mark uint64) net.Conn {
 	began := time.Now()
 	conn, lost, err := h.dialFrom(port)
@@ -100,7 +99,7 @@ func (h *holder) lap(port int, number uint64, again bool, mark uint64) net.Conn 
 	return nil
 }
 
-// isTaken reports whether a port could not be used, for another socket has it still.
+// isTaken reports whether a port could not be used because another socket still has it.
 func isTaken(err error) bool {
 	return errors.Is(err, unix.EADDRINUSE) || errors.Is(err, unix.EADDRNOTAVAIL)
 }
@@ -108,13 +107,13 @@ func isTaken(err error) bool {
 // reset ends a connection by a reset, so that its port is free.
 func reset(conn net.Conn) {
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		// If it cannot be set, the connection ends by a FIN.
+		// If it cannot be set, the connection ends with a FIN.
 		_ = tcp.SetLinger(0)
 	}
 	conn.Close()
 }
 
-// let signals the server that its answer has come: until then it delays its reset.
+// let signals to the server that its answer has arrived: until then the server delays its reset.
 func (e ending) let(conn net.Conn) error {
 	if e != endsByReset {
 		return nil
@@ -123,7 +122,7 @@ func (e ending) let(conn net.Conn) error {
 	return err
 }
 
-// ended waits until the server has ended a connection, and reports whether it has.
+// ended waits until the server has ended a connection, and reports whether it did.
 func (h *holder) ended(conn net.Conn, how ending) bool {
 	if err := how.let(conn); err != nil {
 		return causeOf(err) == Reset
@@ -136,7 +135,7 @@ func (h *holder) ended(conn net.Conn, how ending) bool {
 	return errors.Is(err, io.EOF) || cause == Reset
 }
 
-// shallStay reports whether connections shall stay open.
+// shallStay reports whether connections have to stay open.
 func (h *holder) shallStay() bool {
 	h.laps.mu.Lock()
 	defer h.laps.mu.Unlock()
@@ -152,7 +151,8 @@ func (l *laps) keep(port int, server string) {
 	l.stay[port] = server
 }
 
-// stays keeps a connection open until staying is over, or its server ends it: it reports whether that was so.
+// stays keeps a connection open until staying is closed or the server ends the connection. It reports whether the
+// server ended it.
 func (h *holder) stays(port int, conn net.Conn) bool {
 	h.laps.mu.Lock()
 	over := h.laps.staying
@@ -182,8 +182,8 @@ func (h *holder) stays(port int, conn net.Conn) bool {
 	return cause == Reset || cause == Closed
 }
 
-// stay has connections stay open from now on, and returns how many each server has when
-// every port has one, or when ctx ends; or it lets them go.
+// stay makes connections stay open from now on. It returns how many each server has when every port has one, or when
+// ctx ends. With on false it releases the connections.
 func (h *holder) stay(ctx context.Context, on bool) map[string]uint64 {
 	h.laps.mu.Lock()
 	switch {
@@ -211,7 +211,7 @@ func (h *holder) stay(ctx context.Context, on bool) map[string]uint64 {
 	}
 }
 
-// byServer counts the connections that stay open.
+// byServer counts the connections that stay open, by server.
 func (l *laps) byServer() map[string]uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -229,14 +229,14 @@ func total(by map[string]uint64) (n uint64) {
 	return n
 }
 
-// queryFrom makes a query by UDP from a port of its own.
+// queryFrom sends a UDP query from the given port.
 func (h *holder) queryFrom(port int) {
 	h.during(func(uint64) {
 		dialer := h.dialer
 		dialer.LocalAddr = &net.UDPAddr{Port: port}
 		conn, err := dialer.DialContext(h.ctx, "udp4", h.load.Target.String())
 		if isTaken(err) {
-			return // the query before is still waiting
+			return // the previous query is still waiting
 		}
 		if err != nil {
 			h.asked(time.Now(), false)

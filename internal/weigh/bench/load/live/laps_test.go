@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lapping returns a client that uses ports again and again.
+// lapping returns a client that reuses ports.
 func lapping(t *testing.T, target netip.AddrPort, ports int, also func(*Load)) *holder {
 	t.Helper()
 	load := Load{Target: target, Timeout: 5 * time.Second, UDPTimeout: 5 * time.Second,
@@ -31,8 +31,7 @@ func lapping(t *testing.T, target netip.AddrPort, ports int, also func(*Load)) *
 	return h
 }
 
-// TestLapsUseTheirPortsAgain proves that no way to end a connection keeps its port from
-// the next one.
+// TestLapsUseTheirPortsAgain proves that every ending of a connection leaves its port free for the next one.
 func TestLapsUseTheirPortsAgain(t *testing.T) {
 	const ports = 10
 	h := lapping(t, serve(t, "a"), ports, func(l *Load) { l.Laps.UDP = 5 })
@@ -40,14 +39,14 @@ func TestLapsUseTheirPortsAgain(t *testing.T) {
 		return c.Lapped >= uint64(4*len(endings)*ports) && c.Queries >= 4
 	})
 	c := settled(t, h)
-	// Another program may have some of the ports.
+	// Another program may use some of the ports.
 	if len(c.LostLaps) != 0 || len(c.LostSYNs) != 0 || c.Unanswered != 0 || c.Taken > c.Lapped/2 {
 		t.Errorf("of %d connections %d were lost, %d SYNs; %d could not be tried", c.Lapped, len(c.LostLaps),
 			len(c.LostSYNs), c.Taken)
 	}
 }
 
-// TestServersEndConnectionsAsAsked proves that a server's reset is one.
+// TestServersEndConnectionsAsAsked proves that servers end connections by a reset or a FIN, as requested.
 func TestServersEndConnectionsAsAsked(t *testing.T) {
 	at := serve(t, "a")
 	for how, want := range map[ending]Cause{endsByReset: Reset, endsByFIN: Closed} {
@@ -69,7 +68,7 @@ func TestServersEndConnectionsAsAsked(t *testing.T) {
 	}
 }
 
-// backlogged returns a port that takes no more connections until it is told to.
+// backlogged returns a port that accepts no more connections until free is called.
 func backlogged(t *testing.T) (at netip.AddrPort, free func()) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
@@ -81,7 +80,7 @@ func backlogged(t *testing.T) (at netip.AddrPort, free func()) {
 	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		t.Fatal(err)
 	}
-	// Room for one more than that.
+	// A backlog of 0 has room for one connection.
 	if err := unix.Listen(fd, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -106,8 +105,8 @@ func backlogged(t *testing.T) (at netip.AddrPort, free func()) {
 	}
 }
 
-// TestLostSYNsAreCounted proves that a SYN shows as lost that found no room, whether or not
-// a later one did.
+// TestLostSYNsAreCounted proves that a SYN that found a full backlog counts as lost, whether or not a later one
+// succeeded.
 func TestLostSYNsAreCounted(t *testing.T) {
 	t.Parallel()
 	for name, timeout := range map[string]time.Duration{"in vain": 1500 * time.Millisecond, "in the end": bound} {
@@ -154,15 +153,15 @@ func TestSYNWatchTakesTheEarliestTimes(t *testing.T) {
 	}
 }
 
-// open are the ports with a connection that stays open.
+// open returns the ports with a connection that stays open.
 func (l *laps) open() []int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Sorted(maps.Keys(l.stay))
 }
 
-// lead has the last connections from some ports be the first to be harmed, and leads new
-// ones to a server.
+// lead moves the last connections from some ports to the front, so that they are harmed first, and sends new
+// connections to a server.
 func (r *relay) lead(ports []int, to netip.AddrPort) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,14 +176,14 @@ func (r *relay) lead(ports []int, to netip.AddrPort) {
 	}
 }
 
-// TestComingAgainIsCounted proves that of connections that stay open those are counted
-// which come again when their server has reset them.
+// TestComingAgainIsCounted proves that connections that stay open are counted if clients open them again after their
+// server has reset them.
 func TestComingAgainIsCounted(t *testing.T) {
 	t.Parallel()
 	const ports = 6
 	a, b := serve(t, "a"), serve(t, "b")
 	r := startRelay(t, a)
-	// The relay does not tell its client that the server has ended.
+	// The relay does not forward the end of the server's connection to the client.
 	h := lapping(t, r.target(), ports, func(l *Load) { l.Timeout = time.Second })
 	stay := func() map[string]uint64 {
 		got, err := h.execute(t.Context(), order{Stay: bound})

@@ -20,8 +20,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// freePorts returns the first of several ports in a row that are free at TCP and UDP, and that no kernel gives out by
-// itself: another program that connects meanwhile gets none of them (ip_local_port_range is 32768 to 60999).
+// freePorts returns the first of n consecutive ports that are free for TCP and UDP, and that no kernel assigns by
+// itself: another program that connects in the meantime gets none of them (ip_local_port_range is 32768 to 60999).
 func freePorts(t *testing.T, n int) int {
 	t.Helper()
 	free := func(first int) bool {
@@ -49,7 +49,7 @@ func freePorts(t *testing.T, n int) int {
 	return 0
 }
 
-// serve runs a server and returns where it is.
+// serve runs a server and returns its address.
 func serve(t *testing.T, name string) netip.AddrPort {
 	t.Helper()
 	at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), testenv.Port(t))
@@ -69,12 +69,11 @@ func serve(t *testing.T, name string) netip.AddrPort {
 	return at
 }
 
-// relay is a balancer of a kind: it passes on one request and its answer at a time,
-// and does harm between them when asked, so that none is under way that could be
-// lost instead.
+// relay is a simple balancer. It forwards one request and its answer at a time, and breaks connections between them
+// when asked, so that no outstanding request can be lost instead.
 type relay struct {
 	listener net.Listener
-	// to is where new connections go.
+	// to is the destination of new connections.
 	to netip.AddrPort
 	// deaf drops requests.
 	deaf  atomic.Bool
@@ -137,7 +136,7 @@ func (c *relayed) current() net.Conn {
 	return c.server
 }
 
-// request passes on a connection's next request, and its answer.
+// request forwards a connection's next request, and its answer.
 func (r *relay) request(c *relayed) error {
 	var request [requestBytes]byte
 	if _, err := io.ReadFull(c.client, request[:]); err != nil || r.deaf.Load() {
@@ -162,7 +161,7 @@ func (r *relay) reset(t *testing.T, n int) {
 	}
 }
 
-// turn leads some connections to another server, in the middle.
+// turn moves some open connections to another server.
 func (r *relay) turn(t *testing.T, n int, to netip.AddrPort) {
 	for _, c := range r.take(n) {
 		server, err := net.Dial("tcp4", to.String())
@@ -177,7 +176,7 @@ func (r *relay) turn(t *testing.T, n int, to netip.AddrPort) {
 	}
 }
 
-// take returns the first connections, and forgets them.
+// take returns the first connections, and removes them from the relay.
 func (r *relay) take(n int) []*relayed {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -205,7 +204,7 @@ func holding(t *testing.T, target netip.AddrPort, also func(*Load)) *holder {
 	return h
 }
 
-// settled returns the counts once everything has shown.
+// settled returns the counts once the effects of everything before have shown.
 func settled(t *testing.T, h *holder) Counts {
 	t.Helper()
 	r, err := h.execute(t.Context(), order{Settle: bound})
@@ -215,10 +214,10 @@ func settled(t *testing.T, h *holder) Counts {
 	return *r.Counts
 }
 
-// bound is how long anything here may take.
+// bound is the time limit for everything in these tests.
 const bound = 20 * time.Second
 
-// awaited waits until a client's counts are as they shall be.
+// awaited waits until a client's counts satisfy ok.
 func awaited(t *testing.T, h *holder, what string, ok func(Counts) bool) {
 	t.Helper()
 	testenv.Eventually(t, bound, what, func() bool {
@@ -259,7 +258,7 @@ func TestBreaksAreCountedByServerAndCause(t *testing.T) {
 			if got := c.Broken["a"][tc.cause]; got != tc.n {
 				t.Errorf("%d broke by %s, want %d: %v", got, tc.cause, tc.n, c.Broken)
 			}
-			// Each has another in its place.
+			// Each broken connection has been replaced by another one.
 			if c.Held["a"] != testConnections || c.Opened != tc.n || c.Late["a"]+c.Late["b"] > tc.n {
 				t.Errorf("%v held, %d opened, late %v", c.Held, c.Opened, c.Late)
 			}
@@ -311,8 +310,7 @@ func TestUDPFlowsThatTurnAreCounted(t *testing.T) {
 	awaited(t, h, "silence", func(c Counts) bool { return c.Unanswered > 0 })
 }
 
-// relayQueries passes on one query at a time, and drops it where there is no
-// server to ask.
+// relayQueries forwards one query at a time, and drops it if there is no server.
 func relayQueries(front net.PacketConn, to *atomic.Value) {
 	buffer := make([]byte, 1024)
 	for {
@@ -402,7 +400,7 @@ func TestCountsAddUp(t *testing.T) {
 	}
 }
 
-// TestServerAnswersHealthChecks: at a port of its own, over HTTP.
+// TestServerAnswersHealthChecks: the server answers them over HTTP, at a port of their own.
 func TestServerAnswersHealthChecks(t *testing.T) {
 	at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), testenv.Port(t))
 	ctx, cancel := context.WithCancel(t.Context())

@@ -20,28 +20,27 @@ import (
 	"github.com/jeoul/jeoul/internal/host/httpserve"
 )
 
-// Server answers requests under a name, at a TCP and a UDP port of all IPv4 addresses that its host has. At another TCP
-// port, unless that is 0, it answers health checks over HTTP: a stop of one stops the other, because both are one
-// process.
+// Server answers requests with a name, at a TCP and a UDP port of all IPv4 addresses of its host. At another TCP port,
+// unless that is 0, it answers health checks over HTTP. Both are in one process, so that stopping one stops the other.
 type Server struct {
 	Name         string
 	Port, Health uint16
-	// Proxies are addresses that connections come from which are answered under the names of these, because it is they
-	// that clients have connected to.
+	// Proxies has the names of proxies, by their addresses. Connections from a proxy are answered with its name,
+	// because the proxy is what clients have connected to.
 	Proxies map[netip.Addr]string
 
 	own     answerer
 	proxies map[netip.Addr]answerer
 }
 
-// Serve answers until ctx ends.
+// Serve answers requests until ctx ends.
 func (s Server) Serve(ctx context.Context) error {
 	if err := s.prepare(); err != nil {
 		return err
 	}
 	a, health := s.own, s.Health
 	at := ":" + strconv.Itoa(int(s.Port))
-	// Without keep-alives, whose packets would be answered by whichever server gets them.
+	// Without keep-alives: whichever server gets their packets would answer them.
 	config := net.ListenConfig{KeepAlive: -1}
 	listener, err := config.Listen(ctx, "tcp4", at)
 	if err != nil {
@@ -81,7 +80,7 @@ func (s *Server) prepare() (err error) {
 	return nil
 }
 
-// answerer returns the answerer of a connection.
+// answerer returns the answerer for a connection.
 func (s *Server) answerer(conn net.Conn) answerer {
 	if from, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 		if proxy, known := s.proxies[from.AddrPort().Addr().Unmap()]; known {
@@ -91,8 +90,8 @@ func (s *Server) answerer(conn net.Conn) answerer {
 	return s.own
 }
 
-// serveChecks answers every request over HTTP with status 200, and ends each connection after it,
-// as a server does that keeps none for checks.
+// serveChecks answers every HTTP request with status 200, and closes each connection afterwards, as a server without
+// keep-alive for checks does.
 func serveChecks(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusOK)
@@ -111,7 +110,7 @@ func (s *Server) serveTCP(ctx context.Context, listener net.Listener) error {
 		case errors.Is(err, net.ErrClosed):
 			return err
 		case err != nil:
-			continue // that connection was gone again, or there are no files left for it
+			continue // the connection is gone already, or no file descriptor is left for it
 		}
 		go s.answerer(conn).answerTCP(conn, accepted.Add(1))
 	}
@@ -132,8 +131,8 @@ func (a answerer) answerTCP(conn net.Conn, number uint64) {
 		case endsByFIN:
 			return
 		case endsByReset:
-			// Not before the client has the answer: by two queues of a device the reset may overtake it. The
-			// client says so; where it has gone instead, the reset is for that.
+			// Wait until the client has the answer: through two queues of a device, the reset may overtake it. The
+			// client signals that it has; if it has gone instead, the reset is for that.
 			_, _ = io.ReadFull(conn, request[:1])
 			reset(conn)
 			return
@@ -141,8 +140,7 @@ func (a answerer) answerTCP(conn net.Conn, number uint64) {
 	}
 }
 
-// serveUDP answers queries, each from the address that was asked: the VIP's,
-// with direct server return.
+// serveUDP answers queries, each from the address that the query was sent to: the VIP, with direct server return.
 func (a answerer) serveUDP(ctx context.Context, conn net.PacketConn) error {
 	packets := ipv4.NewPacketConn(conn)
 	if err := packets.SetControlMessage(ipv4.FlagDst, true); err != nil {
@@ -159,7 +157,7 @@ func (a answerer) serveUDP(ctx context.Context, conn net.PacketConn) error {
 		case err != nil, n != requestBytes, asked == nil:
 			continue
 		}
-		// An answer that cannot be sent is lost, as it may be on any network.
+		// An answer that cannot be sent is lost, as on any network.
 		_, _ = packets.WriteTo(a.answer(answer[:0], query[:n], 0), &ipv4.ControlMessage{Src: asked.Dst}, from)
 	}
 }

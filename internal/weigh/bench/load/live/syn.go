@@ -12,21 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// When a connection that is being opened is looked at. Linux sends a SYN again a second
-// after the first (TCP_TIMEOUT_INIT; RFC 6298 section 2.1), so most are never looked at.
+// Times of the polls of a connection that is being opened. Linux retransmits a SYN a second after the first
+// (TCP_TIMEOUT_INIT; RFC 6298 section 2.1), so most connections are never polled.
 const (
 	firstPoll    = 900 * time.Millisecond
 	pollInterval = 10 * time.Millisecond
 )
 
-// synWatch tells which SYNs of a connection were lost: those after which the kernel sent
-// another. It reads that from the socket (TCP_INFO), and the times of the SYNs from when
-// it did.
+// synWatch records which SYNs of a connection were lost: those after which the kernel sent another. It reads the number
+// of retransmissions from the socket (TCP_INFO), and derives the times of the SYNs from the times of these reads.
 type synWatch struct {
 	mu  sync.Mutex
 	raw syscall.RawConn
-	// sent is when the last SYN was sent, to within pollInterval before; looked when the
-	// socket was looked at last.
+	// sent is when the last SYN was sent, or up to pollInterval before that; looked is when the socket was last read.
 	sent, looked time.Time
 	again        uint32
 	lost         []time.Time
@@ -34,7 +32,7 @@ type synWatch struct {
 	over         bool
 }
 
-// watch begins to look at a socket that is about to send its SYN.
+// watch begins to poll a socket that is about to send its SYN.
 func (w *synWatch) watch(raw syscall.RawConn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,7 +51,7 @@ func (w *synWatch) tick() {
 	w.timer.Reset(pollInterval)
 }
 
-// look reads how often the SYN has been sent again. The caller has the lock.
+// look reads how often the SYN has been retransmitted. The caller holds the lock.
 func (w *synWatch) look() {
 	var info *unix.TCPInfo
 	var read error
@@ -64,8 +62,8 @@ func (w *synWatch) look() {
 	w.note(info.Total_retrans, time.Now())
 }
 
-// note notes that the SYN has been sent again so often by now. Where it was several times
-// since the last look, the times between are not known, and the earliest are taken.
+// note records the number of retransmissions of the SYN until now. If there were several since the last read, the times
+// between them are not known, and note uses the earliest possible ones.
 func (w *synWatch) note(again uint32, now time.Time) {
 	for ; w.again < again; w.again++ {
 		w.lost = append(w.lost, w.sent)
@@ -74,14 +72,14 @@ func (w *synWatch) note(again uint32, now time.Time) {
 	w.looked = now
 }
 
-// end returns when the SYNs were sent that were lost; err is the error of the connection. It is asked before anything
-// is sent over it, because that may be sent again too.
+// end returns the times of the lost SYNs; err is the error of the connection. It must be called before anything is sent
+// over the connection, because data may be retransmitted, too.
 func (w *synWatch) end(err error) []time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.over = true
 	if w.raw == nil {
-		return nil // it never got so far
+		return nil // no socket was opened
 	}
 	w.timer.Stop()
 	if err == nil {
@@ -92,8 +90,8 @@ func (w *synWatch) end(err error) []time.Time {
 	return w.lost
 }
 
-// dialFrom opens a connection from a local port, and says when the SYNs were sent that
-// were lost on the way, or their answers.
+// dialFrom opens a connection from a local port. It also returns the times of the SYNs that were lost on the way, or
+// whose answers were.
 func (h *holder) dialFrom(port int) (net.Conn, []time.Time, error) {
 	watch := &synWatch{}
 	dialer := h.dialer
@@ -107,7 +105,7 @@ func (h *holder) dialFrom(port int) (net.Conn, []time.Time, error) {
 	return conn, watch.end(err), err
 }
 
-// reusable lets a socket have a port that one before it had.
+// reusable lets a socket use a port that an earlier socket used.
 func reusable(raw syscall.RawConn) error {
 	var set error
 	err := raw.Control(func(fd uintptr) {

@@ -12,20 +12,20 @@ import (
 	"time"
 )
 
-// order is a group's order to a client; one of them at a time.
+// order is an order of the group to a client, which executes one order at a time.
 type order struct {
 	// Open opens the load's connections.
 	Open *Load `json:",omitempty"`
-	// Begin begins the counts again.
+	// Begin resets the counts.
 	Begin bool `json:",omitempty"`
-	// Count asks for the counts as they are.
+	// Count requests the present counts.
 	Count bool `json:",omitempty"`
-	// Settle settles within a time, and asks for the counts.
+	// Settle settles within a time, and requests the counts.
 	Settle time.Duration `json:",omitempty"`
-	// Flows asks which server answers at each of a range of local ports.
+	// Flows requests the servers that answer at each of a range of local ports.
 	Flows *portRange `json:",omitempty"`
-	// Stay has connections of Load.Laps stay open, and waits so long until every port has
-	// one; Go lets them go.
+	// Stay makes connections of Load.Laps stay open, and waits for at most that time until every port has one. Go
+	// releases them.
 	Stay time.Duration `json:",omitempty"`
 	Go   bool          `json:",omitempty"`
 }
@@ -41,8 +41,8 @@ type report struct {
 	Stay map[string]uint64 `json:",omitempty"`
 }
 
-// Hold is a client's process: it connects to the group at a unix socket, and executes its orders until the group ends
-// the connection or ctx is over.
+// Hold runs a client's process. It connects to the group at a unix socket, and executes the group's orders until the
+// group closes the connection or ctx ends.
 func Hold(ctx context.Context, socket string) error {
 	group, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err != nil {
@@ -75,7 +75,7 @@ func Hold(ctx context.Context, socket string) error {
 	}
 }
 
-// execute carries out an order.
+// execute executes an order.
 func (h *holder) execute(ctx context.Context, o order) (r report, err error) {
 	switch {
 	case o.Open != nil:

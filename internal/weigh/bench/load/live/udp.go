@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// askUDP asks over one UDP socket again and again, and counts when another server
-// answers than before.
+// askUDP sends queries over one UDP socket repeatedly, and counts answers from another server than the previous one.
 func (h *holder) askUDP(flow uint64) {
 	conn, err := h.dialer.DialContext(h.ctx, "udp4", h.load.Target.String())
 	if err != nil {
@@ -34,7 +33,7 @@ func (h *holder) askUDP(flow uint64) {
 	}
 }
 
-// queryOne makes a query from a socket of its own, as resolvers do.
+// queryOne sends a query from a new socket, as resolvers do.
 func (h *holder) queryOne() {
 	h.during(func(uint64) {
 		conn, err := h.dialer.DialContext(h.ctx, "udp4", h.load.Target.String())
@@ -47,7 +46,7 @@ func (h *holder) queryOne() {
 	})
 }
 
-// asked counts a query of that time, answered or not.
+// asked counts a query that was sent at a time, answered or not.
 func (h *holder) asked(at time.Time, answered bool) {
 	if h.ctx.Err() != nil {
 		return
@@ -75,7 +74,7 @@ func (h *holder) query(conn net.Conn, r request) (from peer, ok bool) {
 		if n, err = conn.Read(answer); err != nil {
 			break
 		}
-		// An answer to an earlier query may come now; it is too late for that.
+		// An answer to an earlier query may arrive now, too late for that query.
 		if from, err := r.read(answer[:n]); err == nil {
 			h.asked(began, true)
 			return from, true

@@ -12,8 +12,8 @@ import (
 // requestBytes is the length of a request: two numbers.
 const requestBytes = 16
 
-// An answer is the request, the number of the connection at the server, and the
-// server's name, filled up with zeros. Numbers are in network byte order.
+// An answer is the request, the number of the connection at the server, and the server's name, padded with zeros.
+// Numbers are in network byte order.
 const (
 	nameBytes   = 24
 	answerBytes = requestBytes + 8 + nameBytes
@@ -31,38 +31,36 @@ func (r request) bytes() []byte {
 	return binary.BigEndian.AppendUint64(b, r.Number)
 }
 
-// ending is how a server shall end a connection after its answer: the first byte of a
-// request's number.
+// ending is how a server has to end a connection after its answer: the first byte of a request's number.
 type ending byte
 
 // The endings.
 const (
-	// endsNot: the server leaves it open.
+	// endsNot: the server leaves the connection open.
 	endsNot ending = iota
 	endsByFIN
-	// endsByReset: by a TCP reset.
+	// endsByReset: the server sends a TCP reset.
 	endsByReset
 )
 
-// endingAt is where it stands in a request, in bytes, and endingShift in its number.
+// endingAt is the offset of the ending in a request, in bytes, and endingShift its shift in the request's number.
 const (
 	endingAt    = 8
 	endingShift = 56
 )
 
-// numbered returns the number of a request after which the connection shall end so.
+// numbered returns the number of a request after which the connection has to end this way.
 func (e ending) numbered(n uint64) uint64 {
 	return uint64(e)<<endingShift | n&(1<<endingShift-1)
 }
 
-// peer is who answered: a server, and its number for the connection, from 1; 0
-// where there is no connection (UDP).
+// peer is the server that answered, and its number for the connection, from 1; 0 without a connection (UDP).
 type peer struct {
 	Server string
 	Number uint64
 }
 
-// answerer makes a server's answers.
+// answerer builds the answers of a server.
 type answerer struct{ name [nameBytes]byte }
 
 func newAnswerer(name string) (answerer, error) {
@@ -74,17 +72,17 @@ func newAnswerer(name string) (answerer, error) {
 	return a, nil
 }
 
-// answer appends the answer to a request of requestBytes.
+// answer appends the answer to a request of requestBytes bytes.
 func (a answerer) answer(to, request []byte, connection uint64) []byte {
 	to = append(to, request...)
 	to = binary.BigEndian.AppendUint64(to, connection)
 	return append(to, a.name[:]...)
 }
 
-// errWrong: an answer does not belong to its request.
+// errWrong means that an answer does not belong to its request.
 var errWrong = errors.New("a wrong answer")
 
-// read takes an answer apart; errWrong if it is none to r.
+// read parses an answer; errWrong if it is no answer to r.
 func (r request) read(answer []byte) (peer, error) {
 	if len(answer) != answerBytes || !bytes.Equal(answer[:requestBytes], r.bytes()) {
 		return peer{}, errWrong

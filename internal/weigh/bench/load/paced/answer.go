@@ -9,26 +9,26 @@ import (
 	"strconv"
 )
 
-// errAnswer: an answer is not the one asked for.
+// errAnswer means that an answer is not the expected one.
 var errAnswer = errors.New("not the answer")
 
-// maxHead is the most that an answer's status line and headers may have.
+// maxHead is the maximum length of an answer's status line and headers.
 const maxHead = 8192
 
-// answer is the part of an answer that has come: a status line, headers, and a body whose length a header tells (RFC
-// 9112, sections 4 to 6). Others, such as chunked ones, are not the answer of a server that has a file.
+// answer is the received part of an answer: a status line, headers, and a body whose length a header gives (RFC 9112,
+// sections 4 to 6). A server that has a file sends no other answers, such as chunked ones.
 type answer struct {
 	head []byte
-	// left is how much of the body is to come, once the head is there.
+	// left is the number of bytes of the body that are still to come, once the head is complete.
 	left int
-	// closes: the server will close the connection.
+	// closes means that the server will close the connection.
 	closes bool
 	whole  bool
 }
 
 func (a *answer) reset() { *a = answer{head: a.head[:0]} }
 
-// take adds bytes that came; whole then reports whether these were all. The error wraps errAnswer.
+// take adds received bytes; whole is then true if the answer is complete. The error wraps errAnswer.
 func (a *answer) take(data []byte, fileBytes int) error {
 	if a.whole {
 		return fmt.Errorf("%w: %d bytes too much", errAnswer, len(data))

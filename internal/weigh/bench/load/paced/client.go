@@ -20,8 +20,8 @@ var (
 	errGaveUp = errors.New("not asked for any more, for the bound could not be kept")
 )
 
-// client is a client on its way: a single thread, which carries out the events of sockets and sends requests when they
-// are due.
+// client is a running client: a single thread, which handles the events of sockets and sends requests when they are
+// due.
 type client struct {
 	Options
 	loop    *epoll.Loop
@@ -30,16 +30,16 @@ type client struct {
 	request []byte
 	report  *Report
 	began   time.Time
-	// next is the first request that no connection has been given.
+	// next is the first request without a connection.
 	next int
-	// waiting is the first that was not yet counted as one that waits.
+	// waiting is the first request that was not yet counted as waiting.
 	waiting int
-	// conns are by descriptor; closed ones are nil. open is how many there are.
+	// conns has the connections by descriptor; closed ones are nil. open is the number of open ones.
 	conns []*conn
 	open  int
 	// idle are kept connections without a request.
 	idle []*conn
-	// late are the answers that took longer than the bound.
+	// late counts the answers that took longer than the bound.
 	late   int
 	buffer [64 << 10]byte
 }
@@ -47,16 +47,15 @@ type client struct {
 // conn is a connection, and the request that it carries.
 type conn struct {
 	fd int
-	// connected: the connection is open, asked that it carries a request:
-	// the one that was due at due.
+	// connected means that the connection is open. asked means that it carries a request, which was due at due.
 	connected, asked bool
 	due              time.Duration
 	answer           answer
-	// last is when the connection had its last event.
+	// last is the time of the connection's last event.
 	last time.Duration
 }
 
-// Run asks, on the calling thread, until all is answered that was due.
+// Run sends requests on the calling thread until all due requests are answered.
 func (o Options) Run(ctx context.Context) (*Report, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -118,7 +117,7 @@ func (c *client) run(ctx context.Context) error {
 	}
 }
 
-// done reports whether every request has come to its end.
+// done reports whether every request has been answered or has failed.
 func (c *client) done() bool { return c.report.Answered+c.report.Failed == c.report.Due }
 
 // free reports whether a request that is due could be sent.
@@ -132,7 +131,7 @@ func (c *client) ask(now time.Duration) {
 			return
 		}
 		if now-due > timeout {
-			// The connections are all taken by requests that are no faster.
+			// All connections are in use by requests that are no faster.
 			c.next++
 			c.report.Fail(errSilent)
 			continue
@@ -155,7 +154,7 @@ func (c *client) ask(now time.Duration) {
 	}
 }
 
-// give has a connection carry the request that was due at due.
+// give assigns the request that was due at due to a connection.
 func (c *client) give(one *conn, due, now time.Duration) {
 	one.asked, one.due, one.last = true, due, now
 	one.answer.reset()
@@ -184,8 +183,8 @@ func (c *client) connect(due, now time.Duration) {
 	}
 }
 
-// handle carries out the events of a connection. Each change is told once (EPOLLET), so its consequences are carried
-// out to their end.
+// handle handles the events of a connection. Each change is reported once (EPOLLET), so handle must process everything
+// that follows from it.
 func (c *client) handle(fd int, events uint32) {
 	one := c.conns[fd]
 	if one == nil {
@@ -207,8 +206,8 @@ func (c *client) handle(fd int, events uint32) {
 	}
 }
 
-// send sends the request that a connection carries. So little always fits, or the
-// connection is broken, or stuck, which is seen by the answer that does not come.
+// send sends the request of a connection. So few bytes always fit. Otherwise the connection is broken or stuck, which
+// shows in the missing answer.
 func (c *client) send(one *conn) {
 	if _, err := unix.Write(one.fd, c.request); err != nil && !errors.Is(err, unix.EAGAIN) {
 		c.lose(one, err)
@@ -239,12 +238,11 @@ func (c *client) read(one *conn) {
 	}
 }
 
-// answered counts an answer. A kept connection takes the next request; another waits
-// for its end, which the server begins.
+// answered counts an answer. A kept connection takes the next request; another one waits for the server to close it.
 func (c *client) answered(one *conn) {
 	now := time.Since(c.began)
 	took := now - one.due
-	// Some seconds at most: it cannot be out of range.
+	// At most some seconds, so the value is in range.
 	if err := c.report.Latency.Record(float64(took.Nanoseconds())/1e3, 1); err != nil {
 		c.report.Fail(err)
 	} else {
@@ -261,7 +259,7 @@ func (c *client) answered(one *conn) {
 	}
 }
 
-// lose counts a connection that broke, with its request.
+// lose counts a broken connection and its request.
 func (c *client) lose(one *conn, why error) {
 	if one.asked {
 		c.report.Fail(why)
@@ -278,10 +276,10 @@ func (c *client) forget(one *conn) {
 			break
 		}
 	}
-	unix.Close(one.fd) // which takes it off the loop as well
+	unix.Close(one.fd) // which also removes it from the loop
 }
 
-// loseSilent loses connections that have not been answered in time, or not been closed.
+// loseSilent loses connections that were not answered in time, or not closed in time.
 func (c *client) loseSilent(now time.Duration) {
 	for _, one := range c.conns {
 		switch {
@@ -294,12 +292,12 @@ func (c *client) loseSilent(now time.Duration) {
 	}
 }
 
-// cannotMeetBound reports whether more requests have missed the bound than may.
+// cannotMeetBound reports whether more requests have missed the bound than may miss it.
 func (c *client) cannotMeetBound(now time.Duration) bool {
 	if c.Bound == 0 {
 		return false
 	}
-	// Of those that were due longer ago, at most these have been answered.
+	// At most this many of the requests that were due earlier than the bound have been answered.
 	behind := c.dueBy(now-c.Bound) - int(c.report.Answered) - int(c.report.Failed)
 	return float64(c.late+int(c.report.Failed)+max(behind, 0)) > maxLate*float64(c.total())
 }

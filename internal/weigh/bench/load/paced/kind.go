@@ -13,7 +13,7 @@ import (
 // Kind is the load's generator: the jeoul binary itself.
 type Kind struct {
 	load.Own
-	// Path is the path that is asked for.
+	// Path is the requested path.
 	Path string
 	// Keep and Bound are as in Options.
 	Keep  bool

@@ -13,30 +13,29 @@ import (
 
 // Options describe a client's load.
 type Options struct {
-	// Target is a web server, or a balancer before one, and Path the path that is asked for: a file of FileBytes.
+	// Target is a web server, or a balancer in front of one. Path is the requested path, of a file of FileBytes.
 	Target    netip.AddrPort
 	Path      string
 	FileBytes int
-	// Rate is how many requests are due each second, the first after Delay, and
-	// Duration how long.
+	// Rate is the number of requests that are due per second, from Delay until Duration.
 	Rate     float64
 	Delay    time.Duration
 	Duration time.Duration
-	// Connections are the most at once. A request that is due while all are in use
-	// waits, and that is part of its latency.
+	// Connections is the maximum number of concurrent connections. A request that is due while all are in use waits,
+	// and its latency includes the wait.
 	Connections int
-	// Keep has a connection carry one request after the other; otherwise each
-	// request has a new one, which the server closes.
+	// Keep means that a connection carries one request after another. Otherwise each request has a new connection,
+	// which the server closes.
 	Keep bool
-	// Bound is the latency that 99 % of the requests must keep; the client ends as soon as that is impossible. 0: no
-	// bound.
+	// Bound is the latency that 99 % of the requests must keep. The client ends as soon as that is impossible. 0 means
+	// no bound.
 	Bound time.Duration
 }
 
 // Bounds of a client.
 const (
-	// timeout is how long an answer may take, waiting included. It is longer than the
-	// first two times after which a lost SYN is sent again (1 s and 3 s, RFC 6298).
+	// timeout is how long an answer may take, including the wait. It is longer than the first two timeouts for the
+	// retransmission of a SYN (1 s and 3 s, RFC 6298).
 	timeout     = 4 * time.Second
 	MaxRate     = 1_000_000
 	maxDuration = time.Hour
@@ -62,18 +61,18 @@ func (o Options) Check() error {
 	return nil
 }
 
-// total is how many requests are due.
+// total returns the number of requests.
 func (o Options) total() int {
 	n := int((o.Duration - o.Delay).Seconds() * o.Rate)
 	return max(n, 1)
 }
 
-// due is when request i (from 0) is, from the beginning.
+// due returns when request i (from 0) is due, counted from the beginning.
 func (o Options) due(i int) time.Duration {
 	return o.Delay + time.Duration(float64(i)/o.Rate*float64(time.Second))
 }
 
-// dueBy is how many requests are due by a moment.
+// dueBy returns the number of requests that are due by a moment.
 func (o Options) dueBy(moment time.Duration) int {
 	if moment < o.Delay {
 		return 0
@@ -83,8 +82,8 @@ func (o Options) dueBy(moment time.Duration) int {
 
 // Report is the report of a client.
 type Report struct {
-	// Due are the requests that were to be made, Answered those that were, with the
-	// file, and Failed all others.
+	// Due is the number of requests that were due, Answered that of the requests that got the file, and Failed that of
+	// all others.
 	Due      uint64 `json:"due"`
 	Answered uint64 `json:"answered"`
 	load.Failures
@@ -92,14 +91,14 @@ type Report struct {
 	Waited uint64 `json:"waited"`
 	// Seconds is the time until the last answer.
 	Seconds float64 `json:"seconds"`
-	// GaveUp: the bound could not be kept any more, and the client ended
-	// early; Failed are then also those that were never sent.
+	// GaveUp means that the bound could not be kept any more, and the client ended early. Failed then includes requests
+	// that were never sent.
 	GaveUp bool `json:"gave_up,omitempty"`
-	// Latency is that of the answered requests, each from when it was due.
+	// Latency has the latencies of the answered requests, each from when the request was due.
 	Latency *load.Latency `json:"latency"`
 }
 
-// Parse reads a Report that was written as JSON. Its error wraps load.ErrOutput.
+// Parse reads a Report from JSON. Its error wraps load.ErrOutput.
 func Parse(text []byte) (*Report, error) {
 	r, err := load.ReadReport(text, func(r *Report) *load.Latency { return r.Latency }, func(r *Report) uint64 {
 		return r.Answered

@@ -26,7 +26,7 @@ import (
 
 const fileBytes = 70_000 // more than a read takes
 
-// serve answers with the file, and lets fault do something else first.
+// serve answers with the file. fault may do something else instead.
 func serve(t *testing.T, fault func(n int64, w http.ResponseWriter) (done bool)) (netip.AddrPort, *atomic.Int64) {
 	t.Helper()
 	var requests, connections atomic.Int64
@@ -76,12 +76,12 @@ func TestPaced(t *testing.T) {
 		o := optionsOf(target)
 		o.Keep, o.Delay = keep, 2*time.Millisecond
 		report, outcome := o.ask(t)
-		// 200 a second in 248 ms.
+		// 200 per second for 248 ms.
 		if report.Due != 49 || report.Answered != 49 || outcome.Requests != 49 || outcome.Failed != 0 ||
 			len(outcome.Problems) > 0 {
 			t.Errorf("keep %v: %+v, %+v", keep, report, outcome)
 		}
-		// The last is due 240 ms after the first.
+		// The last request is due 240 ms after the first.
 		if outcome.Taken < 242*time.Millisecond || report.Latency.MinMs() <= 0 {
 			t.Errorf("keep %v: it took %v, least latency %g ms", keep, outcome.Taken, report.Latency.MinMs())
 		}
@@ -91,8 +91,8 @@ func TestPaced(t *testing.T) {
 	}
 }
 
-// TestNothingIsOmitted stalls the server once. All requests that were due meanwhile
-// must show that, although there is but one connection to ask over.
+// TestNothingIsOmitted stalls the server once. All requests that were due during the stall must show it, although there
+// is only one connection.
 func TestNothingIsOmitted(t *testing.T) {
 	const stall = 150 * time.Millisecond
 	var began sync.Once
@@ -108,8 +108,8 @@ func TestNothingIsOmitted(t *testing.T) {
 	if report.Answered != report.Due || report.Due != 50 {
 		t.Fatalf("%+v", report)
 	}
-	// 30 requests were due in the stall, the first of them at its beginning: at 200 a
-	// second, half of them waited for half of it or more.
+	// 30 requests were due in the stall, the first one at its beginning. At 200 per second, half of them waited for
+	// half of the stall or more.
 	if p80 := report.Latency.Ms(80); p80 < 40 || report.Latency.MaxMs() < 150 {
 		t.Errorf("a fifth of the requests waited %g ms or more, the longest %g ms", p80, report.Latency.MaxMs())
 	}
@@ -118,7 +118,7 @@ func TestNothingIsOmitted(t *testing.T) {
 	}
 }
 
-// TestGiveUp ends early where the bound cannot be kept.
+// TestGiveUp checks that a client ends early if the bound cannot be kept.
 func TestGiveUp(t *testing.T) {
 	target, _ := serve(t, func(int64, http.ResponseWriter) bool {
 		<-time.After(100 * time.Millisecond)
@@ -133,7 +133,7 @@ func TestGiveUp(t *testing.T) {
 	}
 }
 
-// TestServerEndsConnections has the server close kept connections, with a word before.
+// TestServerEndsConnections lets the server close kept connections, after announcing that in a header.
 func TestServerEndsConnections(t *testing.T) {
 	target, connections := serve(t, func(n int64, w http.ResponseWriter) bool {
 		if n%5 == 0 {
@@ -245,7 +245,7 @@ func TestObstacle(t *testing.T) {
 	}
 }
 
-// FuzzAnswer cuts answers in two: the cut must not matter.
+// FuzzAnswer splits answers in two: the position of the split must not matter.
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte("HTTP/1.1 200 OK\r\nServer: nginx\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello"), 30)
 	f.Add([]byte("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhelloo"), 50)
@@ -261,7 +261,7 @@ func FuzzAnswer(f *testing.F) {
 		}
 		if (errWhole == nil) != (errParts == nil) || errWhole == nil &&
 			(whole.whole != parts.whole || whole.closes != parts.closes) {
-			// A head that is too long may be complete in time if it comes in one piece.
+			// An overlong head may be complete in time if it arrives in one piece.
 			if len(data) <= maxHead {
 				t.Errorf("in one piece %v, %+v; cut at %d %v, %+v", errWhole, whole, cut, errParts, parts)
 			}

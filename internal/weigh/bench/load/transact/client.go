@@ -20,8 +20,7 @@ var (
 	errMore   = errors.New("more than the answer came")
 )
 
-// Run makes transactions on the calling thread until the time is over, and waits for
-// those under way.
+// Run makes transactions on the calling thread until the time is over, and waits for outstanding ones.
 func (o Options) Run(ctx context.Context) (*Report, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -33,7 +32,7 @@ func (o Options) Run(ctx context.Context) (*Report, error) {
 	return o.runMany(ctx)
 }
 
-// one is a client with a single stream: blocking calls, one after the other.
+// one is a client with a single stream: it makes one blocking call after another.
 type one struct {
 	Options
 	address unix.Sockaddr
@@ -107,7 +106,7 @@ func (c *one) connect() (int, error) {
 		err = unix.Connect(fd, c.address)
 	}
 	if errors.Is(err, unix.EINTR) {
-		// It goes on by itself; the write waits for it.
+		// Connecting continues by itself, and the write waits for it.
 		err = nil
 	}
 	if err != nil {
@@ -117,7 +116,7 @@ func (c *one) connect() (int, error) {
 	return fd, nil
 }
 
-// ask sends a byte and waits for one.
+// ask sends a byte and waits for the answer.
 func (c *one) ask(fd int) error {
 	for {
 		_, err := epoll.Send(fd, c.buffer[:])
@@ -144,7 +143,7 @@ func (c *one) read(fd int) (int, error) {
 	}
 }
 
-// silent gives the end of a socket's timeout a name.
+// silent returns errSilent for the error of a socket's timeout.
 func silent(err error) error {
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINPROGRESS) {
 		return errSilent

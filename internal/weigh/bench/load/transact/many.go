@@ -14,13 +14,13 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/load/epoll"
 )
 
-// many is a client with several streams: one thread, which carries out the events of sockets.
+// many is a client with several streams: one thread, which handles the events of sockets.
 type many struct {
 	Options
 	loop    *epoll.Loop
 	address unix.Sockaddr
 	family  int
-	// streams are by descriptor; closed ones are nil.
+	// streams has the streams by descriptor; closed ones are nil.
 	streams []*stream
 	open    int
 	report  *Report
@@ -28,7 +28,7 @@ type many struct {
 	buffer  [16]byte
 }
 
-// stream is a place for a transaction under way.
+// stream is a slot for an outstanding transaction.
 type stream struct {
 	fd   int
 	step step
@@ -64,8 +64,7 @@ func (o Options) runMany(ctx context.Context) (*Report, error) {
 	return m.report, nil
 }
 
-// begin opens all streams. TCP_RR's connections are open before the first request,
-// as netperf's are.
+// begin opens all streams. The connections of TCP_RR are open before the first request, as netperf's are.
 func (m *many) begin() error {
 	if m.Test == RR {
 		alone := &one{Options: m.Options, address: m.address, family: m.family}
@@ -107,7 +106,7 @@ func (m *many) watch(s *stream, events uint32) error {
 // look is the interval of checks for streams without an answer.
 const look = 100 * time.Millisecond
 
-// transact carries out the events of sockets until the time is over and nothing is under way.
+// transact handles the events of sockets until the time is over and no transaction is outstanding.
 func (m *many) transact(ctx context.Context) error {
 	next := look
 	if err := m.loop.After(next); err != nil {
@@ -132,7 +131,7 @@ func (m *many) transact(ctx context.Context) error {
 	return nil
 }
 
-// over reports whether the time is.
+// over reports whether the time is over.
 func (m *many) over() bool { return time.Since(m.began) >= m.Duration }
 
 // giveUp fails streams that have been silent for too long.
@@ -144,8 +143,8 @@ func (m *many) giveUp() {
 	}
 }
 
-// handle carries out the events of a stream. Sockets of TCP_CRR tell of each change once (EPOLLET), so its consequences
-// are carried out to their end.
+// handle handles the events of a stream. Sockets of TCP_CRR report each change once (EPOLLET), so handle must process
+// everything that follows from it.
 func (m *many) handle(fd int, events uint32) {
 	s := m.streams[fd]
 	if s == nil {
@@ -169,12 +168,12 @@ func (m *many) handle(fd int, events uint32) {
 	}
 }
 
-// send sends a request; false says that the stream failed.
+// send sends a request; false means that the stream failed.
 func (m *many) send(s *stream) bool {
 	if s.step == answering && m.Test == RR {
 		s.at = time.Now()
 	}
-	// A byte always fits, or the connection is broken.
+	// A byte always fits, unless the connection is broken.
 	if _, err := epoll.Send(s.fd, m.buffer[:1]); err != nil {
 		m.fail(s, err)
 		return false
@@ -229,7 +228,7 @@ func (m *many) ended(s *stream) {
 	m.connect(s)
 }
 
-// connect begins a transaction of TCP_CRR in a stream whose last one has ended.
+// connect begins a transaction of TCP_CRR in a stream whose previous transaction has ended.
 func (m *many) connect(s *stream) {
 	s.at, s.step = time.Now(), connecting
 	var err error
@@ -247,7 +246,8 @@ func (m *many) connect(s *stream) {
 	}
 }
 
-// fail counts a failed transaction. Its stream gets no other: a server that refuses would be asked without end.
+// fail counts a failed transaction. Its stream gets no further transaction: otherwise a server that refuses connections
+// would get requests without end.
 func (m *many) fail(s *stream, err error) {
 	m.report.Fail(err)
 	m.forget(s)

@@ -14,12 +14,11 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 )
 
-// Netperf is a test as netperf itself makes it, over one stream: its connection of
-// control and that of data must reach the same server, so each has a port of one.
+// Netperf is a test that netperf itself makes, over one stream. Its control connection and its data connection must
+// reach the same server, so each has a port that leads to that one server.
 type Netperf struct {
 	Kind
-	// DataPort is the port of the connections that are measured; a share's target has
-	// that of control.
+	// DataPort is the port of the measured connections. A share's target has the port of the control connection.
 	DataPort uint16
 }
 
@@ -41,10 +40,10 @@ func Netserver(at netip.AddrPort) []string {
 
 func init() { load.Register(Netperf{}) }
 
-// Name is the program's.
+// Name returns the program's name.
 func (Netperf) Name() string { return NetperfProgram }
 
-// VersionFlag makes the program tell its version.
+// VersionFlag returns the argument that makes netperf print its version.
 func (Netperf) VersionFlag() string { return "-V" }
 
 // Prepare needs no files.
@@ -55,11 +54,11 @@ func (k Netperf) Prepare(share load.Share) ([]string, error) {
 		"--", "-P", "," + strconv.Itoa(int(k.DataPort)), "-o", strings.Join(netperfColumns, ",")}, nil
 }
 
-// Parse reads the one line that netperf prints. Its latencies are known by a few
-// percentiles only, between which transactions are spread evenly.
+// Parse reads the one line that netperf prints. Its latencies are known by a few percentiles only, so transactions are
+// spread evenly between those.
 func (Netperf) Parse(_ load.Share, stdout []byte) (*load.Outcome, error) {
 	text := bytes.TrimSpace(stdout)
-	// Warnings may come before it.
+	// Warnings may precede the line.
 	line := text[bytes.LastIndexByte(text, '\n')+1:]
 	record, err := csv.NewReader(bytes.NewReader(line)).Read()
 	if err != nil || len(record) != len(netperfColumns) {

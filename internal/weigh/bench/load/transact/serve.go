@@ -16,22 +16,23 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/load/epoll"
 )
 
-// Server answers every byte with one.
+// Server answers every byte with one byte.
 type Server struct {
-	// Closing is where a connection is closed behind the first answer (TCP_CRR),
-	// Keeping where it is kept (TCP_RR).
+	// Closing is the address at which a connection is closed after the first answer (TCP_CRR), Keeping the one at which
+	// it is kept (TCP_RR).
 	Closing, Keeping netip.AddrPort
 }
 
-// server is a Server at work. A connection that is the only one is read by blocking
-// calls, and where it was for one answer, the next is waited for by one, too, as
-// netserver does it: to ask epoll as well would be a tenth of a transaction.
+// server is a running Server. It reads a single connection by blocking calls. If that connection ends after one answer,
+// a blocking call also waits for the next connection, as in netserver: another call of epoll would take a tenth of a
+// transaction.
 type server struct {
 	loop             *epoll.Loop
 	closing, keeping int
-	// waits: accepting at closing blocks.
+	// waits means that accepting at closing blocks.
 	waits bool
-	// conns are the connections by descriptor, open is their number, and last the descriptor of the newest one.
+	// conns has the connections by descriptor, open is the number of open ones, and last the descriptor of the newest
+	// one.
 	conns  []served
 	open   int
 	last   int
@@ -41,22 +42,21 @@ type server struct {
 // served is a connection of a server.
 type served struct {
 	open bool
-	// once: the connection is closed behind the first answer.
+	// once means that the connection is closed after the first answer.
 	once bool
-	// watched: the loop tells of it.
+	// watched means that the loop watches the connection.
 	watched bool
 }
 
-// The bounds within which an only connection, or one after the other, keeps others
-// waiting.
+// Bounds of the time in which a single connection, or one after another, keeps others waiting.
 const (
-	// aloneSilence is how long a connection may be silent.
+	// aloneSilence is how long the connection may be silent.
 	aloneSilence = 5 * time.Millisecond
-	// aloneAnswers is how many answers there are in a row.
+	// aloneAnswers is the maximum number of answers in a row.
 	aloneAnswers = 64
 )
 
-// Serve answers on the calling thread until ctx ends.
+// Serve answers requests on the calling thread until ctx ends.
 func (s Server) Serve(ctx context.Context) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -92,7 +92,7 @@ func (s Server) Serve(ctx context.Context) error {
 	return nil
 }
 
-// listen opens a port. Its connections take over how long a read may block.
+// listen opens a listener. Its connections inherit the limit on how long a read may block.
 func (r *server) listen(at netip.AddrPort) (int, error) {
 	fd, err := epoll.Listen(at)
 	if err != nil {
@@ -105,9 +105,8 @@ func (r *server) listen(at netip.AddrPort) (int, error) {
 	return fd, r.loop.Add(fd, unix.EPOLLIN)
 }
 
-// alone serves a client that has the server for itself, for a while: it answers the
-// only connection, and accepts the next where that was for one answer. It is not busy
-// where there is no such client, or it is silent.
+// alone serves, for a while, a client that is the only one. It answers the only connection, and accepts the next one if
+// that connection was for one answer. busy is false if there is no such client, or if it is silent.
 func (r *server) alone() (busy bool, err error) {
 	defer func() { err = errors.Join(err, r.wait(false)) }()
 	for range aloneAnswers {
@@ -128,7 +127,7 @@ func (r *server) alone() (busy bool, err error) {
 			}
 			fd, err := epoll.Accept(r.closing)
 			if err != nil {
-				return false, nil // no client came: the loop tells when one does
+				return false, nil // no client came: the loop reports the next one
 			}
 			r.add(fd, true)
 		}
@@ -136,7 +135,7 @@ func (r *server) alone() (busy bool, err error) {
 	return true, nil
 }
 
-// wait has accepting at closing block, for at most aloneSilence, or not.
+// wait sets whether accepting at closing blocks, for at most aloneSilence.
 func (r *server) wait(waits bool) error {
 	if r.waits == waits {
 		return nil
@@ -154,7 +153,7 @@ func (r *server) handle(fd int, _ uint32) {
 	}
 }
 
-// accept takes the connections that wait.
+// accept accepts all waiting connections.
 func (r *server) accept(listener int) {
 	for {
 		fd, err := epoll.Accept(listener)
@@ -162,20 +161,20 @@ func (r *server) accept(listener int) {
 			continue
 		}
 		if err != nil {
-			return // EAGAIN, or no descriptor: those that wait go on waiting
+			return // EAGAIN, or no free descriptor: waiting connections continue to wait
 		}
 		before := r.last
 		if r.add(fd, listener == r.closing); r.open == 1 {
-			return // if there are others, the loop tells again
+			return // if there are others, the loop reports them
 		}
 		r.watch(before)
-		// The request often is there already.
+		// Often the request has arrived already.
 		r.answer(fd, unix.MSG_DONTWAIT)
 		r.watch(fd)
 	}
 }
 
-// add enters a connection, the last.
+// add stores a new connection and makes it the last one.
 func (r *server) add(fd int, once bool) {
 	if fd >= len(r.conns) {
 		r.conns = append(r.conns, make([]served, fd+1-len(r.conns))...)
@@ -185,7 +184,7 @@ func (r *server) add(fd int, once bool) {
 	r.last = fd
 }
 
-// watch has the loop tell of a connection.
+// watch makes the loop watch a connection.
 func (r *server) watch(fd int) {
 	c := &r.conns[fd]
 	if !c.open || c.watched {
@@ -196,7 +195,7 @@ func (r *server) watch(fd int) {
 	}
 }
 
-// answer answers the bytes that have come. False says that there was nothing, or that the connection is closed.
+// answer answers the received bytes. It returns false if there were none, or if the connection is closed.
 func (r *server) answer(fd, flags int) bool {
 	n, err := epoll.Receive(fd, r.buffer[:], flags)
 	for errors.Is(err, unix.EINTR) {
@@ -206,7 +205,7 @@ func (r *server) answer(fd, flags int) bool {
 		return false
 	}
 	if err == nil && n > 0 {
-		// So little always fits, or the connection is broken.
+		// So few bytes always fit, unless the connection is broken.
 		if _, err = epoll.Send(fd, r.buffer[:n]); err == nil && !r.conns[fd].once {
 			return true
 		}
@@ -215,7 +214,7 @@ func (r *server) answer(fd, flags int) bool {
 	return false
 }
 
-// forget closes a connection. If one other is left, that is the only one from now on.
+// forget closes a connection. If only one other connection is left, that one becomes the last.
 func (r *server) forget(fd int) {
 	r.conns[fd] = served{}
 	r.open--

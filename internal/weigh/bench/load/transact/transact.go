@@ -23,18 +23,18 @@ const (
 // Options describe a client's load.
 type Options struct {
 	Test Test
-	// Target is a Server's port for the test, or a balancer's before it.
+	// Target is a Server's address for the test, or that of a balancer in front of it.
 	Target netip.AddrPort
-	// Connections are the transactions under way at once.
+	// Connections is the number of concurrent transactions.
 	Connections int
-	// Duration is how long transactions are begun and counted.
+	// Duration is the time in which transactions begin and are counted.
 	Duration time.Duration
 }
 
 // Bounds of a client.
 const (
-	// timeout is how long an answer may take. It is longer than the first two times
-	// after which a lost SYN is sent again (1 s and 3 s, RFC 6298).
+	// timeout is how long an answer may take. It is longer than the first two timeouts for the retransmission of a SYN
+	// (1 s and 3 s, RFC 6298).
 	timeout     = 4 * time.Second
 	minDuration = 10 * time.Millisecond
 	maxDuration = time.Hour
@@ -57,17 +57,17 @@ func (o Options) Check() error {
 
 // Report is the report of a client.
 type Report struct {
-	// Transactions were ended within Seconds; Failed were not, whenever.
+	// Transactions counts those that ended within Seconds, Failed those that failed at any time.
 	Transactions uint64 `json:"transactions"`
 	load.Failures
 	Seconds float64 `json:"seconds"`
-	// Latency is that of the ended ones, from the call that connects or sends to the
-	// last that reads or closes.
+	// Latency has the latencies of these transactions, each from the call that connects or sends to the last call that
+	// reads or closes.
 	Latency *load.Latency `json:"latency"`
 }
 
 func (r *Report) ended(took time.Duration) {
-	// An hour at most: it cannot be out of range.
+	// At most an hour, so the value is in range.
 	if err := r.Latency.Record(float64(took.Nanoseconds())/1e3, 1); err != nil {
 		r.Fail(err)
 		return
@@ -75,7 +75,7 @@ func (r *Report) ended(took time.Duration) {
 	r.Transactions++
 }
 
-// Parse reads a Report that was written as JSON. Its error wraps load.ErrOutput.
+// Parse reads a Report from JSON. Its error wraps load.ErrOutput.
 func Parse(text []byte) (*Report, error) {
 	r, err := load.ReadReport(text, func(r *Report) *load.Latency { return r.Latency }, func(r *Report) uint64 {
 		return r.Transactions

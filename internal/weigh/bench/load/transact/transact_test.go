@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 )
 
-// freePort is a port of the loopback address that nothing listens on but the servers that the test starts there.
+// freePort returns a port of the loopback address that only servers of the test listen at.
 func freePort(t *testing.T) netip.AddrPort {
 	t.Helper()
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), testenv.Port(t))
@@ -75,7 +75,8 @@ func TestTransactions(t *testing.T) {
 	}
 }
 
-// enough runs a test until it lasts long enough for a transaction on each connection, on a machine however busy.
+// enough repeats a test with longer durations until there is a transaction on each connection, on however busy a
+// machine.
 func enough(t *testing.T, o Options) (Options, *load.Outcome) {
 	t.Helper()
 	for o.Duration = 100 * time.Millisecond; ; o.Duration *= 2 {
@@ -97,8 +98,7 @@ func enough(t *testing.T, o Options) (Options, *load.Outcome) {
 	}
 }
 
-// TestServerCloses checks who closes: TCP_CRR's server does, at once, and TCP_RR's
-// does not.
+// TestServerCloses checks which side closes: TCP_CRR's server closes at once, and TCP_RR's server does not.
 func TestServerCloses(t *testing.T) {
 	s := serve(t)
 	for _, test := range []Test{CRR, RR} {
@@ -128,7 +128,7 @@ func TestServerCloses(t *testing.T) {
 	}
 }
 
-// TestServerMisbehaves has a server break the protocol.
+// TestServerMisbehaves lets a server break the protocol.
 func TestServerMisbehaves(t *testing.T) {
 	for name, tc := range map[string]struct {
 		test   Test
@@ -164,7 +164,7 @@ func TestServerMisbehaves(t *testing.T) {
 			}
 			text, _ := json.Marshal(report)
 			outcome, err := Kind{Test: tc.test}.Parse(load.Share{}, text)
-			// Which end of a broken connection is seen first is a matter of time.
+			// Which end of a broken connection is noticed first depends on timing.
 			if err != nil || outcome.Failed == 0 || len(outcome.Problems) != 1 ||
 				!strings.Contains(outcome.Problems[0], tc.says) && !strings.Contains(outcome.Problems[0], "reset") {
 				t.Errorf("%s, %d connections: %+v, %v; want it to say %s", name, connections, outcome, err, tc.says)

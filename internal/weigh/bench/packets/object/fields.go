@@ -13,15 +13,15 @@ import (
 	"strings"
 )
 
-// Fields are the bytes of a key, a value or a variable, as a list of one field each: {u32: 7}, {be16: 80}, {ip:
-// 198.19.0.1}, {mac: 02:00:00:00:00:01}, {bytes: 00ff}, {zero: 4}. Nothing is aligned: the padding between the fields
-// of a struct is written as zero.
+// Fields are the bytes of a key, a value or a variable, as a list of elements with one field each: {u32: 7}, {be16:
+// 80}, {ip: 198.19.0.1}, {mac: 02:00:00:00:00:01}, {bytes: 00ff}, {zero: 4}. Nothing is aligned: the padding between
+// the fields of a struct is written as zero.
 type Fields []map[string]string
 
-// maxZero is how many bytes of 0 one field may stand for.
+// maxZero is the maximum number of zero bytes in one field.
 const maxZero = 1 << 16
 
-// encoders make bytes of a field's text, by its kind.
+// encoders encode a field's text, by its kind.
 var encoders = map[string]func(text string) ([]byte, error){
 	"u8":   number(1, binary.NativeEndian),
 	"u16":  number(2, binary.NativeEndian),
@@ -51,7 +51,8 @@ var encoders = map[string]func(text string) ([]byte, error){
 	},
 }
 
-// number encodes a whole number of so many bytes, decimal, or hexadecimal behind 0x.
+// number returns an encoder of unsigned integers with the given number of bytes, in decimal, or in hexadecimal after
+// 0x.
 func number(bytes int, order interface {
 	binary.ByteOrder
 	binary.AppendByteOrder
@@ -74,7 +75,7 @@ func number(bytes int, order interface {
 	}
 }
 
-// encode returns the fields' bytes, or which field is wrong, and why; bad is -1 where it is all of them.
+// encode returns the fields' bytes. With an error, bad is the index of the wrong field, or -1 if there are no fields.
 func (f Fields) encode() (data []byte, bad int, err error) {
 	if len(f) == 0 {
 		return nil, -1, fmt.Errorf("missing; list its fields, such as [{u32: 0}]")
@@ -98,7 +99,7 @@ func (f Fields) encode() (data []byte, bad int, err error) {
 	return data, -1, nil
 }
 
-// kinds lists the kinds of fields.
+// kinds returns the kinds of fields.
 func kinds() (all []string) {
 	for kind := range encoders {
 		all = append(all, kind)
@@ -107,11 +108,11 @@ func kinds() (all []string) {
 	return all
 }
 
-// bytes are the bytes of fields that were checked when they were read.
+// bytes returns the bytes of fields that Parse has checked.
 func (f Fields) bytes() []byte {
 	data, _, err := f.encode()
 	if err != nil {
-		panic(err) // Parse takes none of these
+		panic(err) // Parse has rejected such fields
 	}
 	return data
 }

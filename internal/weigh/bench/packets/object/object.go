@@ -16,18 +16,18 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Object is an object in the kernel, as a setup has it.
+// Object is an object in the kernel, set up by a setup.
 type Object struct {
 	setup      *Setup
 	collection *ebpf.Collection
 	program    *ebpf.Program
 }
 
-// ErrUnlike means that the object lacks a thing that the setup names, or has it otherwise.
+// ErrUnlike means that the object lacks something that the setup names, or that it differs from the setup.
 var ErrUnlike = errors.New("the object is not as the setup says")
 
-// Load loads the object in a file, its maps as small or large as the setup says, and fills them. The maps that the
-// object would pin are its own, and gone with Close. Errors: ErrUnlike, or the kernel's, with the verifier's log.
+// Load loads the object in a file, with the sizes of its maps that the setup gives, and fills the maps. Maps that the
+// object would pin are not pinned, and are freed by Close. Errors: ErrUnlike, or the kernel's, with the verifier's log.
 func (s *Setup) Load(file string) (*Object, error) {
 	spec, err := ebpf.LoadCollectionSpec(file)
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *Setup) choose(spec *ebpf.CollectionSpec) (string, error) {
 	return fit[0], nil
 }
 
-// listed names things for a message.
+// listed joins names for a message.
 func listed(names []string) string {
 	if len(names) == 0 {
 		return "none"
@@ -92,15 +92,15 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// fit changes the object as the setup says before it is loaded. Programs of other types, and maps of the file system,
-// are nothing to a figure.
+// fit adapts the object to the setup before it is loaded. Programs of other types and pinned maps do not matter for a
+// figure.
 func (s *Setup) fit(spec *ebpf.CollectionSpec, program string) error {
 	for name := range spec.Programs {
 		if spec.Programs[name].Type != types[s.Hook] {
 			delete(spec.Programs, name)
 		}
 	}
-	// The harness calls it as a program like its own: the kernel takes no others into one array.
+	// The harness calls the program like its own programs: the kernel accepts only programs of one kind in an array.
 	under := spec.Programs[program]
 	under.AttachType = attachTypes[s.Hook]
 	if s.Hook == lb.HookXDP {
@@ -136,7 +136,7 @@ func (s *Setup) fit(spec *ebpf.CollectionSpec, program string) error {
 	return nil
 }
 
-// fill puts the setup's entries into the maps.
+// fill writes the setup's entries to the maps.
 func (o *Object) fill() error {
 	for _, m := range o.setup.Maps {
 		to := o.collection.Maps[m.Name]
@@ -171,7 +171,7 @@ func perCPU(t ebpf.MapType) bool {
 	return t == ebpf.PerCPUArray || t == ebpf.PerCPUHash || t == ebpf.LRUCPUHash
 }
 
-// Counts reads the setup's counters, in their order.
+// Counts reads the setup's counters, in the setup's order.
 func (o *Object) Counts() (all []uint64, err error) {
 	for _, c := range o.setup.Counters {
 		n, err := o.count(c)
@@ -183,7 +183,7 @@ func (o *Object) Counts() (all []uint64, err error) {
 	return all, nil
 }
 
-// count reads a counter; one whose key is not in its map yet is 0.
+// count reads a counter. A counter whose key is not in its map yet is 0.
 func (o *Object) count(c Counter) (sum uint64, err error) {
 	from := o.collection.Maps[c.Map]
 	key := c.Key.bytes()
@@ -217,10 +217,10 @@ func (o *Object) count(c Counter) (sum uint64, err error) {
 	return sum, nil
 }
 
-// ErrOtherwise means that packets ended otherwise than the setup says.
+// ErrOtherwise means that packets did not end as the setup says.
 var ErrOtherwise = errors.New("the figure would not be what the setup says")
 
-// Check returns an error that wraps ErrOtherwise unless so many packets have moved the counters as the setup says.
+// Check returns an error that wraps ErrOtherwise unless the counters moved as the setup says for that many packets.
 func (o *Object) Check(before, after []uint64, packets uint64) error {
 	for i, c := range o.setup.Counters {
 		if moved := after[i] - before[i]; moved != packets*c.Each {

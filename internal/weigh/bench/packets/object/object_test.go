@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
 )
 
-// rewriterSetup is the setup of testdata/rewriter.bpf.c, with changes.
+// rewriterSetup returns the setup of testdata/rewriter.bpf.c, with replacements.
 func rewriterSetup(t *testing.T, oldnew ...string) string {
 	t.Helper()
 	data, err := os.ReadFile("testdata/rewriter.yaml")
@@ -81,7 +81,7 @@ func TestObject(t *testing.T) {
 	}
 }
 
-// TestUnlike: a thing that the setup names and the object has not is refused by its name.
+// TestUnlike: if the object lacks something that the setup names, the error names it.
 func TestUnlike(t *testing.T) {
 	testenv.Root(t)
 	file := testbpf.Compile(t, "testdata/rewriter.bpf.c")
@@ -120,7 +120,7 @@ func TestUnlike(t *testing.T) {
 	}
 }
 
-// TestBadSetups: each mistake is named with line and field.
+// TestBadSetups: each mistake is reported with line and field.
 func TestBadSetups(t *testing.T) {
 	for want, change := range map[string][]string{
 		"s.yaml:1: subject: ":                      {"subject: rewriter", "subject: Re writer"},

@@ -13,44 +13,44 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
 )
 
-// Setup describes how an object is measured, as a file of YAML.
+// Setup describes how an object is measured. It is a YAML file.
 type Setup struct {
 	// Subject is the object's name in results.
 	Subject string  `yaml:"subject"`
 	Hook    lb.Hook `yaml:"hook"`
-	// Program is the name of the program in the object; it may be left out where there is one.
+	// Program is the name of the program in the object; it may be omitted if there is only one.
 	Program string `yaml:"program"`
-	// Variables are global variables and constants by their names in C.
+	// Variables are values of global variables and constants, by their names in C.
 	Variables map[string]Fields `yaml:"variables"`
 	Maps      []Map             `yaml:"maps"`
 	Cases     []Case            `yaml:"cases"`
-	// Counters are the program's counters of each packet of every case.
+	// Counters count each packet of every case.
 	Counters []Counter `yaml:"counters"`
 }
 
-// Map is the content for a map of the object before it is measured.
+// Map is the content of a map of the object before measuring.
 type Map struct {
 	Name string `yaml:"name"`
-	// Size is how many entries it has room for; 0 keeps the object's own.
+	// Size is the capacity of the map in entries; 0 keeps that of the object.
 	Size    uint32  `yaml:"size"`
 	Entries []Entry `yaml:"entries"`
 }
 
-// Entry is an element of a map. Of a map per CPU, every CPU gets the value.
+// Entry is an element of a map. In a per-CPU map, every CPU gets the value.
 type Entry struct {
 	Key   Fields `yaml:"key"`
 	Value Fields `yaml:"value"`
 }
 
-// Case is a kind of packets: TCP or UDP from as many clients as there are flows to one address.
+// Case is a kind of packets: TCP or UDP from as many clients as there are flows, to one address.
 type Case struct {
 	Name     string   `yaml:"name"`
 	To       string   `yaml:"to"`
 	Protocol string   `yaml:"protocol"`
 	Flags    []string `yaml:"flags"`
-	// Flows are how many flows the packets are of, by turns: powers of two.
+	// Flows are the numbers of flows of the packets, measured in turn; each is a power of two.
 	Flows []uint32 `yaml:"flows"`
-	// Prime lists the TCP flags of packets that are sent through all flows before, one after the other.
+	// Prime lists the TCP flags of packets that are sent through all flows before measuring, one after another.
 	Prime [][]string `yaml:"prime"`
 	// Returns is the program's return code for each packet, such as 3 for XDP_TX.
 	Returns uint32 `yaml:"returns"`
@@ -59,14 +59,14 @@ type Case struct {
 	protocol lb.Protocol
 }
 
-// Counter is a number in a value of a map, in the machine's byte order; of a map per CPU, the sum.
+// Counter is a number in a value of a map, in the machine's byte order. For a per-CPU map it is the sum over all CPUs.
 type Counter struct {
 	Map string `yaml:"map"`
 	Key Fields `yaml:"key"`
-	// At is where the number begins in the value, in bytes, and Bytes its length: 4 or 8.
+	// At is the offset of the number in the value, in bytes, and Bytes its length: 4 or 8.
 	At    int `yaml:"at"`
 	Bytes int `yaml:"bytes"`
-	// Each is by how much a packet raises the counter.
+	// Each is the amount by which each packet raises the counter.
 	Each uint64 `yaml:"each"`
 }
 
@@ -79,7 +79,7 @@ const (
 var setupKind = yamlfile.Kind{Noun: "a setup of an object", Needs: "at least subject, hook and cases",
 	MaxBytes: maxSetupBytes}
 
-// subjectName matches the names of subjects: a name is part of lines that others parse.
+// subjectName matches the names of subjects. A name is part of lines that programs parse.
 var subjectName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,39}$`)
 
 // Parse reads a setup, and reports everything that is wrong with it, with line and field.
@@ -158,7 +158,7 @@ func (p *parser) fields(at string, fields Fields) {
 	}
 }
 
-// tcpFlags are the flags that packets may have, RFC 9293 section 3.1.
+// tcpFlags are the TCP flags that packets may have (RFC 9293 section 3.1).
 var tcpFlags = map[string]byte{"syn": packet.FlagSYN, "ack": packet.FlagACK, "rst": packet.FlagRST, "fin": 0x01,
 	"psh": 0x08}
 
@@ -201,8 +201,8 @@ func (p *parser) checkCase(c *Case, at string) {
 	}
 }
 
-// client returns the address that clients are counted from, of the family of the VIP: in the ranges that are reserved
-// for benchmarks.
+// client returns the first address of clients, of the family of the VIP, in the ranges that are reserved for
+// benchmarks.
 func client(to netip.Addr) netip.AddrPort {
 	if to.Is6() {
 		return netip.AddrPortFrom(harness.Client6, 0)
@@ -210,10 +210,10 @@ func client(to netip.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(harness.Client4, 0)
 }
 
-// Frame returns the packets' frame.
+// Frame returns the frame of the packets.
 func (c *Case) Frame() harness.Frame { return c.frame(c.Flags) }
 
-// PrimeFrames are the frames to be sent through all flows before.
+// PrimeFrames returns the frames that are sent through all flows before measuring.
 func (c *Case) PrimeFrames() (frames []harness.Frame) {
 	for _, flags := range c.Prime {
 		frames = append(frames, c.frame(flags))
@@ -229,5 +229,5 @@ func (c *Case) frame(flags []string) harness.Frame {
 	return harness.NewFrame(client(c.to.Addr()), c.to, c.protocol, bits)
 }
 
-// Transport is the packets' protocol.
+// Transport returns the protocol of the packets.
 func (c *Case) Transport() lb.Protocol { return c.protocol }

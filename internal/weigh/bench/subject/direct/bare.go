@@ -20,11 +20,11 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
-// bare is the limit for every balancer at its hook: a program that gives a packet the MAC address of a server and sends
-// it back out, and does nothing else. The path of its packets is that of direct server return by MAC, hop by hop.
+// bare is the upper bound for every balancer at its hook: a program that gives a packet the MAC address of a server and
+// sends it back out, and does nothing else. Its packets take the same hops as with direct server return by MAC address.
 type bare struct{ hook lb.Hook }
 
-// Name is plain in XDP, which is the limit for all.
+// Name returns the plain name for XDP, whose program is the upper bound for all balancers.
 func (b bare) Name() string {
 	if b.hook == lb.HookTC {
 		return "bare-tc"
@@ -52,7 +52,7 @@ type runningBare struct {
 	hook  lb.Hook
 	setup subject.Setup
 	undo  subject.Undo
-	// objects are the program and its constants; nil while it is not loaded.
+	// objects has the program and its constants; nil while it is not loaded.
 	objects *ebpf.Collection
 	link    link.Link
 	vips    subject.VIPHolders
@@ -81,7 +81,7 @@ func (r *runningBare) start() (err error) {
 	return l.Balancer.Do(r.attach)
 }
 
-// load loads the program with the service in it.
+// load loads the program with the service's addresses.
 func (r *runningBare) load() error {
 	load := loadWireBare
 	if r.hook == lb.HookTC {
@@ -114,7 +114,7 @@ func (r *runningBare) load() error {
 	return err
 }
 
-// attach puts the program on the balancer's device. It runs inside the balancer.
+// attach attaches the program to the balancer's device. It must run inside the balancer.
 func (r *runningBare) attach() error {
 	device, err := netlink.LinkByName(r.setup.Lab.Balancer.Interface)
 	if err != nil {

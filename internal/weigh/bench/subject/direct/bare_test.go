@@ -14,8 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// TestBareForwards has a kernel's connections go through the bare forwarder: those that
-// come one after the other to one server after the other, and both ends by themselves.
+// TestBareForwards sends a kernel's connections through the bare forwarder. Consecutive connections reach the servers
+// in turn, and both sides close them.
 func TestBareForwards(t *testing.T) {
 	testenv.Root(t)
 	for _, s := range []bare{{lb.HookXDP}, {lb.HookTC}} {
@@ -69,7 +69,7 @@ func forwards(t *testing.T, s bare) {
 	}
 }
 
-// greet accepts connections on a host and tells the channel whose they were.
+// greet accepts connections on a host and sends the host's name to a channel for each.
 func greet(t *testing.T, host *lab.Host, at netip.AddrPort, accepted chan<- string) {
 	t.Helper()
 	var listener net.Listener

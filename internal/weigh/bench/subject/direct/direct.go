@@ -13,10 +13,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// direct is the baseline without a balancer: the web servers hold the VIP, and each client spreads its connections over
+// direct is the baseline without a balancer. The web servers hold the VIP, and each client spreads its connections over
 // them by a multipath route. Every client connects to every server, as through a balancer: a client with a server of
 // its own would benefit from the caches, which would count as the cost of balancing. If every service has one server,
-// each client connects to its server's own address.
+// each client connects to the own address of its server.
 type direct struct{}
 
 func (direct) Name() string            { return "direct" }
@@ -56,7 +56,7 @@ type runningDirect struct {
 	vips  subject.VIPHolders
 }
 
-// spread routes the clients' connections over the servers, or takes that back.
+// spread routes the clients' connections over the servers, or undoes that.
 func (r *runningDirect) spread(on bool) error {
 	return r.setup.Lab.Spread(r.setup.Clients(), r.setup.Lab.VIP4, r.setup.Services[0].Servers, on)
 }
@@ -65,9 +65,9 @@ func (r *runningDirect) Target(i int) netip.AddrPort { return r.setup.Unbalanced
 
 func (*runningDirect) Cores() float64 { return 0 }
 
-// Quiesce ends the connections that servers still hold. A client that has forgotten a connection answers with a reset,
-// and the kernel sends that by its own choice of way, not by the connection's: the server that waits for it may never
-// see it.
+// Quiesce ends the connections that servers still hold. A client that no longer has a connection answers with a reset.
+// The client's kernel selects a route for the reset independently of the connection's route, so the server that waits
+// for it may never get it.
 func (r *runningDirect) Quiesce(context.Context) error {
 	for _, server := range r.setup.Lab.Servers {
 		if err := server.DestroySockets(); err != nil && !errors.Is(err, lab.ErrNoSocketDestroy) {

@@ -13,11 +13,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// routed is no balancer either, but the balancer's place: the kernel there forwards
-// packets both ways as a router does. What a balancer that rewrites packets costs
-// is seen against it. As with direct, the servers hold the VIP, and connections
-// are spread over them by a route, which is the router's here; where every service
-// has one server, each client asks its server by its own address.
+// routed is no balancer either, but forwards at the balancer's place: the kernel there forwards packets both ways as a
+// router does. It is the baseline for the cost of a balancer that rewrites packets. As with direct, the servers hold
+// the VIP, and a route spreads connections over them; here it is the router's. If every service has one server, each
+// client connects to the own address of its server.
 type routed struct{}
 
 func (routed) Name() string            { return "routed" }
@@ -57,7 +56,7 @@ type runningRouted struct {
 	undo  subject.Undo
 }
 
-// lead brings the clients' requests to the servers by way of the balancer.
+// lead routes the clients' requests to the servers through the balancer.
 func (r *runningRouted) lead() error {
 	l := r.setup.Lab
 	if r.setup.Single() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package direct has the baselines: no balancer, a router in its place, and the least that a program can do.
+// Package direct has the baselines: no balancer, a router at its place, and the minimum that a program can do.
 package direct
 
 import (
@@ -8,5 +8,5 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 )
 
-// Subjects are those of this package, in the order in which a person should see them.
+// Subjects are the subjects of this package, in the order of their presentation.
 var Subjects = []subject.Subject{direct{}, routed{}, bare{lb.HookXDP}, bare{lb.HookTC}}

@@ -9,21 +9,21 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// ipvsBalancer is one of several balancers.
+// ipvsBalancer is one of several IPVS balancers.
 type ipvsBalancer struct {
 	at    *lab.Host
 	table *ipvsTable
 	bird  *subject.Program
-	// syncID is its own in the messages of all; 0: it tells no other.
+	// syncID is the balancer's ID in the messages of its sync daemon; 0 means that it runs none.
 	syncID int
-	// serves: its kernel has the table.
+	// serves means that the balancer's kernel has the table.
 	serves bool
-	// left are servers that have been away. A connection that was synchronised meanwhile is bound to none, and the
-	// kernel does not forget it with one.
+	// left are the servers that have been away. A connection that was synchronised while its server was away is bound
+	// to no server, and the kernel does not delete it with the server.
 	left map[netip.AddrPort]bool
 }
 
-// noteLeft notes which servers go when the table has others.
+// noteLeft records the servers that are not in the wanted services.
 func (b *ipvsBalancer) noteLeft(wanted []ipvsService) {
 	next := ipvsTable{Services: wanted}
 	for _, s := range b.table.Services {

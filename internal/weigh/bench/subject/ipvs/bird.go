@@ -11,11 +11,11 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 )
 
-// birdVIP names the protocol of BIRD that has the VIP's route.
+// birdVIP is the name of the protocol in BIRD that has the VIP's route.
 const birdVIP = "vip"
 
-// birdText is the configuration of the BIRD that tells a router of a VIP, from an address to the router's on the same
-// link.
+// birdText returns the configuration of a BIRD that announces a VIP to a router, from an address on the same link as
+// the router's.
 func birdText(vip, from, router netip.Addr) []byte {
 	return fmt.Appendf(nil, `log stderr all;
 router id %[1]s;
@@ -34,7 +34,7 @@ protocol bgp upstream {
 `, from, birdVIP, vip, vip.BitLen(), subject.BalancerAS, router, subject.RouterAS, int(subject.HoldTime.Seconds()))
 }
 
-// announce has BIRD tell the router of the VIP, over the balancer's own link.
+// announce starts a BIRD that announces the VIP to the router, over the balancer's own link.
 func (b *ipvsBalancer) announce(ctx context.Context, vip netip.Addr) (*subject.Program, error) {
 	path := filepath.Join(b.at.Dir, "bird.conf")
 	if err := b.at.WriteFile(path, birdText(vip, b.at.Uplink4, b.at.Gateway4)); err != nil {

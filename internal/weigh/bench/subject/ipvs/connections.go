@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// forgottenBound is how long the kernel may take to forget connections whose servers were taken away.
+// forgottenBound is how long the kernel may take to delete connections whose servers were removed.
 const forgottenBound = time.Minute
 
-// awaitForgotten waits until the kernel remembers no connection to the servers that it had all the while: a machine
-// that has died does not either.
+// awaitForgotten waits until the kernel has no connection to the servers that stayed in its table: a machine that has
+// died has none either.
 func (b *ipvsBalancer) awaitForgotten(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, forgottenBound)
 	defer cancel()
@@ -38,7 +38,7 @@ func (b *ipvsBalancer) awaitForgotten(ctx context.Context) error {
 	}
 }
 
-// connections counts the kernel's connections to servers, with those that other balancers have synchronised.
+// connections counts the kernel's connections to servers, including those that other balancers have synchronised.
 func (b *ipvsBalancer) connections(of func(server netip.AddrPort) bool) (n int, err error) {
 	var table []byte
 	err = b.at.Do(func() (err error) {
@@ -54,8 +54,8 @@ func (b *ipvsBalancer) connections(of func(server netip.AddrPort) bool) (n int, 
 	return n, nil
 }
 
-// countConnections reads the kernel's ip_vs_conn: below a heading, a line has the protocol and then three addresses in
-// hexadecimal digits, each with its port: the client's, the VIP and the server's.
+// countConnections reads the kernel's ip_vs_conn. After a heading, each line has the protocol and then three addresses
+// in hexadecimal digits, each with its port: the client's, the VIP and the server's.
 func countConnections(table []byte, of func(server netip.AddrPort) bool) (n int, err error) {
 	const serverAt = 5
 	for i, line := range strings.Split(strings.TrimSpace(string(table)), "\n") {

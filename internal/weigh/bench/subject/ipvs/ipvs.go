@@ -17,10 +17,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// ipvs is the kernel's own balancer (Linux Virtual Server), round robin, in one of
-// its three forwarding methods (ipvsadm(8), PACKET-FORWARDING-METHOD).
+// ipvs is the kernel's own balancer (Linux Virtual Server) with round robin, in one of its three forwarding methods
+// (ipvsadm(8), PACKET-FORWARDING-METHOD).
 type ipvs struct {
-	// method ends the subject's name.
+	// method is the forwarding method. The subject's name ends in it.
 	method ipvsMethod
 }
 
@@ -40,8 +40,8 @@ func (s ipvs) Can() subject.Abilities {
 	return own
 }
 
-// paramUpper and paramLower are the thresholds of each server (ipvsadm(8), -x and -y): at
-// so many connections it gets no new ones, until it has fewer than the lower.
+// paramUpper and paramLower are the thresholds of each server (ipvsadm(8), -x and -y). A server with as many
+// connections as the upper threshold gets no new ones, until it has fewer than the lower threshold.
 const (
 	paramUpper = "upper"
 	paramLower = "lower"
@@ -57,19 +57,20 @@ func (ipvs) Params() []subject.Param {
 	}
 }
 
-// schedulerOf is the kernel's name of the scheduler: round robin, where params have none.
+// schedulerOf returns the kernel's name of the scheduler: round robin, if params have none.
 func schedulerOf(params subject.Params) string {
 	scheduler, _ := params[subject.ParamScheduler].(string)
 	return cmp.Or(scheduler, moby.RoundRobin)
 }
 
-// threshold is one of params, 0 where it is left out, which is none to IPVS.
+// threshold returns a threshold of params; 0 if it is omitted, which means no threshold to IPVS.
 func threshold(params subject.Params, name string) uint32 {
 	number, _ := params[name].(int)
 	return uint32(number)
 }
 
-// Obstacle names the thresholds that the kernel refuses, and a missing ipvsadm. IPVS needs no descriptor a connection.
+// Obstacle names thresholds that the kernel rejects, and a missing ipvsadm. IPVS needs no file descriptors for
+// connections.
 func (ipvs) Obstacle(params subject.Params, _ int, _ probe.Limits) string {
 	upper, lower := threshold(params, paramUpper), threshold(params, paramLower)
 	if lower > upper {
@@ -82,8 +83,7 @@ func (ipvs) Obstacle(params subject.Params, _ int, _ probe.Limits) string {
 	return ""
 }
 
-// Versions loads the kernel's module if it has to. Its error wraps
-// probe.ErrNotInstalled where this kernel has none.
+// Versions loads the kernel's module if necessary. Its error wraps probe.ErrNotInstalled if this kernel has none.
 func (ipvs) Versions(ctx context.Context) (map[string]string, error) {
 	version, err := kernelIPVS(ctx)
 	if err != nil {
@@ -92,7 +92,7 @@ func (ipvs) Versions(ctx context.Context) (map[string]string, error) {
 	return map[string]string{"ipvs": version}, nil
 }
 
-// table is that of a set-up.
+// table returns the table of a set-up.
 func (s ipvs) table(setup subject.Setup, params subject.Params) *ipvsTable {
 	return &ipvsTable{
 		Flags: ipvsMethods[s.method].flags, Upper: threshold(params, paramUpper), Lower: threshold(params, paramLower),
@@ -100,7 +100,7 @@ func (s ipvs) table(setup subject.Setup, params subject.Params) *ipvsTable {
 	}
 }
 
-// scheduledBy are services with a scheduler.
+// scheduledBy returns services with a scheduler.
 func scheduledBy(scheduler string, services []ipvsService) []ipvsService {
 	for i := range services {
 		services[i].Scheduler = scheduler
@@ -112,7 +112,8 @@ func (s ipvs) Start(ctx context.Context, setup subject.Setup, params subject.Par
 	if setup.Lab.Router != nil {
 		return s.startSeveral(ctx, setup, params)
 	}
-	running := &runningIPVS{method: s.method, setup: setup, scheduler: schedulerOf(params), table: s.table(setup, params)}
+	running := &runningIPVS{method: s.method, setup: setup, scheduler: schedulerOf(params),
+		table: s.table(setup, params)}
 	err := running.prepare()
 	if err == nil {
 		err = running.undo.On(func(on bool) error { return running.table.set(setup.Lab, on) })

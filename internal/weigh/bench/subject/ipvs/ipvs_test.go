@@ -41,7 +41,7 @@ func TestIPVSThresholds(t *testing.T) {
 	}
 }
 
-// theTable has one service of two servers.
+// theTable returns a table with one service of two servers.
 func theTable() ipvsTable {
 	return ipvsTable{
 		Flags: ipvsMethods[ipvsDirect].flags, Upper: 3, Lower: 2, Guarded: true,
@@ -55,7 +55,7 @@ func theTable() ipvsTable {
 	}
 }
 
-// TestIPVSTravels sends a table as a worker on a machine gets it.
+// TestIPVSTravels encodes and decodes a table as for a worker on a machine.
 func TestIPVSTravels(t *testing.T) {
 	want := ipvsChange{theTable(), true}
 	text, err := json.Marshal(want)
@@ -71,11 +71,11 @@ func TestIPVSTravels(t *testing.T) {
 	}
 }
 
-// onMachine says that the process is a test's machine: alone in its namespaces.
+// onMachine is the environment variable that marks the process as a test's machine, which is alone in its namespaces.
 const onMachine = "JEOUL_TEST_IPVS_MACHINE"
 
-// TestIPVSOnAMachine sets services on a machine as a worker does, by its task, and looks
-// what is left when that ends. The machine is this test once more, in namespaces of its own.
+// TestIPVSOnAMachine sets services on a machine by its task, as a worker does, and checks that nothing is left when the
+// worker ends. The machine is another process of this test, in namespaces of its own.
 func TestIPVSOnAMachine(t *testing.T) {
 	testenv.Root(t)
 	if _, err := (ipvs{ipvsDirect}).Versions(t.Context()); err != nil {
@@ -166,7 +166,7 @@ func TestIPVSOnAMachine(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := ipvsState(t)
-		// The first of two is ours to make, and to take away again.
+		// The first of two services must be created, and removed again.
 		mine := table.Services[0]
 		mine.At = netip.MustParseAddrPort("198.18.0.100:81")
 		table.Services = []ipvsService{mine, table.Services[0]}
@@ -180,7 +180,7 @@ func TestIPVSOnAMachine(t *testing.T) {
 	})
 }
 
-// hold takes hold of the machine until the test ends.
+// hold manages the machine until the test ends.
 func hold(t *testing.T) *lab.Here {
 	t.Helper()
 	here, err := lab.NewHere("balancer", t.TempDir(), lab.Location{Interface: "eth0"})
@@ -195,7 +195,7 @@ func hold(t *testing.T) *lab.Here {
 	return here
 }
 
-// setTable has the machine's worker perform the task; refusal is what its error must say.
+// setTable lets the machine's worker run the task. Its error must contain refusal.
 func setTable(t *testing.T, here *lab.Here, table *ipvsTable, on bool, refusal string) {
 	t.Helper()
 	text, err := json.Marshal(ipvsChange{*table, on})
@@ -224,6 +224,6 @@ func ipvsState(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Linux 7 makes the table of connections, whose size is listed, with the first service.
+	// Linux 7 creates the table of connections, whose size is listed, with the first service.
 	return setting + "\n" + regexp.MustCompile(`\(size=\d+\)`).ReplaceAllString(string(services), "")
 }

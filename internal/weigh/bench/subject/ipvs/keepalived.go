@@ -25,10 +25,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// keepalived is the kernel's IPVS, weighted round robin, whose servers keepalived checks,
-// takes out and puts back.
+// keepalived is the kernel's IPVS with weighted round robin. keepalived checks its servers, removes them and adds them
+// back.
 type keepalived struct {
-	// method ends the subject's name.
+	// method is the forwarding method. The subject's name ends in it.
 	method ipvsMethod
 }
 
@@ -37,14 +37,14 @@ const keepalivedProgram = "keepalived"
 func (s keepalived) Name() string          { return keepalivedProgram + "-" + string(s.method) }
 func (keepalived) Params() []subject.Param { return nil }
 
-// Obstacle is none: IPVS needs no descriptor a connection.
+// Obstacle returns none: IPVS needs no file descriptors for connections.
 func (keepalived) Obstacle(subject.Params, int, probe.Limits) string { return "" }
 
 func (s keepalived) Can() subject.Abilities {
 	return subject.Abilities{UDP: true, Changes: true, Restarts: true, DirectReplies: s.method != ipvsMasquerade}
 }
 
-// Versions wraps probe.ErrNotInstalled where there is no keepalived, or this kernel has no IPVS.
+// Versions returns an error that wraps probe.ErrNotInstalled if there is no keepalived, or if this kernel has no IPVS.
 func (keepalived) Versions(ctx context.Context) (map[string]string, error) {
 	program, err := probe.VersionOf(ctx, keepalivedProgram, "--version",
 		"run `make deps-vm`, or install it from your distribution")
@@ -60,25 +60,25 @@ var keepalivedText string
 
 var keepalivedConfig = template.Must(template.New("keepalived.conf").Parse(keepalivedText))
 
-// keepalivedService is a virtual server of keepalived's.
+// keepalivedService is a virtual server of keepalived.
 type keepalivedService struct {
 	ipvsService
-	// Method is the path to the servers (lvs_method).
+	// Method is the forwarding method (lvs_method).
 	Method string
 	Check  *keepalivedCheck
 }
 
-// keepalivedCheck is a [subject.Check] in keepalived's words. It has none for Rise: one passed check puts
-// a server back.
+// keepalivedCheck is a [subject.Check] in keepalived's terms. keepalived has no Rise: one passed check adds a server
+// back.
 type keepalivedCheck struct {
 	Port uint16
-	// Interval and Timeout are in seconds. A failed check is made again Interval after its end.
+	// Interval and Timeout are in seconds. A failed check is repeated Interval after its end.
 	Interval, Timeout string
-	// Retries are the failed checks behind the first that take a server out.
+	// Retries is the number of failed checks, after the first, that remove a server.
 	Retries int
 }
 
-// services are the virtual servers of a set-up.
+// services returns the virtual servers of a set-up.
 func (s keepalived) services(setup subject.Setup) []keepalivedService {
 	seconds := func(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }
 	var all []keepalivedService
@@ -108,16 +108,16 @@ func (s keepalived) Start(ctx context.Context, setup subject.Setup, _ subject.Pa
 	return running, nil
 }
 
-// runningKeepalived has keepalived put servers into the kernel's table, and take them out.
+// runningKeepalived is a running keepalived, which adds servers to the kernel's table and removes them.
 type runningKeepalived struct {
 	runningIPVS
 	subject keepalived
 	process *subject.Program
-	// forgot is the value that the sysctl forgetConnections had before.
+	// forgot is the previous value of the sysctl forgetConnections.
 	forgot string
 }
 
-// forget has the kernel forget connections of servers that are taken out.
+// forget makes the kernel delete connections of removed servers.
 func (r *runningKeepalived) forget(on bool) error {
 	return r.setup.Lab.Balancer.Do(func() (err error) {
 		if !on {
@@ -155,19 +155,19 @@ func (r *runningKeepalived) begin(ctx context.Context) (err error) {
 	return r.process.WaitUntil(ctx, r.settled)
 }
 
-// keepalivedTable are the servers' weights that the kernel has, by where the service is and where the server is.
+// keepalivedTable has the weights of the servers in the kernel, by service and by the server's address.
 type keepalivedTable map[string]map[netip.AddrPort]int
 
-// key tells a service of the kernel's table from others.
+// key identifies a service in the kernel's table.
 func (s ipvsService) key() string { return fmt.Sprintf("%s %v", s.Protocol, s.At) }
 
-// table reads the services and servers that the kernel has.
+// table reads the services and servers of the kernel.
 func (r *runningKeepalived) table() (keepalivedTable, error) {
 	table := keepalivedTable{}
 	err := onIPVS(r.setup.Lab.Balancer, func(kernel *moby.Handle) error {
 		for _, s := range ipvsServices(r.setup) {
 			servers := map[netip.AddrPort]int{}
-			// A service that keepalived has not made yet has no servers.
+			// A service that keepalived has not created yet has no servers.
 			if service := s.kernel(); kernel.IsServicePresent(service) {
 				destinations, err := kernel.GetDestinations(service)
 				if err != nil {
@@ -188,7 +188,7 @@ func (r *runningKeepalived) table() (keepalivedTable, error) {
 	return table, nil
 }
 
-// settled returns nil once the kernel has all servers with their weights, and no others.
+// settled returns nil once the kernel has all servers with their weights, and no other servers.
 func (r *runningKeepalived) settled() error {
 	got, err := r.table()
 	if err != nil {
@@ -206,7 +206,7 @@ func (r *runningKeepalived) settled() error {
 	return nil
 }
 
-// Serves reads whether the kernel has the server: one that fails is taken out (inhibit_on_failure is off).
+// Serves reports whether the kernel has the server: a failing server is removed (inhibit_on_failure is off).
 func (r *runningKeepalived) Serves(_ context.Context, server *lab.Host) (bool, error) {
 	table, err := r.table()
 	if err != nil {
@@ -215,7 +215,7 @@ func (r *runningKeepalived) Serves(_ context.Context, server *lab.Host) (bool, e
 	return table.serves(server.IPv4)
 }
 
-// serves reports whether a server is in all services; an error where it is in some only.
+// serves reports whether a server is in all services; it returns an error if the server is only in some.
 func (t keepalivedTable) serves(server netip.Addr) (bool, error) {
 	in := 0
 	for _, servers := range t {
@@ -231,7 +231,7 @@ func (t keepalivedTable) serves(server netip.Addr) (bool, error) {
 	return in > 0, nil
 }
 
-// Change writes the configuration again and has keepalived read it.
+// Change writes the configuration again and makes keepalived read it.
 func (r *runningKeepalived) Change(ctx context.Context, services []subject.Service) error {
 	if err := r.configure(services); err != nil {
 		return err
@@ -240,7 +240,7 @@ func (r *runningKeepalived) Change(ctx context.Context, services []subject.Servi
 	return r.Reload(ctx)
 }
 
-// Reload sends SIGHUP, and returns when the kernel has what the configuration says.
+// Reload sends SIGHUP, and returns when the kernel has the servers of the configuration.
 func (r *runningKeepalived) Reload(ctx context.Context) error {
 	if err := r.process.Process.Signal(syscall.SIGHUP); err != nil {
 		return fmt.Errorf("reloading keepalived: %w", err)
@@ -248,7 +248,7 @@ func (r *runningKeepalived) Reload(ctx context.Context) error {
 	return r.process.WaitUntil(ctx, r.settled)
 }
 
-// PIDs are those of the process that looks after the other, which checks.
+// PIDs returns the main process, and the process that runs the checks.
 func (r *runningKeepalived) PIDs() []int {
 	pids := []int{r.process.Process.PID()}
 	text, err := os.ReadFile(filepath.Join(r.setup.Lab.Balancer.Dir, "checkers.pid"))
@@ -275,12 +275,12 @@ func (r *runningKeepalived) Notes() []string {
 		"a failed one is made again an interval after its end, and one that passes puts a server back")
 }
 
-// Stop ends keepalived, which takes its services away, and undoes what was set up.
+// Stop ends keepalived, which removes its services, and undoes the set-up.
 func (r *runningKeepalived) Stop(ctx context.Context) error {
 	return errors.Join(r.process.Stop(ctx), r.runningIPVS.Stop(ctx))
 }
 
-// Restart stops keepalived (SIGTERM), which takes its services out of the kernel's table, and starts another one.
+// Restart ends keepalived (SIGTERM), which removes its services from the kernel's table, and starts another one.
 func (r *runningKeepalived) Restart(ctx context.Context) error {
 	if err := r.End(ctx); err != nil {
 		return err
@@ -291,7 +291,7 @@ func (r *runningKeepalived) Restart(ctx context.Context) error {
 // End ends keepalived (SIGTERM).
 func (r *runningKeepalived) End(ctx context.Context) error { return r.process.Stop(ctx) }
 
-// Kill ends keepalived and its process that checks at once: that would notice else, and take the services out.
+// Kill ends keepalived and its checking process at once: otherwise the latter would notice, and remove the services.
 func (r *runningKeepalived) Kill(ctx context.Context) error { return r.process.Process.Kill(ctx) }
 
 // Begin starts keepalived, and returns when the kernel has all servers.

@@ -33,7 +33,7 @@ func TestKeepalivedAcceptsItsConfigs(t *testing.T) {
 	}
 }
 
-// TestKeepalivedServes tells servers that the kernel has in all services, in some and in none.
+// TestKeepalivedServes distinguishes servers that the kernel has in all services, in some and in none.
 func TestKeepalivedServes(t *testing.T) {
 	table := keepalivedTable{
 		"tcp": {netip.MustParseAddrPort("198.18.2.1:80"): 1, netip.MustParseAddrPort("198.18.2.2:80"): 1},

@@ -14,23 +14,22 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 )
 
-// ipvsMethod is a forwarding method of IPVS (ipvsadm(8), PACKET-FORWARDING-METHOD).
+// ipvsMethod is a forwarding method of IPVS.
 type ipvsMethod string
 
 const (
-	// ipvsDirect rewrites MAC addresses; the servers have the VIP and answer clients.
+	// ipvsDirect rewrites MAC addresses. The servers have the VIP and answer clients directly.
 	ipvsDirect ipvsMethod = "dr"
-	// ipvsMasquerade rewrites addresses; the servers' replies come back through it.
+	// ipvsMasquerade rewrites addresses. The servers' replies pass the balancer.
 	ipvsMasquerade ipvsMethod = "nat"
-	// ipvsTunnel wraps packets in IPIP; the servers unwrap them, have the VIP and
-	// answer clients.
+	// ipvsTunnel encapsulates packets in IPIP. The servers decapsulate them, have the VIP and answer clients directly.
 	ipvsTunnel ipvsMethod = "tun"
 )
 
-// ipvsComeAndGo says how servers change.
+// ipvsComeAndGo describes how servers change.
 const ipvsComeAndGo = "servers come and go in the kernel's table, one after the other; connections of a server that is taken out are forgotten (net.ipv4.vs.expire_nodest_conn)"
 
-// ipvsMethods are the three forwarding methods, with what the kernel calls them.
+// ipvsMethods has the three methods, with their names in the kernel.
 var ipvsMethods = map[ipvsMethod]struct {
 	flags       uint32
 	name, needs string
@@ -42,7 +41,7 @@ var ipvsMethods = map[ipvsMethod]struct {
 		"the servers unwrap (ipip), have the VIP and answer clients"},
 }
 
-// note describes the set-up, by the kernel's name of the scheduler.
+// note describes the set-up, with the kernel's name of the scheduler.
 func (m ipvsMethod) note(scheduler string) string {
 	return fmt.Sprintf("IPVS, %s, %s; %s", ipvsMethods[m].name, scheduler, ipvsMethods[m].needs)
 }
@@ -51,15 +50,15 @@ func (m ipvsMethod) note(scheduler string) string {
 type runningIPVS struct {
 	method ipvsMethod
 	setup  subject.Setup
-	// scheduler is the kernel's name.
+	// scheduler is the kernel's name of the scheduler.
 	scheduler string
-	// table is the kernel's table on the one balancer; nil where there are several.
+	// table is the kernel's table on the one balancer; nil if there are several.
 	table *ipvsTable
 	vips  subject.VIPHolders
 	undo  subject.Undo
 }
 
-// prepare makes the laboratory ready for the way.
+// prepare sets the laboratory up for the forwarding method.
 func (r *runningIPVS) prepare() (err error) {
 	l := r.setup.Lab
 	if r.method == ipvsMasquerade {
@@ -75,7 +74,7 @@ func (r *runningIPVS) prepare() (err error) {
 			}
 		}
 	}
-	// As for our own direct server return: the VIP on lo, and silence about it.
+	// As for jeoul's direct server return: the VIP is on lo, and servers do not answer ARP for it.
 	r.vips, err = subject.HoldVIP(l, lb.L2DSR)
 	return err
 }
@@ -95,10 +94,10 @@ func (r *runningIPVS) Change(_ context.Context, services []subject.Service) erro
 	return r.table.changeOn(r.setup.Lab.Balancer, ipvsServices(r.setup))
 }
 
-// Reload does nothing: there is no file that is read.
+// Reload does nothing: IPVS reads no file.
 func (*runningIPVS) Reload(context.Context) error { return nil }
 
-// PIDs are none: the kernel balances.
+// PIDs returns none: the kernel balances.
 func (*runningIPVS) PIDs() []int { return nil }
 
 func (*runningIPVS) ChangeMethod() string { return ipvsComeAndGo }

@@ -16,8 +16,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 )
 
-// severalIPVS are balancers of IPVS with the same table, each with BIRD beside it, which tells the router of the VIP:
-// the kernel itself speaks to no router.
+// severalIPVS are IPVS balancers with the same table. Each has a BIRD that announces the VIP to the router, because the
+// kernel itself speaks to no router.
 type severalIPVS struct {
 	*runningIPVS
 	all    []*ipvsBalancer
@@ -59,7 +59,7 @@ func (r *severalIPVS) start(ctx context.Context) (err error) {
 		return err
 	}
 	return r.each(func(one *ipvsBalancer) error {
-		// Without the VIP, the kernel does not show its packets to IPVS.
+		// Without the VIP on the host, the kernel does not pass its packets to IPVS.
 		if err := subject.OwnVIPOnLo(one.at, l.VIP4); err != nil {
 			return err
 		}
@@ -71,7 +71,7 @@ func (r *severalIPVS) start(ctx context.Context) (err error) {
 	})
 }
 
-// each does something with all balancers at once.
+// each calls do with all balancers concurrently.
 func (r *severalIPVS) each(do func(*ipvsBalancer) error) error {
 	var group errgroup.Group
 	for _, one := range r.all {
@@ -80,7 +80,8 @@ func (r *severalIPVS) each(do func(*ipvsBalancer) error) error {
 	return group.Wait()
 }
 
-// begin sets a balancer's IPVS table, starts the synchronisation of connections, and then announces it to the router.
+// begin sets a balancer's IPVS table, starts the synchronisation of connections, and then announces the balancer to the
+// router.
 func (r *severalIPVS) begin(ctx context.Context, b *ipvsBalancer) error {
 	if err := b.set(ctx, true); err != nil {
 		return err
@@ -98,7 +99,7 @@ func (r *severalIPVS) begin(ctx context.Context, b *ipvsBalancer) error {
 	return err
 }
 
-// set gives the kernel the table, or takes it and what goes with it away.
+// set sets the table in the kernel, or removes it with everything that belongs to it.
 func (b *ipvsBalancer) set(ctx context.Context, on bool) error {
 	if on == b.serves {
 		return nil
@@ -119,17 +120,18 @@ func (b *ipvsBalancer) set(ctx context.Context, on bool) error {
 	return b.awaitForgotten(ctx)
 }
 
-// Count is how many balancers there are.
+// Count returns the number of balancers.
 func (r *severalIPVS) Count() int { return len(r.all) }
 
-// until does something to a balancer, and returns how long it took until the router sent to it, or did not.
-func (r *severalIPVS) until(ctx context.Context, n int, present bool, do func(*ipvsBalancer) error) (time.Duration, error) {
+// until calls do with a balancer, and returns how long it took until the router sent to the balancer, or no longer did.
+func (r *severalIPVS) until(ctx context.Context, n int, present bool, do func(*ipvsBalancer) error) (time.Duration,
+	error) {
 	one := r.all[n]
 	return subject.UntilNextHop(ctx, r.setup.Lab, one.at, present, func() error { return do(one) })
 }
 
-// leave removes a balancer from the router's routes, and its connections once no more packets come: it would reset
-// connections as long as it has the VIP.
+// leave removes a balancer from the router's routes. Once no more packets arrive, it also removes the balancer's
+// connections: the balancer would reset connections for as long as it has the VIP.
 func (r *severalIPVS) leave(ctx context.Context, n int, do func(*ipvsBalancer) error) (time.Duration, error) {
 	took, err := r.until(ctx, n, false, do)
 	if err == nil {
@@ -138,22 +140,22 @@ func (r *severalIPVS) leave(ctx context.Context, n int, do func(*ipvsBalancer) e
 	return took, err
 }
 
-// Drain withdraws the VIP; the balancer serves on what still comes.
+// Drain withdraws the VIP. The balancer continues to serve packets that still arrive.
 func (r *severalIPVS) Drain(ctx context.Context, n int) (time.Duration, error) {
 	return r.until(ctx, n, false, func(one *ipvsBalancer) error { return one.commandBIRD(ctx, "disable", birdVIP) })
 }
 
-// Undrain announces it again.
+// Undrain announces the VIP again.
 func (r *severalIPVS) Undrain(ctx context.Context, n int) (time.Duration, error) {
 	return r.until(ctx, n, true, func(one *ipvsBalancer) error { return one.commandBIRD(ctx, "enable", birdVIP) })
 }
 
-// End withdraws the VIP by ending BIRD in order, and takes the table away.
+// End withdraws the VIP by stopping BIRD normally, and removes the table.
 func (r *severalIPVS) End(ctx context.Context, n int) (time.Duration, error) {
 	return r.leave(ctx, n, func(one *ipvsBalancer) error { return one.bird.Stop(ctx) })
 }
 
-// Kill kills BIRD, and empties the kernel as the end of its machine does.
+// Kill kills BIRD, and removes the kernel's table and connections, as the end of its machine does.
 func (r *severalIPVS) Kill(ctx context.Context, n int) (time.Duration, error) {
 	return r.leave(ctx, n, func(one *ipvsBalancer) error {
 		err := one.bird.Process.Signal(syscall.SIGKILL)
@@ -162,32 +164,32 @@ func (r *severalIPVS) Kill(ctx context.Context, n int) (time.Duration, error) {
 	})
 }
 
-// Begin has a balancer that has left come back, with nothing remembered.
+// Begin returns a balancer to service, without any connections from before.
 func (r *severalIPVS) Begin(ctx context.Context, n int) (time.Duration, error) {
 	return r.until(ctx, n, true, func(one *ipvsBalancer) error { return r.begin(ctx, one) })
 }
 
-// CutLink takes a balancer's link to the router down. Messages of connections go over the switch, as before.
+// CutLink sets a balancer's link to the router down. Synchronisation messages still pass the switch.
 func (r *severalIPVS) CutLink(ctx context.Context, n int) (time.Duration, error) {
 	return r.until(ctx, n, false, func(one *ipvsBalancer) error { return one.at.Cut(true) })
 }
 
-// RestoreLink takes it up.
+// RestoreLink sets that link up.
 func (r *severalIPVS) RestoreLink(ctx context.Context, n int) (time.Duration, error) {
 	return r.until(ctx, n, true, func(one *ipvsBalancer) error { return one.at.Cut(false) })
 }
 
-// SuspendSpeaker stops BIRD without ending it.
+// SuspendSpeaker suspends BIRD without ending it.
 func (r *severalIPVS) SuspendSpeaker(ctx context.Context, n int) (time.Duration, error) {
 	return r.until(ctx, n, false, func(one *ipvsBalancer) error { return one.bird.Process.Signal(syscall.SIGSTOP) })
 }
 
-// ResumeSpeaker has it go on.
+// ResumeSpeaker resumes BIRD.
 func (r *severalIPVS) ResumeSpeaker(ctx context.Context, n int) (time.Duration, error) {
 	return r.until(ctx, n, true, func(one *ipvsBalancer) error { return one.bird.Process.Signal(syscall.SIGCONT) })
 }
 
-// Change changes the tables, balancer after balancer; one that does not serve gets its table when it does.
+// Change changes the tables, one balancer after another. A balancer that does not serve gets its table when it does.
 func (r *severalIPVS) Change(_ context.Context, services []subject.Service) error {
 	wanted := ipvsServices(r.setup.With(services))
 	for _, one := range r.all {
@@ -206,10 +208,10 @@ func (r *severalIPVS) Change(_ context.Context, services []subject.Service) erro
 	return nil
 }
 
-// Reload does nothing: there is no file that is read.
+// Reload does nothing: IPVS reads no file.
 func (r *severalIPVS) Reload(context.Context) error { return nil }
 
-// PIDs are those of BIRD, beside each balancer's kernel.
+// PIDs returns the processes of BIRD; IPVS itself is in the kernels.
 func (r *severalIPVS) PIDs() (pids []int) {
 	for _, one := range r.all {
 		if one.serves {
@@ -231,7 +233,7 @@ func (r *severalIPVS) Tracked(context.Context) (sum subject.Tracked, err error) 
 	return sum, nil
 }
 
-// HandoverAge returns the age of connections from which other balancers know them.
+// HandoverAge returns the age from which on other balancers know a connection.
 func (r *severalIPVS) HandoverAge() time.Duration {
 	if r.syncs() {
 		return syncHandoverAge
@@ -245,12 +247,12 @@ func (r *severalIPVS) ChangeMethod() string {
 		"balancer after balancer, " + ipvsComeAndGo
 }
 
-// Stop ends all, and undoes what was set up.
+// Stop stops all balancers, and undoes the set-up.
 func (r *severalIPVS) Stop(ctx context.Context) error {
 	errs := []error{r.each(func(one *ipvsBalancer) error {
 		var err error
 		if one.bird != nil {
-			_ = one.bird.Process.Signal(syscall.SIGCONT) // one that has ended needs none
+			_ = one.bird.Process.Signal(syscall.SIGCONT) // an ended process needs none
 			err = one.bird.Stop(ctx)
 		}
 		return errors.Join(err, one.set(ctx, false))

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 )
 
-// TestConnectionsOfIPVS counts those that a kernel's table has, of all servers and of some. Its lines are those of
+// TestConnectionsOfIPVS counts the connections in a kernel's table, to all servers and to some. The lines are those of
 // Linux 6.12.
 func TestConnectionsOfIPVS(t *testing.T) {
 	const table = `Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData
@@ -46,7 +46,7 @@ UDP C6120102 8AD4 C6120064 1B58 C6120201 1B58 UDP             298
 	}
 }
 
-// TestBIRDAcceptsItsConfig has BIRD parse the configuration of the VIP beside IPVS.
+// TestBIRDAcceptsItsConfig lets BIRD parse the configuration for the VIP beside IPVS.
 func TestBIRDAcceptsItsConfig(t *testing.T) {
 	bird := testenv.Program(t, "bird")
 	path := filepath.Join(t.TempDir(), "bird.conf")
@@ -60,7 +60,7 @@ func TestBIRDAcceptsItsConfig(t *testing.T) {
 	}
 }
 
-// TestSyncOfIPVS has a suite that says nothing run no sync daemon.
+// TestSyncOfIPVS: a suite without the parameter runs no sync daemon.
 func TestSyncOfIPVS(t *testing.T) {
 	for value, want := range map[any]string{nil: "", "none": "", "usual": "3 50", "every": "0 1", "sloppy": ""} {
 		if got := syncOf(subject.Params{paramSync: value}); got.threshold != want || got.sloppy != (value == "sloppy") {

@@ -19,20 +19,20 @@ import (
 // ipvsSyncs.
 const paramSync = "sync"
 
-// ipvsSync is one of these ways.
+// ipvsSync is such a method.
 type ipvsSync struct {
-	// name is the parameter's value.
+	// name is the value of the parameter.
 	name string
-	// threshold is the value of net.ipv4.vs.sync_threshold; empty: no sync daemon runs.
+	// threshold is the value of net.ipv4.vs.sync_threshold; empty means that no sync daemon runs.
 	threshold string
-	// sloppy has the kernel choose a server for a packet that begins no connection, too (net.ipv4.vs.sloppy_tcp): by a
-	// hash it chooses as the balancer before did.
+	// sloppy makes the kernel select a server also for a packet that begins no connection (net.ipv4.vs.sloppy_tcp).
+	// With a hash, it selects the same server as the previous balancer.
 	sloppy bool
-	// words say it in a note.
+	// words describe the method in a note.
 	words string
 }
 
-// ipvsSyncs are the ways (Documentation/networking/ipvs-sysctl.rst), the usual first.
+// ipvsSyncs are the methods (Documentation/networking/ipvs-sysctl.rst), the default first.
 var ipvsSyncs = []ipvsSync{
 	{name: "none", words: "the balancers tell each other nothing"},
 	{name: "usual", threshold: usualThreshold,
@@ -50,7 +50,7 @@ func syncNames() (names []string) {
 	return names
 }
 
-// syncOf returns the way that params name.
+// syncOf returns the method that params name.
 func syncOf(params subject.Params) ipvsSync {
 	name, _ := params[paramSync].(string)
 	if i := slices.IndexFunc(ipvsSyncs, func(s ipvsSync) bool { return s.name == name }); i >= 0 {
@@ -59,7 +59,7 @@ func syncOf(params subject.Params) ipvsSync {
 	return ipvsSyncs[0]
 }
 
-// set sets a host's kernel so. What a run before has set does not stay.
+// set applies the method to a host's kernel, and replaces the settings of an earlier run.
 func (s ipvsSync) set(h *lab.Host) error {
 	sloppy := "0"
 	if s.sloppy {
@@ -68,8 +68,8 @@ func (s ipvsSync) set(h *lab.Host) error {
 	return errors.Join(h.Set(sloppyTCP, sloppy), h.Set(syncThreshold, cmp.Or(s.threshold, usualThreshold)))
 }
 
-// startSync starts both sync daemons of a host's kernel, over its port to the switch: it tells with a number of its
-// own, and hears all numbers. stopSync ends them.
+// startSync starts both sync daemons of a host's kernel, over its port to the switch. The master sends with an ID of
+// its own, and the backup accepts all IDs. stopSync ends them.
 func startSync(ctx context.Context, h *lab.Host, id int) error {
 	for _, daemon := range [][]string{{"master", strconv.Itoa(id)}, {"backup", "0"}} {
 		if err := subject.RunProgram(ctx, h, ipvsadmProgram, "--start-daemon", daemon[0], "--mcast-interface", h.Interface,
@@ -92,11 +92,11 @@ func stopSync(ctx context.Context, h *lab.Host) error {
 const (
 	ipvsadmProgram = "ipvsadm"
 	syncThreshold  = "net.ipv4.vs.sync_threshold"
-	// usualThreshold is the kernel's own.
+	// usualThreshold is the kernel's default.
 	usualThreshold = "3 50"
 	sloppyTCP      = "net.ipv4.vs.sloppy_tcp"
-	// syncHandoverAge is when a connection was synchronised at the latest: the kernel's thread looks once a second for
-	// messages, and one that is not full waits for two (IPVS_SYNC_CHECK_PERIOD and IPVS_SYNC_FLUSH_TIME of its
-	// ip_vs_sync.c).
+	// syncHandoverAge is the age at which a connection has been synchronised at the latest. The kernel's thread looks
+	// for messages once a second, and a message that is not full waits for two seconds (IPVS_SYNC_CHECK_PERIOD and
+	// IPVS_SYNC_FLUSH_TIME of its ip_vs_sync.c).
 	syncHandoverAge = 4 * time.Second
 )

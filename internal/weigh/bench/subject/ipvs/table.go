@@ -25,25 +25,25 @@ import (
 
 // ipvsTable is the table of services in a balancer's kernel.
 type ipvsTable struct {
-	// Flags are the path to the servers (IP_VS_CONN_F_* of linux/ip_vs.h).
+	// Flags is the forwarding method (IP_VS_CONN_F_* of linux/ip_vs.h).
 	Flags uint32
-	// Upper and Lower are the thresholds of each server; 0 is none.
+	// Upper and Lower are the thresholds of each server; 0 means none.
 	Upper, Lower uint32
 	Services     []ipvsService
-	// Guarded has a machine's worker take the table back if the run dies.
+	// Guarded makes a machine's worker remove the table if the run dies.
 	Guarded bool
-	// Forgot is the value that the sysctl forgetConnections had before the services were made; empty until then.
+	// Forgot is the value of the sysctl forgetConnections from before the services were created; empty until then.
 	Forgot string
 }
 
-// ipvsService is a port of the VIP, and Servers where its servers are.
+// ipvsService is a port of the VIP, with the addresses of its servers.
 type ipvsService struct {
 	At       netip.AddrPort
 	Protocol lb.Protocol
 	Servers  []ipvsServer
-	// Scheduler is the kernel's name; empty: round robin.
+	// Scheduler is the kernel's name of the scheduler; empty means round robin.
 	Scheduler string
-	// Check is how keepalived checks the servers; nil: they are not checked.
+	// Check is how keepalived checks the servers; nil means no checks.
 	Check *subject.Check
 }
 
@@ -60,7 +60,7 @@ func (t *ipvsTable) has(server netip.AddrPort) bool {
 	})
 }
 
-// ipvsServices are the ports of a set-up's services, one after another.
+// ipvsServices returns the ports of a set-up's services, one after another.
 func ipvsServices(setup subject.Setup) (all []ipvsService) {
 	for i, of := range setup.Services {
 		for _, protocol := range of.Protocols() {
@@ -75,13 +75,13 @@ func ipvsServices(setup subject.Setup) (all []ipvsService) {
 	return all
 }
 
-// ipvsChange sets a table, or takes it away.
+// ipvsChange sets or removes a table.
 type ipvsChange struct {
 	Table ipvsTable
 	On    bool
 }
 
-// ipvsTask returns the value that the sysctl forgetConnections had before.
+// ipvsTask sets or removes a table, and returns the previous value of the sysctl forgetConnections.
 var ipvsTask = lab.NewTask("ipvs-services", func(_ context.Context, h *lab.Host, c ipvsChange) (string, error) {
 	if !c.On {
 		err := onIPVS(h, c.Table.remove)
@@ -97,13 +97,13 @@ var ipvsTask = lab.NewTask("ipvs-services", func(_ context.Context, h *lab.Host,
 	return c.Table.Forgot, err
 })
 
-// ipvsGuard names the clean-up that a worker does at its end.
+// ipvsGuard is the name of the clean-up that a worker does at its end.
 const ipvsGuard = "ipvs"
 
-// set makes the services on the balancer, or takes them away.
+// set creates the services on the balancer, or removes them.
 func (t *ipvsTable) set(l *lab.Lab, on bool) error {
 	if !on && t.Forgot == "" {
-		return nil // nothing was made; what is there is another program's
+		return nil // nothing was created; existing services belong to another program
 	}
 	forgot, err := ipvsTask.On(context.Background(), l.Balancer, ipvsChange{*t, on})
 	if err != nil {
@@ -115,7 +115,7 @@ func (t *ipvsTable) set(l *lab.Lab, on bool) error {
 	return nil
 }
 
-// onIPVS calls do with a handle of IPVS in a host's kernel.
+// onIPVS calls do with a handle for IPVS in a host's kernel.
 func onIPVS(h *lab.Host, do func(kernel *moby.Handle) error) error {
 	return h.Do(func() error {
 		// The library writes its warnings to this logger; failures are in its errors.
@@ -143,7 +143,7 @@ func (s ipvsService) kernel() *moby.Service {
 // ipvsMaglev is the kernel's name of its Maglev scheduler, which the library lacks.
 const ipvsMaglev = "mh"
 
-// hashPorts has the schedulers that hash a client's address hash its port, too (IP_VS_SVC_F_SCHED_SH_PORT and
+// hashPorts makes the schedulers that hash a client's address hash its port, too (IP_VS_SVC_F_SCHED_SH_PORT and
 // IP_VS_SVC_F_SCHED_MH_PORT of linux/ip_vs.h): a laboratory has few clients.
 const hashPorts = 0x10
 
@@ -154,11 +154,11 @@ func (t *ipvsTable) destination(s ipvsServer) *moby.Destination {
 	}
 }
 
-// forgetConnections has the kernel forget a destination's connections when that is
-// removed (Documentation/networking/ipvs-sysctl.rst): the next trial would meet them.
+// forgetConnections makes the kernel delete a destination's connections when the destination is removed
+// (Documentation/networking/ipvs-sysctl.rst). Otherwise they would affect the next trial.
 const forgetConnections = "net.ipv4.vs.expire_nodest_conn"
 
-// add makes the services, all of them or none.
+// add creates the services, all of them or none.
 func (t *ipvsTable) add(kernel *moby.Handle) (err error) {
 	if t.Forgot, err = sysctl.Read(forgetConnections); err != nil {
 		return err
@@ -193,7 +193,7 @@ func (t *ipvsTable) addService(kernel *moby.Handle, s ipvsService) error {
 	return nil
 }
 
-// changeOn has a host's kernel have other servers in the services of the table, which has them then.
+// changeOn replaces the servers of the services in a host's kernel and in the table.
 func (t *ipvsTable) changeOn(h *lab.Host, services []ipvsService) error {
 	err := onIPVS(h, func(kernel *moby.Handle) error {
 		for i, s := range t.Services {
@@ -210,7 +210,7 @@ func (t *ipvsTable) changeOn(h *lab.Host, services []ipvsService) error {
 	return nil
 }
 
-// changeService adds the servers that come before it takes away those that go.
+// changeService adds new servers before it removes old ones.
 func (t *ipvsTable) changeService(kernel *moby.Handle, from, to ipvsService) error {
 	service := from.kernel()
 	at := func(all []ipvsServer, s ipvsServer) int {
@@ -239,8 +239,8 @@ func (t *ipvsTable) changeService(kernel *moby.Handle, from, to ipvsService) err
 	return nil
 }
 
-// remove takes the destinations away before their services, which is when the kernel
-// forgets their connections. What was never made is none to take away.
+// remove removes the destinations before their services, because that makes the kernel delete their connections. It
+// skips services that were never created.
 func (t *ipvsTable) remove(kernel *moby.Handle) error {
 	var errs []error
 	for _, s := range t.Services {

@@ -13,11 +13,11 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// unwrapDevice is the tunnel's device on a server.
+// unwrapDevice is the name of the tunnel device on a server.
 const unwrapDevice = "jeoul-ipip"
 
-// unwrap has a server's kernel take the outer header off IPIP packets that are for
-// it, as IPVS's documentation has it (LVS-HOWTO, LVS-Tun), or takes that back.
+// unwrap makes a server's kernel decapsulate IPIP packets to the server, as IPVS's documentation describes (LVS-HOWTO,
+// LVS-Tun), or undoes that.
 func unwrap(server *lab.Host, on bool) error {
 	err := server.Do(func() error {
 		device := &netlink.Iptun{LinkAttrs: netlink.NewLinkAttrs(), Local: server.IPv4.AsSlice()}
@@ -39,7 +39,7 @@ func unwrap(server *lab.Host, on bool) error {
 			}
 			return err
 		}
-		// The clients' addresses are behind another device than the tunnel's.
+		// The clients' addresses are behind another device than the tunnel's, which rp_filter would reject.
 		if err := sysctl.Write("net.ipv4.conf."+unwrapDevice+".rp_filter", "0"); err != nil {
 			return err
 		}

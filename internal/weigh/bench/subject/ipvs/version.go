@@ -15,11 +15,11 @@ import (
 
 var ipvsVersion = regexp.MustCompile(`IP Virtual Server version (\S+)`)
 
-// kernelIPVS is the version of the kernel's IPVS.
+// kernelIPVS returns the version of the kernel's IPVS.
 func kernelIPVS(ctx context.Context) (string, error) {
 	answer, err := readIPVS()
 	if errors.Is(err, os.ErrNotExist) {
-		// What went wrong with it shows in the next line.
+		// If this fails, the next read fails, too.
 		_ = exec.CommandContext(ctx, "modprobe", "ip_vs").Run()
 		answer, err = readIPVS()
 	}

@@ -17,11 +17,11 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// drainPause is how long a drained balancer is the router's last choice.
+// drainPause is how long the router prefers all other routes to those of a draining balancer before they are withdrawn.
 const drainPause = time.Second
 
-// addresses are the source addresses of full NAT on this balancer: of several balancers each has an address of its own.
-// Members know each other's.
+// addresses returns the source addresses of full NAT on this balancer. Each of several balancers has an address of its
+// own. Members know each other's addresses.
 func addresses(s subject.Setup) (pool []config.PoolAddress) {
 	address := s.Lab.FullNAT
 	if len(s.Lab.Balancers) == 0 {
@@ -39,8 +39,8 @@ func addresses(s subject.Setup) (pool []config.PoolAddress) {
 	return pool
 }
 
-// detourReplies has replies to the addresses that members share come by the router: it knows which of them has each
-// address.
+// detourReplies routes replies to the addresses that members share through the router, which knows which member has
+// each address.
 func detourReplies(s subject.Setup, on bool) error {
 	var pool []netip.Addr
 	for _, a := range addresses(s) {
@@ -49,8 +49,9 @@ func detourReplies(s subject.Setup, on bool) error {
 	return s.Lab.DetourPool(pool, on)
 }
 
-// announce has the balancer announce the VIP to the router, over its own link. The router must not keep the routes of a
-// dead balancer: a laboratory's data plane would go on serving, which a machine's cannot.
+// announce makes the balancer announce the VIP to the router, over its own link. The router must not keep the routes of
+// a dead balancer: in a laboratory, the data plane of a dead balancer would continue to serve, which that of a dead
+// machine cannot.
 func announce(file *config.Config, s subject.Setup) {
 	at := s.Balancer()
 	file.Interfaces = append(file.Interfaces, at.Uplink)
@@ -66,7 +67,7 @@ func announce(file *config.Config, s subject.Setup) {
 	}
 }
 
-// bfd is how a balancer watches its way to the router.
+// bfd returns how a balancer monitors its path to the router.
 func bfd(s subject.Setup) lb.BFD {
 	if s.BFD == 0 {
 		return lb.BFD{}
@@ -74,16 +75,16 @@ func bfd(s subject.Setup) lb.BFD {
 	return lb.BFD{On: true, Interval: s.BFD, Multiplier: router.Multiplier}
 }
 
-// Announce is announce for a balancer that others than a subject configure, in a laboratory of several: as
-// members of each other.
+// Announce is announce for a balancer that no subject configures, in a laboratory of several balancers that are members
+// of each other.
 func Announce(file *config.Config, l *lab.Lab, at *lab.Host) {
 	announce(file, subject.Setup{Lab: l, Members: true, At: at})
 }
 
-// membersKey is the file of the key that a balancer knows the others by.
+// membersKey returns the path of the key by which a balancer recognises other members.
 func membersKey(at *lab.Host) string { return filepath.Join(at.Dir, "members.key") }
 
-// ShareKey gives the balancers that are members ([Announce]) the same key.
+// ShareKey gives the same key to all balancers that are members ([Announce]).
 func ShareKey(l *lab.Lab) error {
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // it never fails

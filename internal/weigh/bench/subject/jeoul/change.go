@@ -13,8 +13,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// Change writes the configuration again and has the daemon read it where servers come or go, and changes weights of the
-// running daemon, as `jeoul backend` does. The file keeps the weights that it began with.
+// Change writes the configuration again and makes the daemon read it if servers are added or removed. It changes
+// weights in the running daemon, as `jeoul backend` does. The file keeps its original weights.
 func (r *runningJeoul) Change(ctx context.Context, services []subject.Service) error {
 	before := r.setup
 	r.setup = before.With(services)
@@ -38,7 +38,7 @@ func (r *runningJeoul) Change(ctx context.Context, services []subject.Service) e
 	return nil
 }
 
-// rewrite writes the servers into the configuration and has it read again.
+// rewrite writes the servers to the configuration and makes the daemon read it again.
 func (r *runningJeoul) rewrite(ctx context.Context) error {
 	file := r.setup.With(r.setup.Services)
 	for i := range file.Services {
@@ -50,7 +50,7 @@ func (r *runningJeoul) rewrite(ctx context.Context) error {
 	return r.Reload(ctx)
 }
 
-// weigh changes a server's weight in every service that it has.
+// weigh changes a server's weight in every service that has the server.
 func (r *runningJeoul) weigh(ctx context.Context, service, server string, was, weight int) error {
 	for _, order := range weightOrders(was, weight) {
 		order.Service, order.Backend, order.AllServices = service, server, true
@@ -61,7 +61,7 @@ func (r *runningJeoul) weigh(ctx context.Context, service, server string, was, w
 	return nil
 }
 
-// Reload sends SIGHUP and waits until the daemon says what came of it.
+// Reload sends SIGHUP and waits until the daemon reports the result.
 func (r *runningJeoul) Reload(ctx context.Context) error {
 	r.reloads.forget()
 	if err := r.process.Process.Signal(syscall.SIGHUP); err != nil {
@@ -73,15 +73,15 @@ func (r *runningJeoul) Reload(ctx context.Context) error {
 	return r.reloads.refusal()
 }
 
-// PIDs are the daemon's.
+// PIDs returns the daemon's process.
 func (r *runningJeoul) PIDs() []int { return []int{r.process.Process.PID()} }
 
 func (*runningJeoul) ChangeMethod() string {
 	return "servers come and go by a new configuration that the daemon reads again (SIGHUP); weights and draining are set by `jeoul backend`"
 }
 
-// weightOrders lead from one weight to another, of a server that the file gives
-// the weight 1 and that was weighed or drained, but not both.
+// weightOrders returns the orders that lead from one weight to another, for a server that has the weight 1 in the file
+// and was reweighted or drained, but not both.
 func weightOrders(was, weight int) []ops.Order {
 	var orders []ops.Order
 	if was == 0 {
@@ -96,7 +96,7 @@ func weightOrders(was, weight int) []ops.Order {
 	return orders
 }
 
-// Tracked asks the daemon. Its janitor may have counted some seconds ago.
+// Tracked asks the daemon. Its janitor may have counted the flows some seconds ago.
 func (r *runningJeoul) Tracked(ctx context.Context) (subject.Tracked, error) {
 	status, err := r.client.Status(ctx)
 	if err != nil {
@@ -109,7 +109,7 @@ func (r *runningJeoul) Tracked(ctx context.Context) (subject.Tracked, error) {
 	return t, nil
 }
 
-// Reaches asks the daemon whether it has a way to the server in every service.
+// Reaches asks the daemon whether it has a path to the server in every service.
 func (r *runningJeoul) Reaches(ctx context.Context, server *lab.Host) (bool, error) {
 	status, err := r.client.Status(ctx)
 	if err != nil {
@@ -118,12 +118,12 @@ func (r *runningJeoul) Reaches(ctx context.Context, server *lab.Host) (bool, err
 	return reaches(status.Services, server)
 }
 
-// Serves is the same: a server that fails its checks is not up.
+// Serves is the same as Reaches: a server that fails its checks is not up.
 func (r *runningJeoul) Serves(ctx context.Context, server *lab.Host) (bool, error) {
 	return r.Reaches(ctx, server)
 }
 
-// Passes asks the daemon whether the server's checks have found it healthy.
+// Passes asks the daemon whether the server's checks report it healthy.
 func (r *runningJeoul) Passes(ctx context.Context, server *lab.Host) (bool, error) {
 	status, err := r.client.Status(ctx)
 	if err != nil {
@@ -149,8 +149,8 @@ func passes(services []ops.Service, server *lab.Host) bool {
 	return healthy > 0
 }
 
-// reaches reports whether every service has the server up, with a MAC address; an error where some have it and others
-// have not, or none has it at all: then it is to be asked again.
+// reaches reports whether the server is up in every service, with a MAC address. It returns an error if the services
+// differ, or if none has the server: then the caller must ask again.
 func reaches(services []ops.Service, server *lab.Host) (bool, error) {
 	up, down := 0, 0
 	for _, service := range services {
@@ -170,8 +170,8 @@ func reaches(services []ops.Service, server *lab.Host) (bool, error) {
 	return up > 0, nil
 }
 
-// Restart ends the daemon by the signal that leaves its work to the next (SIGUSR2), and starts
-// that, as `systemctl restart` does with the unit of docs/guides/restart.md.
+// Restart ends the daemon by the signal that hands its work over to the next one (SIGUSR2), and starts the next one, as
+// `systemctl restart` does with the unit of docs/guides/restart.md.
 func (r *runningJeoul) Restart(ctx context.Context) error {
 	if err := r.process.Process.Signal(syscall.SIGUSR2); err != nil {
 		return fmt.Errorf("restarting jeoul: %w", err)
@@ -184,7 +184,7 @@ func (r *runningJeoul) Restart(ctx context.Context) error {
 	return r.Begin(ctx)
 }
 
-// Upgrade restarts the daemon as the other build, or, where that runs, as the first one.
+// Upgrade restarts the daemon as the other build, or as the first one if the other one runs.
 func (r *runningJeoul) Upgrade(ctx context.Context) error {
 	if r.setup.Other == "" || r.setup.Balancer().Far() {
 		return fmt.Errorf("%w: upgrades need another build here: `make other`, and `--other bin/jeoul-other`",
@@ -194,11 +194,11 @@ func (r *runningJeoul) Upgrade(ctx context.Context) error {
 	return r.Restart(ctx)
 }
 
-// End ends the daemon, which takes everything back (SIGTERM).
+// End ends the daemon, which undoes all its changes (SIGTERM).
 func (r *runningJeoul) End(ctx context.Context) error { return r.process.Stop(ctx) }
 
-// Kill ends the daemon.
+// Kill kills the daemon.
 func (r *runningJeoul) Kill(ctx context.Context) error { return r.process.Process.Kill(ctx) }
 
-// Begin starts the daemon, and returns when it shows every backend up.
+// Begin starts the daemon, and returns when all backends are up.
 func (r *runningJeoul) Begin(ctx context.Context) error { return r.subject.begin(ctx, r) }

@@ -21,14 +21,14 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// statusTask asks jeoul's daemon on a host at its socket.
+// statusTask reads the status of jeoul's daemon on a host, at its socket.
 var statusTask = lab.NewTask("jeoul-status",
 	func(ctx context.Context, _ *lab.Host, socket string) (*ops.Status, error) {
 		return api.NewClient(socket).Status(ctx)
 	})
 
-// jeoul is our own balancer as a user runs it: the daemon on the balancer, and
-// what its mode needs of the servers: the agent, or their way back.
+// jeoul is our own balancer as users run it: the daemon on the balancer, and the part of its mode on the servers, which
+// is the agent or their route back.
 type jeoul struct {
 	mode lb.Mode
 	hook lb.Hook
@@ -76,14 +76,14 @@ func (s jeoul) besideContainers(local bool) string {
 	return ""
 }
 
-// Versions is empty: the run itself is by this jeoul.
+// Versions returns none: the version of this jeoul is that of the run itself.
 func (jeoul) Versions(context.Context) (map[string]string, error) { return nil, nil }
 
-// Obstacle is none: it forwards packets, and needs no descriptor a connection.
+// Obstacle returns none: jeoul forwards packets, and needs no file descriptors for connections.
 func (jeoul) Obstacle(subject.Params, int, probe.Limits) string { return "" }
 
-// unprovenShare is how many proven flows there is room for for each that is not: the usual
-// (see docs/internals/state.md).
+// unprovenShare is the default ratio of the room for proven flows to that for unproven flows (see
+// docs/internals/state.md).
 const unprovenShare = 4
 
 func (s jeoul) config(setup subject.Setup, params subject.Params, socket string) *config.Config {
@@ -124,8 +124,8 @@ func (s jeoul) config(setup subject.Setup, params subject.Params, socket string)
 	return file
 }
 
-// checks are a check as our own balancer makes it: by the way that is usual in the mode, and with the usual fate of
-// a failing backend's flows.
+// checks returns the settings for a check by our own balancer: by the method that is usual in the mode, and with the
+// default fate of a failing backend's flows.
 func checks(c *subject.Check, protocol lb.Protocol) lb.Checks {
 	if c == nil {
 		return lb.Checks{}
@@ -137,7 +137,7 @@ func checks(c *subject.Check, protocol lb.Protocol) lb.Checks {
 	}}}
 }
 
-// serviceName is the name of service number i (from 0) for a protocol.
+// serviceName returns the name of service number i (from 0) for a protocol.
 func serviceName(i int, protocol lb.Protocol) string {
 	if protocol == lb.TCP {
 		return fmt.Sprintf("service%d", i)
@@ -159,7 +159,7 @@ func (s jeoul) start(ctx context.Context, running *runningJeoul) error {
 	return s.begin(ctx, running)
 }
 
-// begin starts the daemon, and returns when it is ready.
+// begin starts the daemon, and returns when the daemon is ready.
 func (s jeoul) begin(ctx context.Context, running *runningJeoul) (err error) {
 	balancer := running.setup.Balancer()
 	running.process, err = subject.StartWithLog(ctx, balancer, running.reloads.line, running.executable(), "run", "-c",
@@ -199,7 +199,7 @@ func (r *runningJeoul) configure(setup subject.Setup) error {
 	return nil
 }
 
-// status asks the daemon, wherever it is.
+// status reads the daemon's status, on whatever host it runs.
 func (r *runningJeoul) status(ctx context.Context) (*ops.Status, error) {
 	return statusTask.On(ctx, r.setup.Balancer(), r.socket())
 }
@@ -207,7 +207,7 @@ func (r *runningJeoul) status(ctx context.Context) (*ops.Status, error) {
 func (r *runningJeoul) path() string   { return filepath.Join(r.setup.Balancer().Dir, "jeoul.yaml") }
 func (r *runningJeoul) socket() string { return filepath.Join(r.setup.Balancer().Dir, "jeoul.sock") }
 
-// prepare makes the laboratory ready for the mode and the hook.
+// prepare sets the laboratory up for the mode and the hook.
 func (s jeoul) prepare(running *runningJeoul) (err error) {
 	l := running.setup.Lab
 	if l.Router != nil {
@@ -220,7 +220,7 @@ func (s jeoul) prepare(running *runningJeoul) (err error) {
 	}
 	switch s.mode {
 	case lb.NAT:
-		// The daemon itself makes its host forward what it leaves to the kernel.
+		// The daemon itself makes its host forward packets that it passes to the kernel.
 		return running.undo.On(l.DetourReplies)
 	case lb.FullNAT, lb.ModeProxy:
 		return nil
@@ -229,13 +229,12 @@ func (s jeoul) prepare(running *runningJeoul) (err error) {
 	return err
 }
 
-// ready returns nil if status shows the hook that was asked for and every
-// backend of every service up, with a MAC address.
+// ready returns nil if status shows the requested hook and every backend of every service up, with a MAC address.
 func (s jeoul) ready(status *ops.Status, services []subject.Service) error {
 	if status.Hook.Name != s.hook {
 		return fmt.Errorf("its hook is %q, not %q", status.Hook.Name, s.hook)
 	}
-	var want []subject.Service // of each port
+	var want []subject.Service // one for each port
 	for _, service := range services {
 		for range service.Protocols() {
 			want = append(want, service)
@@ -252,8 +251,7 @@ func (s jeoul) ready(status *ops.Status, services []subject.Service) error {
 	return nil
 }
 
-// allUp returns nil if every backend that a service shall have is there and can
-// be reached.
+// allUp returns nil if a service has all wanted backends and all of them are up.
 func allUp(service ops.Service, want subject.Service) error {
 	if len(service.Backends) != len(want.Servers) {
 		return fmt.Errorf("it shows %d backends of %s, not %d", len(service.Backends), service.Name, len(want.Servers))
@@ -279,14 +277,14 @@ type runningJeoul struct {
 	client  *api.Client
 	hook    ops.Hook
 	reloads reloads
-	// hand changes the configuration; nil where nothing is to be changed.
+	// hand changes the configuration; nil for no change.
 	hand func(*config.Config, subject.Setup) error
-	// upgraded: the other build runs, or is to.
+	// upgraded means that the other build runs, or is about to run.
 	upgraded bool
-	// spoke is the process that spoke BGP when it was asked for last, and hung says that it was stopped.
+	// spoke is the last known process that speaks BGP, and hung means that it was suspended.
 	spoke int
 	hung  bool
-	// weights are those that the file began with.
+	// weights are the original weights of the file.
 	weights map[string]int
 }
 
@@ -313,7 +311,7 @@ func (r *runningJeoul) Notes() []string {
 	return append(notes, outcomeNote(status.Outcomes))
 }
 
-// socketsNote tells the fate of the sockets of programs on the balancer's host.
+// socketsNote describes the fate of the sockets of programs on the balancer's host.
 func socketsNote(events []ops.LocalEvent) string {
 	words := []string{}
 	for _, event := range events {
@@ -324,11 +322,11 @@ func socketsNote(events []ops.LocalEvent) string {
 	return "its host's sockets, trial transfers included: " + cmp.Or(strings.Join(words, ", "), "none")
 }
 
-// statusBound is how long the daemon may take to tell its counters.
+// statusBound is how long the daemon may take to return its counters.
 const statusBound = time.Second
 
-// outcomeNote tells the fate of the packets for the services, and leaves out those that the balancer passed to the
-// kernel (ARP and the like).
+// outcomeNote describes the fate of the packets for the services, without those that the balancer passed to the kernel
+// (ARP and the like).
 func outcomeNote(outcomes []ops.Outcome) string {
 	var words []string
 	for _, outcome := range outcomes {
@@ -340,17 +338,15 @@ func outcomeNote(outcomes []ops.Outcome) string {
 	return "its packets, trial transfers included: " + cmp.Or(strings.Join(words, ", "), "none")
 }
 
-// Quiesce has nothing to end: the connections are between clients and servers,
-// and need the balancer for their last packets.
+// Quiesce does nothing: the connections are between clients and servers, and need the balancer for their last packets.
 func (r *runningJeoul) Quiesce(context.Context) error { return nil }
 
 func (r *runningJeoul) Stop(ctx context.Context) error {
 	return errors.Join(r.process.Stop(ctx), r.undo.All(), r.vips.Release())
 }
 
-// Remembered counts the flows in the balancer's tables. The daemon walks over them in
-// some seconds; those that have not ended are counted as they come, which shows more
-// while there come many.
+// Remembered counts the flows in the balancer's tables. The daemon takes some seconds to walk over its tables. It
+// counts active flows when they are opened, so their number is more recent while many flows are opened.
 func (r *runningJeoul) Remembered(ctx context.Context) (subject.Remembered, error) {
 	status, err := r.client.Status(ctx)
 	if err != nil {
@@ -368,7 +364,7 @@ func (r *runningJeoul) Remembered(ctx context.Context) (subject.Remembered, erro
 	return all, nil
 }
 
-// executable is the file of the build that is to run.
+// executable returns the path of the build to run.
 func (r *runningJeoul) executable() string {
 	if r.upgraded {
 		return r.setup.Other

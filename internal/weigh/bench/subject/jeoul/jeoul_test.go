@@ -20,7 +20,8 @@ import (
 	"time"
 )
 
-// TestImportedConfig has mode proxy run with all that HAProxy has by hand; what is written is read again.
+// TestImportedConfig: mode proxy runs with everything in HAProxy's hand-written configuration, and the written file can
+// be read again.
 func TestImportedConfig(t *testing.T) {
 	for name, certificate := range map[string]string{"jeoul-proxy.yaml": "",
 		"jeoul-proxy-tls.yaml": "/etc/jeoul/bench.pem"} {
@@ -76,8 +77,8 @@ func TestJeoulConfig(t *testing.T) {
 	}
 }
 
-// TestMembersShareAPool: balancers that are members have one pool, each its own part of it; others have an address
-// each.
+// TestMembersShareAPool: balancers that are members share one pool, of which each has its own part; other balancers
+// have one address each.
 func TestMembersShareAPool(t *testing.T) {
 	setup := subjecttest.Paper()
 	other := &lab.Host{Name: "lb02", IPv4: netip.MustParseAddr("198.18.0.2")}
@@ -95,7 +96,7 @@ func TestMembersShareAPool(t *testing.T) {
 	}
 }
 
-// TestJeoulHasRoomForFlows: a balancer that remembers flows gets room for as many as asked for.
+// TestJeoulHasRoomForFlows: a balancer that stores flows gets the requested room.
 func TestJeoulHasRoomForFlows(t *testing.T) {
 	setup := subjecttest.Paper()
 	setup.Flows = 5_000_000
@@ -326,5 +327,5 @@ func TestJeoulChecks(t *testing.T) {
 	}
 }
 
-// by are the parameters with a scheduler.
+// by returns parameters with a scheduler.
 func by(scheduler string) subject.Params { return subject.Params{subject.ParamScheduler: scheduler} }

@@ -17,22 +17,22 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject/proxy"
 )
 
-// jeoulProxy is our own balancer in mode proxy, with what `jeoul import haproxy` makes of the configuration that
-// [proxy.HAProxyHTTP] has, the
-// first document's: its threads and cores, its session rate, its times, a check of each server.
+// jeoulProxy is our own balancer in mode proxy. Its configuration is the output of `jeoul import haproxy` for that of
+// [proxy.HAProxyHTTP], the first document's: its threads and cores, its session rate, its timeouts, a check of each
+// server.
 type jeoulProxy struct{ jeoul }
 
-// newJeoulProxy is in TC, which has no part in it: packets for the VIP are the host's.
+// newJeoulProxy uses TC, which has no part in this mode: packets for the VIP go to the host.
 func newJeoulProxy() jeoulProxy { return jeoulProxy{jeoul{lb.ModeProxy, lb.HookTC}} }
 
 func (jeoulProxy) Name() string { return "jeoul-proxy" }
 
-// Can has nothing of what our packet modes can.
+// Can returns only the abilities of a proxy, and none of our packet modes.
 func (jeoulProxy) Can() subject.Abilities { return subject.Abilities{HTTPOnly: true, EndsTLS: true} }
 
 func (jeoulProxy) Params() []subject.Param { return proxy.HAProxyHTTP{}.Params() }
 
-// Versions are those of the engine; the rest of the run is by this jeoul.
+// Versions returns those of the proxy engine; everything else is this jeoul.
 func (jeoulProxy) Versions(ctx context.Context) (map[string]string, error) {
 	return proxy.HAProxyHTTP{}.Versions(ctx)
 }
@@ -41,7 +41,7 @@ func (jeoulProxy) Obstacle(params subject.Params, concurrency int, limits probe.
 	return proxy.HAProxyHTTP{}.Obstacle(params, concurrency, limits)
 }
 
-// imported is the result of `jeoul import haproxy` for the configuration that HAProxy has by hand.
+// imported returns the result of `jeoul import haproxy` for the configuration that HAProxy itself runs with.
 func imported(setup subject.Setup, threads int, limits probe.Limits) (*config.Config, error) {
 	fail := func(err error) (*config.Config, error) {
 		return nil, fmt.Errorf("importing HAProxy's configuration: %w", err)
@@ -68,8 +68,8 @@ func imported(setup subject.Setup, threads int, limits probe.Limits) (*config.Co
 	return file, nil
 }
 
-// hand has the proxy engine serve what is imported, under the name and with the checks (where a suite has them made) of
-// a configuration.
+// hand makes the proxy engine serve the imported service, under the name of the configuration's service, and with its
+// checks if the suite has some.
 func hand(file *config.Config, setup subject.Setup, threads int, limits probe.Limits) error {
 	from, err := imported(setup, threads, limits)
 	if err != nil {
@@ -84,7 +84,7 @@ func hand(file *config.Config, setup subject.Setup, threads int, limits probe.Li
 	return nil
 }
 
-// Start runs it. The VIP is the daemon's to hold.
+// Start starts the daemon, which holds the VIP itself.
 func (s jeoulProxy) Start(ctx context.Context, setup subject.Setup, params subject.Params) (subject.Running, error) {
 	limits, err := probe.LimitsOf(ctx, setup.Lab.Balancer)
 	if err != nil {
@@ -100,16 +100,16 @@ func (s jeoulProxy) Start(ctx context.Context, setup subject.Setup, params subje
 	return running, nil
 }
 
-// runningJeoulProxy is it.
+// runningJeoulProxy is a running jeoulProxy.
 type runningJeoulProxy struct {
 	*runningJeoul
 	threads int
 }
 
-// Cores are HAProxy's.
+// Cores returns the number of HAProxy's threads.
 func (r *runningJeoulProxy) Cores() float64 { return float64(r.threads) }
 
-// Notes name the configuration and its checks.
+// Notes describe the configuration and its checks.
 func (r *runningJeoulProxy) Notes() []string {
 	note := "jeoul in mode proxy, with what `jeoul import haproxy` makes of HAProxy's configuration by hand; a check of each server every 2 s, which jeoul makes"
 	if r.setup.Certificate != "" {
@@ -118,5 +118,5 @@ func (r *runningJeoulProxy) Notes() []string {
 	return []string{strings.TrimSpace(note)}
 }
 
-// Quiesce ends the daemon, and with it HAProxy and its connections.
+// Quiesce ends the daemon, which also ends HAProxy and its connections.
 func (r *runningJeoulProxy) Quiesce(ctx context.Context) error { return r.process.Stop(ctx) }

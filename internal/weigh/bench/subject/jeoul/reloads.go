@@ -9,14 +9,14 @@ import (
 	"sync"
 )
 
-// reloads looks in what the daemon says for how a reload ended.
+// reloads reads the result of a reload from the daemon's output.
 type reloads struct {
 	mu     sync.Mutex
 	ended  bool
 	failed string
 }
 
-// The daemon's words on a reload, at the end or in the middle of a line.
+// The daemon's messages on a reload, at the end or in the middle of a line.
 const (
 	saysReloaded    = "reloaded "
 	saysNotReloaded = "not reloaded"
@@ -24,7 +24,7 @@ const (
 
 var errReloading = errors.New("it is still reading its configuration")
 
-// line reads a line of the daemon's.
+// line reads a line of the daemon's output.
 func (r *reloads) line(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,7 +44,7 @@ func (r *reloads) forget() {
 	r.ended, r.failed = false, ""
 }
 
-// done returns nil once a reload has ended, well or not.
+// done returns nil once a reload has ended, successfully or not.
 func (r *reloads) done() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -54,7 +54,7 @@ func (r *reloads) done() error {
 	return nil
 }
 
-// refusal returns why the last reload changed nothing; nil if it was done.
+// refusal returns why the last reload changed nothing; nil if the reload succeeded.
 func (r *reloads) refusal() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,13 +17,13 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 )
 
-// runningSeveral are balancers of one configuration, and the router before them.
+// runningSeveral are balancers with the same configuration, and the router in front of them.
 type runningSeveral struct {
-	*runningJeoul // the first, which speaks for all where one is asked
+	*runningJeoul // the first balancer, which is asked if one is enough
 	all           []*runningJeoul
 	router        *subject.Router
 	held          subject.VIPHolders
-	// routed undoes the routes and the like that were set up in the laboratory.
+	// routed undoes the routes and other settings of the laboratory.
 	routed subject.Undo
 }
 
@@ -72,7 +72,7 @@ func (r *runningSeveral) start(ctx context.Context, s jeoul) (err error) {
 	})
 }
 
-// prepareServers has servers answer as a mode needs it.
+// prepareServers sets servers up to answer as the mode requires.
 func (r *runningSeveral) prepareServers(mode lb.Mode) (err error) {
 	switch {
 	case mode != lb.FullNAT:
@@ -83,7 +83,7 @@ func (r *runningSeveral) prepareServers(mode lb.Mode) (err error) {
 	return err
 }
 
-// each does something with all balancers at once.
+// each calls do with all balancers concurrently.
 func (r *runningSeveral) each(do func(*runningJeoul) error) error {
 	var group errgroup.Group
 	for _, one := range r.all {
@@ -94,10 +94,11 @@ func (r *runningSeveral) each(do func(*runningJeoul) error) error {
 
 func (r *runningSeveral) Count() int { return len(r.all) }
 
-// Target is the same for all.
+// Target returns the service's address, which is the same for all balancers.
 func (r *runningSeveral) Target(i int) netip.AddrPort { return r.setup.VIP(i) }
 
-// Change changes balancer after balancer, as operators and their tools do; one that does not run gets its file.
+// Change changes one balancer after another, as operators and their tools do. A balancer that does not run gets its
+// file.
 func (r *runningSeveral) Change(ctx context.Context, services []subject.Service) error {
 	for _, one := range r.all {
 		if !one.process.Runs() {
@@ -127,7 +128,7 @@ func (r *runningSeveral) PIDs() (pids []int) {
 	return pids
 }
 
-// Tracked adds up the flows of all balancers; one that does not run remembers none.
+// Tracked returns the sum of the flows of all balancers; a balancer that does not run has none.
 func (r *runningSeveral) Tracked(ctx context.Context) (sum subject.Tracked, err error) {
 	for _, one := range r.all {
 		if !one.process.Runs() {
@@ -162,7 +163,7 @@ func (r *runningSeveral) Stop(ctx context.Context) error {
 	return errors.Join(append(errs, r.router.Stop(ctx), r.routed.All(), r.held.Release())...)
 }
 
-// until does something to a balancer, and returns how long it took until the router sent to it, or did not.
+// until calls do with a balancer, and returns how long it took until the router sent to the balancer, or no longer did.
 func (r *runningSeveral) until(ctx context.Context, n int, present bool, do func(*runningJeoul) error) (time.Duration,
 	error) {
 	one := r.all[n]
@@ -193,7 +194,7 @@ func (r *runningSeveral) Kill(ctx context.Context, n int) (time.Duration, error)
 		if err != nil {
 			return err
 		}
-		// Both at once: the wait for the daemon's end is for its output, too, which the speaker has.
+		// Kill both at once: the wait for the daemon's end also waits for its output, which the speaker shares.
 		return errors.Join(one.process.Process.Signal(syscall.SIGKILL), syscall.Kill(pid, syscall.SIGKILL),
 			one.Kill(ctx))
 	})
@@ -219,7 +220,7 @@ func (r *runningSeveral) ResumeSpeaker(ctx context.Context, n int) (time.Duratio
 	return r.until(ctx, n, true, func(one *runningJeoul) error { return one.signalSpeaker(ctx, syscall.SIGCONT) })
 }
 
-// speaker is the process that speaks BGP for a balancer.
+// speaker returns the process that speaks BGP for a balancer.
 func (r *runningJeoul) speaker(ctx context.Context) (int, error) {
 	status, err := r.client.Status(ctx)
 	switch {
@@ -232,8 +233,8 @@ func (r *runningJeoul) speaker(ctx context.Context) (int, error) {
 	return r.spoke, nil
 }
 
-// signalSpeaker signals the speaker. One that is stopped does not answer its daemon, so the last one known is
-// meant where none is shown.
+// signalSpeaker signals the speaker. A suspended speaker does not answer its daemon, so signalSpeaker resumes the last
+// known process.
 func (r *runningJeoul) signalSpeaker(ctx context.Context, signal syscall.Signal) error {
 	if signal != syscall.SIGCONT {
 		if _, err := r.speaker(ctx); err != nil {

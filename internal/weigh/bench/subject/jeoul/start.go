@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 )
 
-// Start runs the daemon on the balancer, or one on each of several.
+// Start starts the daemon on the balancer, or one on each of several balancers.
 func (s jeoul) Start(ctx context.Context, setup subject.Setup, params subject.Params) (subject.Running, error) {
 	if setup.Lab.Router != nil && setup.At == nil {
 		return s.startSeveral(ctx, setup, params)

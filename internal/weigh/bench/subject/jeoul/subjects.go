@@ -8,7 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 )
 
-// Subjects are those of this package, in the order in which a person should see them.
+// Subjects are the subjects of this package, in the order of their presentation.
 var Subjects = subjects()
 
 func subjects() (all []subject.Subject) {

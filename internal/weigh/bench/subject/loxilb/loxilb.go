@@ -27,33 +27,32 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// Subjects are those of this package.
+// Subjects are the subjects of this package.
 var Subjects = []subject.Subject{loxilb{}}
 
-// loxilb is LoxiLB, an eBPF balancer in TC, in its default mode: destinations are
-// rewritten, and the servers' replies come back through it. It is set up through
-// its REST API (/netlox/v1), as loxicmd does.
+// loxilb is LoxiLB, an eBPF balancer in TC, in its default mode: it rewrites destinations, and the servers' replies
+// pass it. It is set up through its REST API (/netlox/v1), as loxicmd does.
 type loxilb struct{}
 
 const loxilbProgram = "loxilb"
 
-// loxilbAPI is where its API listens, in the balancer's namespace.
+// loxilbAPI is the address of its API, in the balancer's namespace.
 var loxilbAPI = netip.MustParseAddrPort("127.0.0.1:11111")
 
-// loxilbDevice is one that LoxiLB makes for itself.
+// loxilbDevice is a device that LoxiLB creates for itself.
 const loxilbDevice = "llb0"
 
-// Paths that LoxiLB uses whatever it is told.
+// Paths that LoxiLB uses regardless of its options.
 const (
-	// loxilbObject is its program in TC, which its build puts there beside others.
+	// loxilbObject is its program in TC. Its build installs the program there beside others.
 	loxilbObject = "/opt/loxilb/llb_ebpf_main.o"
-	// loxilbPins is a directory for what it pins.
+	// loxilbPins is the directory of its pinned objects.
 	loxilbPins = "/opt/loxilb/dp"
-	// loxilbLogs is a directory for its logs.
+	// loxilbLogs is the directory of its logs.
 	loxilbLogs = "/var/log"
 )
 
-// loxilbSettings are the sysctls that LoxiLB sets for itself and leaves so, besides forwarding.
+// loxilbSettings are the sysctls, besides forwarding, that LoxiLB sets and does not restore.
 var loxilbSettings = []string{"net.ipv4.conf.all.arp_accept", "net.ipv4.conf.default.arp_accept"}
 
 func (loxilb) Name() string            { return loxilbProgram }
@@ -61,8 +60,8 @@ func (loxilb) Params() []subject.Param { return nil }
 
 func (loxilb) Can() subject.Abilities { return subject.Abilities{UDP: true, Packets: true} }
 
-// Versions needs the eBPF programs too, without which LoxiLB crashes as it starts. Its
-// error wraps probe.ErrNotInstalled where they or the binary are not there.
+// Versions also requires the eBPF programs, without which LoxiLB crashes at its start. Its error wraps
+// probe.ErrNotInstalled if they or the binary are missing.
 func (loxilb) Versions(ctx context.Context) (map[string]string, error) {
 	version, err := probe.VersionOf(ctx, loxilbProgram, "--version",
 		"put its binary into a directory of PATH (no distribution has it: docs.loxilb.io)")
@@ -73,16 +72,16 @@ func (loxilb) Versions(ctx context.Context) (map[string]string, error) {
 	return map[string]string{loxilbProgram: version}, err
 }
 
-// Obstacle is none: it needs no descriptor a connection.
+// Obstacle returns none: LoxiLB needs no file descriptors for connections.
 func (loxilb) Obstacle(subject.Params, int, probe.Limits) string { return "" }
 
-// loxilbRule is a port of the VIP, as the API takes it.
+// loxilbRule is a port of the VIP, in the form of the API.
 type loxilbRule struct {
 	Service struct {
 		ExternalIP netip.Addr `json:"externalIP"`
 		Port       uint16     `json:"port"`
 		Protocol   string     `json:"protocol"`
-		// Select is 0, round robin, and Mode 0, the default one.
+		// Select is 0, which is round robin, and Mode is 0, which is the default mode.
 		Select int `json:"sel"`
 		Mode   int `json:"mode"`
 	} `json:"serviceArguments"`
@@ -158,10 +157,10 @@ const (
 	loxilbNeighboursPath = "/netlox/v1/config/neighbor/all"
 )
 
-// configure waits for LoxiLB and sets its rules. It serves its API some seconds before it is on the link, where until
-// then the kernel refuses the clients; each of the two takes it up to half of what WaitUntil allows. The rules come
-// last: LoxiLB hands what it knows to its programs once a second, and from 0.9.8.5 on setting a rule returns when that
-// is done.
+// configure waits for LoxiLB and sets its rules. LoxiLB serves its API some seconds before its programs are on the
+// link, and until then the kernel refuses the clients. Each of the two waits takes up to half of the limit of
+// WaitUntil. The rules are set last: LoxiLB passes its data to its programs once a second, and from version 0.9.8.5 on,
+// setting a rule returns only after that.
 func (r *runningLoxiLB) configure(ctx context.Context) error {
 	err := r.process.WaitUntil(ctx, func() error {
 		return r.ask(ctx, http.MethodGet, loxilbRulesPath+"/all", nil, nil)
@@ -180,7 +179,7 @@ func (r *runningLoxiLB) configure(ctx context.Context) error {
 	return nil
 }
 
-// keepSettings notes how settings that LoxiLB changes are put back.
+// keepSettings records how to restore the settings that LoxiLB changes.
 func (r *runningLoxiLB) keepSettings() error {
 	balancer := r.setup.Lab.Balancer
 	return balancer.Do(func() error {
@@ -197,14 +196,14 @@ func (r *runningLoxiLB) keepSettings() error {
 	})
 }
 
-// neighbours are the hosts that LoxiLB sends packets to.
+// neighbours returns the hosts that LoxiLB sends packets to.
 func (r *runningLoxiLB) neighbours() []*lab.Host {
 	return slices.Concat(r.setup.Lab.Clients, r.setup.Lab.Servers)
 }
 
-// meetNeighbours has the balancer's kernel resolve the MAC addresses of clients and servers. LoxiLB has them from
-// there, and loses what it sends to others until then, where the kernel would let it wait: each client's first
-// connection took a second more.
+// meetNeighbours makes the balancer's kernel resolve the MAC addresses of clients and servers. LoxiLB reads them from
+// there. Until it has one, it loses packets to that host, where the kernel would queue them: each client's first
+// connection took a second longer.
 func (r *runningLoxiLB) meetNeighbours() error {
 	balancer := r.setup.Lab.Balancer
 	err := balancer.Do(func() error {
@@ -226,7 +225,7 @@ func (r *runningLoxiLB) meetNeighbours() error {
 	return nil
 }
 
-// loxilbNeighbours is the API's list of the neighbours whose MAC addresses LoxiLB knows.
+// loxilbNeighbours is the API's list of the neighbours with MAC addresses that LoxiLB knows.
 type loxilbNeighbours struct {
 	Known []struct {
 		IP  netip.Addr `json:"ipAddress"`
@@ -234,8 +233,8 @@ type loxilbNeighbours struct {
 	} `json:"neighborAttr"`
 }
 
-// sees returns an error that names the first thing that LoxiLB lacks to carry packets: its program on the link, or a
-// neighbour.
+// sees returns an error that names the first thing that LoxiLB needs to carry packets and lacks: its program on the
+// link, or a neighbour.
 func (r *runningLoxiLB) sees(ctx context.Context) error {
 	if err := r.setup.Lab.Balancer.Do(func() error { return hasProgram(r.setup.Lab.Balancer.Interface) }); err != nil {
 		return err
@@ -256,8 +255,8 @@ func (r *runningLoxiLB) sees(ctx context.Context) error {
 	return nil
 }
 
-// hasProgram returns an error if what comes in at a device goes through no eBPF
-// program in TC. It is called on the device's host.
+// hasProgram returns an error if packets that arrive at a device pass no eBPF program in TC. It must be called on the
+// device's host.
 func hasProgram(device string) error {
 	link, err := netlink.LinkByName(device)
 	if err != nil {
@@ -275,11 +274,10 @@ func hasProgram(device string) error {
 	return nil
 }
 
-// answerBytes is how much of an API's answer an error tells.
+// answerBytes is the maximum length of an API's answer in an error.
 const answerBytes = 1000
 
-// ask makes a request of the API, whose answer must be a success. It is decoded into
-// answer, where that is not nil.
+// ask sends a request to the API, which must succeed. If answer is not nil, the response is decoded into it.
 func (r *runningLoxiLB) ask(ctx context.Context, method, path string, body, answer any) error {
 	var text io.Reader
 	if body != nil {
@@ -304,7 +302,7 @@ func (r *runningLoxiLB) ask(ctx context.Context, method, path string, body, answ
 	}
 	defer response.Body.Close()
 	if response.StatusCode/100 != 2 {
-		body, _ := io.ReadAll(io.LimitReader(response.Body, answerBytes)) // what cannot be read is not told
+		body, _ := io.ReadAll(io.LimitReader(response.Body, answerBytes)) // bytes that cannot be read are left out
 		return fmt.Errorf("%s %s: %s %q", method, path, response.Status, body)
 	}
 	if answer == nil {
@@ -316,13 +314,12 @@ func (r *runningLoxiLB) ask(ctx context.Context, method, path string, body, answ
 	return nil
 }
 
-// loxilbFiles lays file systems of the balancer's own over LoxiLB's directories, and
-// takes them away with all that is in them: a LoxiLB of this machine keeps its pins
-// and logs, and the maps of this one (LoxiLB unpins none when it ends) take no memory
-// beyond it.
+// loxilbFiles mounts file systems of the balancer's own over LoxiLB's directories, and unmounts them with all their
+// content. So a LoxiLB of this machine keeps its pins and logs, and the maps of this one (LoxiLB unpins none when it
+// ends) use no memory after its end.
 func loxilbFiles(balancer *lab.Host, on bool) error {
 	err := balancer.Do(func() error {
-		// There may be several: this machine's, ours, and what LoxiLB's script mounts.
+		// There may be several mounts: this machine's, ours, and those of LoxiLB's script.
 		for more := true; more; {
 			var err error
 			if more, err = unmount(loxilbPins); err != nil {
@@ -347,7 +344,7 @@ func loxilbFiles(balancer *lab.Host, on bool) error {
 	return nil
 }
 
-// unmount takes away what is mounted on a directory, the last first, and reports whether anything was.
+// unmount unmounts the topmost file system of a directory, and reports whether there was one.
 func unmount(dir string) (bool, error) {
 	err := unix.Unmount(dir, unix.MNT_DETACH)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
@@ -356,8 +353,8 @@ func unmount(dir string) (bool, error) {
 	return err == nil, os.NewSyscallError("unmount "+dir, err)
 }
 
-// clearLoxiLB takes off the balancer what LoxiLB may leave there: its device, and
-// its programs on the link. It does nothing when LoxiLB is about to start.
+// clearLoxiLB removes everything that LoxiLB may leave on the balancer: its device, and its programs on the link. It
+// does nothing when LoxiLB is about to start.
 func clearLoxiLB(balancer *lab.Host, on bool) error {
 	if on {
 		return nil

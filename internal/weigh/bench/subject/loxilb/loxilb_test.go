@@ -24,7 +24,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// TestLoxiLBVersion asks a program that answers as LoxiLB does.
+// TestLoxiLBVersion runs a program that prints a version as LoxiLB does.
 func TestLoxiLBVersion(t *testing.T) {
 	dir := t.TempDir()
 	script := "#!/bin/sh\necho loxilb start\necho 'loxilb version: 0.9.8.6-beta 2026_11_24_22h:32m-main'\n"
@@ -67,7 +67,7 @@ func (r *runningLoxiLB) do(t *testing.T, f func() error) {
 	}
 }
 
-// fileSystems are the kinds of file system under LoxiLB's directories.
+// fileSystems returns the types of the file systems in LoxiLB's directories.
 func fileSystems() (kinds []int64, err error) {
 	for _, dir := range []string{loxilbPins, loxilbLogs} {
 		var found unix.Statfs_t
@@ -106,12 +106,12 @@ func TestLoxiLBFiles(t *testing.T) {
 	if diff := cmp.Diff([]int64{unix.BPF_FS_MAGIC, unix.TMPFS_MAGIC}, kinds()); diff != "" {
 		t.Errorf("while it runs (-want +got):\n%s", diff)
 	}
-	// LoxiLB's script mounts one more.
+	// LoxiLB's script mounts another one.
 	r.do(t, func() error { return unix.Mount("bpf", loxilbPins, "bpf", 0, "") })
 	if now, err := fileSystems(); err != nil || !cmp.Equal(outside, now) {
 		t.Errorf("outside of the laboratory there were %x, and are %x (%v)", outside, now, err)
 	}
-	for range 2 { // a failed start undoes what it has not done
+	for range 2 { // undoing must also work after a failed start
 		if err := loxilbFiles(r.setup.Lab.Balancer, false); err != nil {
 			t.Fatal(err)
 		}

@@ -33,8 +33,7 @@ func TestLoxiLBRules(t *testing.T) {
 	}
 }
 
-// TestClearLoxiLB puts onto a balancer what LoxiLB may leave, as far as that can be
-// had without it.
+// TestClearLoxiLB leaves on a balancer everything that LoxiLB may leave, as far as that is possible without LoxiLB.
 func TestClearLoxiLB(t *testing.T) {
 	testenv.Root(t)
 	l, err := lab.New(t.Context(), lab.Spec{Clients: 1, Servers: 1, Dir: filepath.Join(t.TempDir(), "lab")})

@@ -21,9 +21,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// dockerProxy is Docker's user-space relay (docker-proxy, "userland-proxy"): a
-// process for each published port, which copies what comes to the one container
-// behind it. It balances nothing, so iptables does before it, as in the second
+// dockerProxy is Docker's user-space relay (docker-proxy, "userland-proxy"): a process for each published port, which
+// copies data to the one container behind it. It does not balance, so iptables does so in front of it, as in the second
 // document: rules of mode nth send each new connection to one of the relays.
 type dockerProxy struct{}
 
@@ -31,13 +30,13 @@ const dockerProxyProgram = "docker-proxy"
 
 // Bounds of docker-proxy.
 const (
-	// relayFiles are the open files of a TCP connection: a socket each way, and the
-	// pipes that the kernel may move bytes through (splice), two ends each way.
+	// relayFiles is the number of open files for a TCP connection: a socket on each side, and the pipes through which
+	// the kernel may move bytes (splice), with two ends in each direction.
 	relayFiles = 6
-	// relaySpareFiles are the files that a relay opens besides connections.
+	// relaySpareFiles is the number of files that a relay opens besides connections.
 	relaySpareFiles = 50
-	// relayPort is the first of the relays' ports; the DNS experiment has 1053, 1153, …
-	// A service's relays are together, TCP and UDP at the same port.
+	// relayPort is the first port of the relays; the DNS experiment has 1053, 1153, … The relays of a service have
+	// consecutive ports, and TCP and UDP have the same port.
 	relayPort = 10_000
 )
 
@@ -48,7 +47,7 @@ func (dockerProxy) Can() subject.Abilities {
 	return subject.Abilities{UDP: true, Containers: subject.Anywhere[bool]}
 }
 
-// Versions returns the version of the daemon, which comes with the relay: not every relay prints its own.
+// Versions returns the version of the daemon, which is installed with the relay: not every relay prints its own.
 func (dockerProxy) Versions(ctx context.Context) (map[string]string, error) {
 	if _, err := exec.LookPath(dockerProxyProgram); err != nil {
 		return nil, fmt.Errorf("%s is %w: install Docker's engine from your distribution (Debian: docker.io)",
@@ -68,7 +67,7 @@ func (dockerProxy) Versions(ctx context.Context) (map[string]string, error) {
 	return versions, nil
 }
 
-// Obstacle counts the connections that one relay may have to hold: all of a service with one server.
+// Obstacle counts the connections that one relay may have to hold: all connections of a service with one server.
 func (dockerProxy) Obstacle(_ subject.Params, concurrency int, limits probe.Limits) string {
 	if most := int(max(limits.OpenFiles, relaySpareFiles)-relaySpareFiles) / relayFiles; concurrency > most {
 		return fmt.Sprintf(
@@ -94,7 +93,7 @@ func (dockerProxy) Start(ctx context.Context, setup subject.Setup, _ subject.Par
 	return running, nil
 }
 
-// toRelay is where the relay listens for a server.
+// toRelay returns the address at which the relay for a server listens.
 func toRelay(setup subject.Setup, i, j int, _ *lab.Host) netip.AddrPort {
 	port := relayPort + j
 	for _, before := range setup.Services[:i] {
@@ -107,11 +106,11 @@ type runningRelays struct {
 	setup  subject.Setup
 	relays []*subject.Program
 	undo   subject.Undo
-	// ruled: the rules were set.
+	// ruled means that the rules were set.
 	ruled bool
 }
 
-// startRelays starts one for each server and protocol, and waits until all listen.
+// startRelays starts a relay for each server and protocol, and waits until all listen.
 func (r *runningRelays) startRelays(ctx context.Context) error {
 	for i, service := range r.setup.Services {
 		for j, server := range service.Servers {
@@ -126,9 +125,8 @@ func (r *runningRelays) startRelays(ctx context.Context) error {
 	return nil
 }
 
-// relayScript runs the command with its file descriptor 3 on the file $0, where
-// docker-proxy tells the process that started it how that went (and which it closes: it
-// would be another file's).
+// relayScript runs the command with the file $0 as its file descriptor 3. docker-proxy reports to this descriptor
+// whether its start succeeded, and closes it: without the script, the descriptor would be another file's.
 const relayScript = `exec "$@" 3>"$0"`
 
 func (r *runningRelays) startRelay(ctx context.Context, protocol lb.Protocol, from, to netip.AddrPort) error {
@@ -137,7 +135,7 @@ func (r *runningRelays) startRelay(ctx context.Context, protocol lb.Protocol, fr
 	if err := os.Remove(statusFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	// Not in sessions of their own, which would give this subject a share of a busy core for each server.
+	// Without sessions of their own, which would give this subject a share of a busy core for each server.
 	p, err := subject.StartCommand(ctx, balancer, nil,
 		lab.Command{Path: "/bin/sh", Args: []string{"-c", relayScript, statusFile, dockerProxyProgram, "-proto",
 			protocol.String(),
@@ -150,8 +148,8 @@ func (r *runningRelays) startRelay(ctx context.Context, protocol lb.Protocol, fr
 	return p.WaitUntil(ctx, func() error { return relayStarted(statusFile) })
 }
 
-// relayStarted returns nil once the relay has reported that it listens: it writes 0 in
-// a line, or 1 and what went wrong.
+// relayStarted returns nil once the relay has reported that it listens. The relay writes 0 in a line, or 1 and the
+// error.
 func relayStarted(statusFile string) error {
 	text, err := os.ReadFile(statusFile)
 	if err != nil {
@@ -172,7 +170,7 @@ func (*runningRelays) Notes() []string {
 	return []string{"a process docker-proxy for each server, and iptables (statistic, mode nth) before them; the relays ask the servers from the balancer's own address"}
 }
 
-// Quiesce ends the relays; the VIP goes on answering for what they left.
+// Quiesce ends the relays. The VIP stays, so that the kernel answers packets for their connections.
 func (r *runningRelays) Quiesce(ctx context.Context) error {
 	var errs []error
 	for _, p := range r.relays {

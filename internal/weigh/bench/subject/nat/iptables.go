@@ -15,12 +15,12 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// iptablesNth is the kernel's own NAT: DNAT rules, of which each new connection
-// takes the next (iptables-extensions(8): statistic, mode nth).
+// iptablesNth is the kernel's own NAT with DNAT rules. Each new connection takes the next rule (iptables-extensions(8):
+// statistic, mode nth).
 type iptablesNth struct{}
 
-// iptablesProgram is the one on nf_tables: what the older one sets up stays in a
-// namespace as long as that lives, and would slow down the subjects that follow.
+// iptablesProgram is the iptables on nf_tables. The settings of the older one would stay in a namespace for as long as
+// it lives, and would slow down the subjects that follow.
 const iptablesProgram = "iptables-nft"
 
 func (iptablesNth) Name() string            { return "iptables-nth" }
@@ -40,7 +40,7 @@ func iptablesVersion(ctx context.Context) (map[string]string, error) {
 	return map[string]string{iptablesProgram: version}, err
 }
 
-// Obstacle is none: it needs no descriptor a connection.
+// Obstacle returns none: the rules need no file descriptors for connections.
 func (iptablesNth) Obstacle(subject.Params, int, probe.Limits) string { return "" }
 
 func (iptablesNth) Start(ctx context.Context, setup subject.Setup, _ subject.Params) (subject.Running, error) {
@@ -49,18 +49,17 @@ func (iptablesNth) Start(ctx context.Context, setup subject.Setup, _ subject.Par
 
 // iptablesRules forward packets for the VIP.
 type iptablesRules struct {
-	// to is where the connections of a server's share go: server number j (from 0) of
-	// service number i.
+	// to returns the destination of the connections of server number j (from 0) of service number i.
 	to func(setup subject.Setup, i, j int, server *lab.Host) netip.AddrPort
 }
 
-// toServer is the server itself.
+// toServer returns the address of the server itself.
 func toServer(setup subject.Setup, i, _ int, server *lab.Host) netip.AddrPort {
 	return netip.AddrPortFrom(server.IPv4, setup.Services[i].Port)
 }
 
-// The table, in the form of iptables-restore(8), which hands it to the kernel whole, and its
-// chains: of what others send, of what the host itself does, and the last of both.
+// The table, in the form of iptables-restore(8), which passes it to the kernel as a whole, and its chains: for packets
+// of other hosts, for those of the host itself, and the last chain of both.
 const (
 	iptablesTable = "*nat\n"
 	prerouting    = "PREROUTING"
@@ -68,9 +67,9 @@ const (
 	postrouting   = "POSTROUTING"
 )
 
-// chains are those that the rules for a set-up are in. The host's own programs pass OUTPUT and
-// not PREROUTING; a container that asks the VIP and is sent to its neighbour must be answered by
-// way of the host, so that it asks from the host's address.
+// chains returns the chains that have the rules for a set-up. Packets of the host's own programs pass OUTPUT and not
+// PREROUTING. If a container connects to the VIP and gets a neighbour as its server, the answers must pass the host, so
+// the connection must have the host's source address.
 func (iptablesRules) chains(setup subject.Setup) []string {
 	chains := []string{prerouting}
 	if setup.Local {
@@ -82,7 +81,7 @@ func (iptablesRules) chains(setup subject.Setup) []string {
 	return chains
 }
 
-// each writes an option before each of the chains: -F empties it, -X gives it up.
+// each writes options for each of the chains: -F empties a chain, -X deletes it.
 func (r iptablesRules) each(setup subject.Setup, options ...string) string {
 	var text strings.Builder
 	for _, chain := range r.chains(setup) {
@@ -93,7 +92,7 @@ func (r iptablesRules) each(setup subject.Setup, options ...string) string {
 	return text.String()
 }
 
-// text are the rules for a set-up; again, in place of those that are there.
+// text returns the rules for a set-up; with anew, they replace existing rules.
 func (r iptablesRules) text(setup subject.Setup, anew bool) []byte {
 	text := bytes.NewBufferString(iptablesTable)
 	if anew {
@@ -115,8 +114,7 @@ func (r iptablesRules) text(setup subject.Setup, anew bool) []byte {
 	return text.Bytes()
 }
 
-// writeNth writes into a chain a rule for each server of service number i that takes new
-// connections.
+// writeNth writes a rule to a chain for each server of service number i that gets new connections.
 func (r iptablesRules) writeNth(text *bytes.Buffer, setup subject.Setup, i int, protocol lb.Protocol, chain string) {
 	service, vip := setup.Services[i], setup.VIP(i)
 	var taking []netip.AddrPort
@@ -127,7 +125,7 @@ func (r iptablesRules) writeNth(text *bytes.Buffer, setup subject.Setup, i int, 
 	}
 	for n, to := range taking {
 		fmt.Fprintf(text, "-A %s -d %s -p %s -m %s --dport %d", chain, vip.Addr(), protocol, protocol, vip.Port())
-		// Of those that the rules before left over, one in so many.
+		// One in that many of the connections that the rules before left over.
 		if left := len(taking) - n; left > 1 {
 			fmt.Fprintf(text, " -m statistic --mode nth --every %d --packet 0", left)
 		}
@@ -146,7 +144,7 @@ func (r iptablesRules) clear(ctx context.Context, setup subject.Setup) error {
 	return restoreIPTables(ctx, setup.Lab.Balancer, []byte(iptablesTable+r.each(setup, "-F", "-X")+"COMMIT\n"))
 }
 
-// can says that shares other than equal ones cannot be had.
+// can reports that only equal weights are possible.
 func (iptablesRules) can(services []subject.Service) error {
 	for _, service := range services {
 		for _, server := range service.Servers {
@@ -168,22 +166,22 @@ func (iptablesRules) changeMethod() string {
 		"so a server that is removed or drains keeps those that it has"
 }
 
-// restoreIPTables adds rules, or takes them away, all of them or none.
+// restoreIPTables adds or removes rules, all of them or none.
 func restoreIPTables(ctx context.Context, host *lab.Host, rules []byte) error {
-	// -n: keep what is there.
+	// -n: keep existing rules.
 	return applyRules(ctx, host, "iptables.rules", rules, iptablesProgram+"-restore", "-n")
 }
 
-// deleting takes the very rules back that a set-up has.
+// deleting returns the text that removes exactly the rules of a set-up.
 func (r iptablesRules) deleting(setup subject.Setup) []byte {
 	return []byte(strings.ReplaceAll(string(r.text(setup, false)), "-A PREROUTING", "-D PREROUTING"))
 }
 
-// clearFar takes the very rules back that were set, and the chain if no other program has
-// any in it: on a machine they may be others'.
+// clearFar removes exactly the rules that were set, and also the chain, unless it contains rules of another program: on
+// a machine, other rules belong to other programs.
 func (r iptablesRules) clearFar(ctx context.Context, setup subject.Setup) error {
 	err := restoreIPTables(ctx, setup.Lab.Balancer, r.deleting(setup))
-	// That the chain has others' rules is the error that is expected here.
+	// An error is expected here if the chain has rules of other programs.
 	_ = restoreIPTables(ctx, setup.Lab.Balancer, []byte("*nat\n-X PREROUTING\nCOMMIT\n"))
 	return err
 }

@@ -16,22 +16,22 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 )
 
-// kernelNAT is the kernel's own NAT, which tracks connections, by rules.
+// kernelNAT is the kernel's own NAT with connection tracking, set up by rules.
 type kernelNAT struct {
 	rules natRules
 	setup subject.Setup
 	undo  subject.Undo
-	// ruled: the rules were set.
+	// ruled means that the rules were set.
 	ruled bool
 }
 
-// startKernelNAT makes the balancer a router that owns the VIP, routes the servers'
-// replies through it and sets the rules.
+// startKernelNAT makes the balancer a router that has the VIP, routes the servers' replies through it and sets the
+// rules.
 func startKernelNAT(ctx context.Context, setup subject.Setup, rules natRules) (subject.Running, error) {
 	running := &kernelNAT{rules: rules, setup: setup}
 	err := running.undo.Rewriting(setup.Lab)
 	if err == nil {
-		// Before the rules are there: the run may die right behind.
+		// Before the rules exist: the run may die right after they are set.
 		err = guardFar(ctx, rules, setup, true)
 	}
 	if err == nil {
@@ -62,8 +62,8 @@ func (r *kernelNAT) Stop(ctx context.Context) error {
 	return errors.Join(err, r.undo.All())
 }
 
-// clearNAT takes rules back and forgets tracked connections as well: they would outlive the rules by minutes. What went
-// with its laboratory is undone already.
+// clearNAT removes the rules and deletes tracked connections, too: they would outlive the rules by minutes. Settings
+// that ended with their laboratory need no removal.
 func clearNAT(ctx context.Context, rules natRules, setup subject.Setup) error {
 	err := errors.Join(rules.clear(ctx, setup), guardFar(ctx, rules, setup, false), setup.Lab.Balancer.ForgetTracked())
 	if errors.Is(err, lab.ErrClosed) {
@@ -72,7 +72,7 @@ func clearNAT(ctx context.Context, rules natRules, setup subject.Setup) error {
 	return err
 }
 
-// Change writes the rules again. What is tracked already keeps its server.
+// Change writes the rules again. Tracked connections keep their servers.
 func (r *kernelNAT) Change(ctx context.Context, services []subject.Service) error {
 	if err := r.rules.can(services); err != nil {
 		return err
@@ -81,10 +81,10 @@ func (r *kernelNAT) Change(ctx context.Context, services []subject.Service) erro
 	return r.Reload(ctx)
 }
 
-// Reload writes the rules that are there.
+// Reload writes the present rules again.
 func (r *kernelNAT) Reload(ctx context.Context) error { return r.rules.set(ctx, r.setup, true) }
 
-// PIDs are none: the kernel does it.
+// PIDs returns none: the kernel balances.
 func (*kernelNAT) PIDs() []int { return nil }
 
 func (r *kernelNAT) ChangeMethod() string { return r.rules.changeMethod() }
@@ -95,8 +95,7 @@ func (r *kernelNAT) Tracked(context.Context) (subject.Tracked, error) {
 	return subject.Tracked{Flows: uint64(n)}, err
 }
 
-// Remembered counts the connections that the balancer's kernel tracks. Their bound
-// is the machine's.
+// Remembered counts the connections that the balancer's kernel tracks. Their limit is that of the machine.
 func (r *kernelNAT) Remembered(context.Context) (subject.Remembered, error) {
 	n, err := r.setup.Lab.Balancer.Conntrack()
 	if err != nil {

@@ -25,7 +25,7 @@ COMMIT
 	}
 }
 
-// TestIPTablesRulesOfContainers has the rules of a host that has its servers and its clients.
+// TestIPTablesRulesOfContainers checks the rules for a host that runs its servers and its clients.
 func TestIPTablesRulesOfContainers(t *testing.T) {
 	setup := subjecttest.Paper()
 	setup.Lab.Balancer.Bridge, setup.Local = "br0", true

@@ -14,14 +14,12 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// nftables is the kernel's own NAT by one rule a port, which numbers new
-// connections and looks their server up in a map (nftables' wiki, "Load
-// balancing"; nft(8), NUMGEN EXPRESSION). The rules go through nft and not
-// through a library: what is weighed is what nft makes of the text that a user
-// writes.
+// nftables is the kernel's own NAT with one rule per port, which numbers new connections and looks up their server in a
+// map (nftables' wiki, "Load balancing"; nft(8), NUMGEN EXPRESSION). The rules are set by nft and not by a library: the
+// measured rules are those that nft makes from text as users write it.
 type nftables struct{}
 
-// nftProgram and the one table that is ours.
+// nftProgram, and the one table of the bench.
 const (
 	nftProgram = "nft"
 	nftTable   = "ip jeoul_bench"
@@ -39,7 +37,7 @@ func (nftables) Versions(ctx context.Context) (map[string]string, error) {
 	return map[string]string{nftProgram: version}, err
 }
 
-// Obstacle is none: it needs no descriptor a connection.
+// Obstacle returns none: the rules need no file descriptors for connections.
 func (nftables) Obstacle(subject.Params, int, probe.Limits) string { return "" }
 
 func (nftables) Start(ctx context.Context, setup subject.Setup, _ subject.Params) (subject.Running, error) {
@@ -48,12 +46,11 @@ func (nftables) Start(ctx context.Context, setup subject.Setup, _ subject.Params
 
 type nftRules struct{}
 
-// nftClear makes the table, if it is not there, and removes it. Before the rules
-// in the same file, it is what makes them new: nft hands a file to the kernel as
-// one transaction.
+// nftClear creates the table, if it does not exist, and removes it. It precedes the rules in the same file, so that
+// these replace all earlier ones: nft passes a file to the kernel as one transaction.
 const nftClear = "table " + nftTable + "\ndelete table " + nftTable + "\n"
 
-// text are the rules for a set-up.
+// text returns the rules for a set-up.
 func (nftRules) text(setup subject.Setup) []byte {
 	text := bytes.NewBufferString(nftClear)
 	fmt.Fprintf(text,
@@ -67,8 +64,8 @@ func (nftRules) text(setup subject.Setup) []byte {
 	return text.Bytes()
 }
 
-// writeNumgen writes the rule of service number i, if any of its servers takes
-// new connections: of so many as all weights together, each server gets its weight.
+// writeNumgen writes the rule of service number i, if any of its servers gets new connections. The rule counts modulo
+// the sum of all weights, and each server gets as many numbers as its weight.
 func writeNumgen(text *bytes.Buffer, setup subject.Setup, i int, protocol lb.Protocol) {
 	service, vip := setup.Services[i], setup.VIP(i)
 	var entries []string
@@ -98,7 +95,7 @@ func writeNumgen(text *bytes.Buffer, setup subject.Setup, i int, protocol lb.Pro
 	fmt.Fprintf(text, "numgen inc mod %d map { %s }\n", modulus, strings.Join(entries, ", "))
 }
 
-// set needs no word on whether rules are there: the text says it.
+// set does not depend on whether rules exist: the text removes them first.
 func (r nftRules) set(ctx context.Context, setup subject.Setup, _ bool) error {
 	return applyNFT(ctx, setup.Lab.Balancer, r.text(setup))
 }

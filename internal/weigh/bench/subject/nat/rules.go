@@ -11,24 +11,23 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// natRules are how a program hands the kernel its rules of NAT.
+// natRules sets up NAT rules in the kernel by a program.
 type natRules interface {
-	// set sets the rules for a set-up; again in place of those that are there, in one transaction, so that no packet
-	// meets half of them.
+	// set sets the rules for a set-up. With anew, they replace existing rules in one transaction, so that no packet
+	// meets only half of them.
 	set(ctx context.Context, setup subject.Setup, anew bool) error
-	// clear takes the rules back, and with them the tracking of connections.
+	// clear removes the rules, and with them the tracking of connections.
 	clear(ctx context.Context, setup subject.Setup) error
-	// taken is how a machine that has lost its bench takes the rules back.
+	// taken returns how a machine that has lost its bench removes the rules.
 	taken(setup subject.Setup) farRules
-	// can returns an error that wraps [subject.ErrCannot] and says why the rules cannot
-	// balance services.
+	// can returns an error that wraps [subject.ErrCannot] and gives the reason if the rules cannot balance services.
 	can(services []subject.Service) error
-	// note describes the rules, changeMethod how they change.
+	// note describes the rules, and changeMethod how they change.
 	note() string
 	changeMethod() string
 }
 
-// applyRules writes rules to a file and has a program hand them to the kernel.
+// applyRules writes rules to a file and runs a program that sets them in the kernel.
 func applyRules(ctx context.Context, host *lab.Host, name string, rules []byte, program string, args ...string) error {
 	path := filepath.Join(host.Dir, name)
 	if err := host.WriteFile(path, rules); err != nil {
@@ -44,9 +43,9 @@ func applyRules(ctx context.Context, host *lab.Host, name string, rules []byte, 
 	return nil
 }
 
-// farRules are rules that a machine's worker undoes if the run does not.
+// farRules is the text by which a machine's worker undoes rules if the run does not.
 type farRules struct {
-	// Program reads them behind Args. On reports whether they are set now, or were undone.
+	// Program reads Text, after the arguments Args. On reports whether the rules are set now, or were undone.
 	Program string
 	Args    []string
 	Text    []byte
@@ -64,7 +63,7 @@ var rulesTask = lab.NewTask("nat-rules", func(_ context.Context, h *lab.Host, r 
 	return struct{}{}, nil
 })
 
-// guardFar has a machine's worker take rules back if the run dies, or not any more.
+// guardFar makes a machine's worker remove rules if the run dies, or cancels that.
 func guardFar(ctx context.Context, rules natRules, setup subject.Setup, on bool) error {
 	if !setup.Lab.Far() {
 		return nil

@@ -15,15 +15,15 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 )
 
-// envoy is Envoy as a TCP and UDP proxy, configured as its documentation has it
-// for measuring ("What are best practices for benchmarking Envoy?").
+// envoy is Envoy as a TCP and UDP proxy, configured for measurements as its documentation recommends ("What are best
+// practices for benchmarking Envoy?").
 type envoy struct{}
 
 // Bounds of Envoy.
 const (
-	// envoyMaxThreads is more than any machine here has cores.
+	// envoyMaxThreads is more than the number of cores of any machine here.
 	envoyMaxThreads = 64
-	// envoySpareFiles are the files that it opens besides connections.
+	// envoySpareFiles is the number of files that Envoy opens besides connections.
 	envoySpareFiles = 500
 )
 
@@ -40,13 +40,13 @@ func (envoy) Can() subject.Abilities {
 func (envoy) Versions(ctx context.Context) (map[string]string, error) {
 	version, err := probe.VersionOf(ctx, "envoy", "--version",
 		"put its binary into a directory of PATH (Debian has none: envoyproxy.io)")
-	// What follows says how it was built.
+	// The rest of the version describes the build.
 	version, _, _ = strings.Cut(version, "/")
 	return map[string]string{"envoy": version}, err
 }
 
-// envoyConnections is how many clients' connections Envoy can carry: each needs
-// an open file of its own and one towards a server.
+// envoyConnections returns the number of clients' connections that Envoy can carry. Each needs an open file of its own
+// and one for the connection to a server.
 func envoyConnections(limits probe.Limits) int {
 	return int(max(limits.OpenFiles, envoySpareFiles)-envoySpareFiles) / 2
 }
@@ -70,7 +70,7 @@ var envoyTemplate string
 
 var envoyConfig = template.Must(template.New("envoy.yaml").Parse(envoyTemplate))
 
-// envoyValues are the template's values.
+// envoyValues are the values for the template.
 type envoyValues struct {
 	MaxConnections int
 	Services       []proxyService
@@ -89,8 +89,8 @@ func (envoy) Start(ctx context.Context, setup subject.Setup, params subject.Para
 	threads := params[ParamThreads].(int)
 	proxy := runningProxy{cores: threads,
 		note: "Envoy as a TCP proxy (UDP by its UDP proxy), round robin, a worker a thread, circuit breakers out of the way"}
-	// One Envoy a namespace, so nothing to take over from (hot restart), which would
-	// share memory between laboratories.
+	// There is one Envoy per namespace, and so none to take over from by a hot restart, which would share memory
+	// between laboratories.
 	running, err := startProxy(ctx, setup, proxy, "envoy", "-c", path, "--concurrency", strconv.Itoa(threads),
 		"--disable-hot-restart", "--log-level", "warning")
 	if err != nil {

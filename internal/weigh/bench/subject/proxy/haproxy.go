@@ -17,15 +17,15 @@ import (
 const (
 	// haproxyMaxThreads is MAX_THREADS of a 64-bit build.
 	haproxyMaxThreads = 64
-	// haproxySpareFiles are the files that it opens besides connections: listeners, a health check per server, event
-	// polls and wake-up pipes of every thread.
+	// haproxySpareFiles is the number of files that HAProxy opens besides connections: listeners, a health check per
+	// server, event polls and wake-up pipes of every thread.
 	haproxySpareFiles = 500
-	// haproxyDocumentMaxConn is the limit of a frontend in experiment 1.
+	// haproxyDocumentMaxConn is the connection limit of a frontend in experiment 1.
 	haproxyDocumentMaxConn = 10_000
 )
 
-// paramSplice reports whether HAProxy may have the kernel move bytes from socket to socket (option splice-auto), which
-// pays for some traffic only.
+// paramSplice sets whether HAProxy may let the kernel move bytes from socket to socket (option splice-auto), which is
+// only faster for some traffic.
 const (
 	paramSplice = "splice"
 	spliceAuto  = "auto"
@@ -37,17 +37,16 @@ func haproxyVersion(ctx context.Context) (map[string]string, error) {
 	return map[string]string{"haproxy": version}, err
 }
 
-// The open files that HAProxy needs for 100 connections.
+// The numbers of open files that HAProxy needs for 100 connections.
 const (
-	// haproxyFiles: each needs one of its own and one towards a server.
+	// haproxyFiles: each connection needs a file of its own and one for the connection to a server.
 	haproxyFiles = 200
-	// haproxySpliceFiles: and every fourth the two ends of a pipe (maxpipes), where
-	// it may splice.
+	// haproxySpliceFiles: if HAProxy may splice, every fourth connection also needs the two ends of a pipe (maxpipes).
 	haproxySpliceFiles = 250
 )
 
-// haproxyMaxConn is how many clients' connections HAProxy can carry, of which a
-// hundred need so many open files.
+// haproxyMaxConn returns the number of clients' connections that HAProxy can carry. files is the number of open files
+// for a hundred of them.
 func haproxyMaxConn(limits probe.Limits, files uint64) int {
 	spare := max(limits.OpenFiles, haproxySpareFiles) - haproxySpareFiles
 	return int(min(spare*100/files, haproxyDocumentMaxConn))
@@ -67,7 +66,7 @@ func haproxyObstacle(params subject.Params, concurrency int, limits probe.Limits
 	return ""
 }
 
-// haproxyNeeds says in words what open files connections need.
+// haproxyNeeds describes the open files that connections need.
 var haproxyNeeds = map[uint64]string{
 	haproxyFiles:       "two open files for each",
 	haproxySpliceFiles: "five open files for two",
@@ -84,13 +83,13 @@ var (
 	haproxyTCPConfig = template.Must(template.New("haproxytcp.cfg").Parse(haproxyTCPTemplate))
 )
 
-// haproxyValues are the templates' values.
+// haproxyValues are the values for the templates.
 type haproxyValues struct {
 	MaxConn, Threads, LastCore int
 	Services                   []proxyService
-	// Certificate is the file of the certificate for its clients over TLS; empty for no TLS.
+	// Certificate is the path of the certificate for clients over TLS; empty means no TLS.
 	Certificate string
-	// Splice and Socket, of the Runtime API, are of the TCP mode only.
+	// Splice and Socket, the socket of the Runtime API, belong to the TCP mode only.
 	Splice bool
 	Socket string
 }
@@ -100,7 +99,7 @@ func haproxyValuesOf(setup subject.Setup, threads, maxConn, cores int) haproxyVa
 		Services: proxyServices(setup)}
 }
 
-// tlsNote reports whether TLS ends here.
+// tlsNote describes whether HAProxy terminates TLS.
 func (v haproxyValues) tlsNote() string {
 	if v.Certificate == "" {
 		return "no TLS listener"
@@ -108,7 +107,7 @@ func (v haproxyValues) tlsNote() string {
 	return "it ends its clients' TLS, and asks servers without"
 }
 
-// startHAProxy runs HAProxy with a configuration, which note describes.
+// startHAProxy runs HAProxy with a configuration that note describes.
 func startHAProxy(ctx context.Context, setup subject.Setup, params subject.Params, config *template.Template,
 	files uint64, note func(haproxyValues) string) (*changingHAProxy, error) {
 	limits, err := probe.LimitsOf(ctx, setup.Lab.Balancer)

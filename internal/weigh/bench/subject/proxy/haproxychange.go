@@ -18,19 +18,18 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 )
 
-// changingHAProxy is HAProxy in TCP mode, whose servers change.
+// changingHAProxy is HAProxy in TCP mode with servers that change.
 type changingHAProxy struct {
 	*runningProxy
-	// path is its configuration, write what writes that for services.
+	// path is the path of its configuration, and write writes the configuration for services.
 	path   string
 	socket string
 	write  func([]subject.Service) error
 }
 
-// Change sets weights by the Runtime API where nothing else changed (management
-// guide, section 9.3: set server), and starts a new process on a new file where
-// servers come or go. The file has what was set, so that a later process starts
-// with it.
+// Change sets weights by the Runtime API if nothing else changed (management guide, section 9.3: set server), and
+// starts a new process with a new file if servers are added or removed. The file also has weights that were set, so
+// that a later process starts with them.
 func (r *changingHAProxy) Change(ctx context.Context, services []subject.Service) error {
 	before := r.setup.Services
 	if err := r.write(services); err != nil {
@@ -54,7 +53,7 @@ func (r *changingHAProxy) Change(ctx context.Context, services []subject.Service
 	return nil
 }
 
-// setWeight sets a server's weight, or has it drain.
+// setWeight sets a server's weight, or drains the server.
 func (r *changingHAProxy) setWeight(ctx context.Context, server string, weight int) error {
 	commands := []string{"set server " + server + " state drain"}
 	if weight > 0 {
@@ -66,7 +65,7 @@ func (r *changingHAProxy) setWeight(ctx context.Context, server string, weight i
 		if err != nil {
 			return err
 		}
-		// It answers such a command with an empty line, or with what is wrong.
+		// HAProxy answers such a command with an empty line, or with an error.
 		if reply = strings.TrimSpace(reply); reply != "" {
 			return fmt.Errorf("HAProxy refused %q: %s", command, reply)
 		}
@@ -74,9 +73,8 @@ func (r *changingHAProxy) setWeight(ctx context.Context, server string, weight i
 	return nil
 }
 
-// Reload starts a new process that takes the listening sockets from the old one
-// (-x, "expose-fd listeners"), and tells that to finish (-sf): the management
-// guide's section 4.
+// Reload starts a new process that takes the listening sockets from the old one (-x, "expose-fd listeners"), and tells
+// the old one to finish (-sf): section 4 of the management guide.
 func (r *changingHAProxy) Reload(ctx context.Context) error {
 	next, err := subject.StartProgram(ctx, r.setup.Lab.Balancer, "haproxy", "-db", "-f", r.path,
 		"-x", r.socket, "-sf", strconv.Itoa(r.process.Process.PID()))
@@ -87,7 +85,7 @@ func (r *changingHAProxy) Reload(ctx context.Context) error {
 	return next.WaitUntil(ctx, func() error { return r.serves(ctx, next.Process.PID()) })
 }
 
-// serves returns nil if the process that answers at the socket is pid.
+// serves returns nil if the process that answers at the socket has the given PID.
 func (r *changingHAProxy) serves(ctx context.Context, pid int) error {
 	reply, err := r.ask(ctx, "show info")
 	if err != nil {
@@ -99,8 +97,8 @@ func (r *changingHAProxy) serves(ctx context.Context, pid int) error {
 	return nil
 }
 
-// Serves asks the Runtime API for the servers' state (management guide, section 9.3: show
-// servers state); without checks it knows none.
+// Serves asks the Runtime API for the servers' state (management guide, section 9.3: show servers state). Without
+// checks, HAProxy has no state of them.
 func (r *changingHAProxy) Serves(ctx context.Context, server *lab.Host) (bool, error) {
 	reply, err := r.ask(ctx, "show servers state")
 	if err != nil {
@@ -109,11 +107,11 @@ func (r *changingHAProxy) Serves(ctx context.Context, server *lab.Host) (bool, e
 	return haproxyRuns(reply, server.Name)
 }
 
-// haproxyRunning is a server's operational state (srv_op_state) that takes traffic.
+// haproxyRunning is the operational state (srv_op_state) of a server that gets traffic.
 const haproxyRunning = "2"
 
-// haproxyRuns reads a server's operational state, the sixth field of its lines, and reports whether it runs everywhere;
-// an error where it runs in some services only, or is in none.
+// haproxyRuns reads a server's operational state, the sixth field of its lines, and reports whether the server runs in
+// all services. It returns an error if the server runs only in some, or is in none.
 func haproxyRuns(reply, server string) (bool, error) {
 	runs, not := 0, 0
 	for line := range strings.Lines(reply) {
@@ -164,7 +162,7 @@ func (*changingHAProxy) ChangeMethod() string {
 		"weights and draining are set by the Runtime API; an old process lives until its last connection ends (no hard-stop-after), with what it was configured with"
 }
 
-// PIDs are those of the process and of those that it has replaced.
+// PIDs returns the process and the processes that it has replaced.
 func (r *changingHAProxy) PIDs() []int {
 	r.retired = r.alive()
 	pids := []int{r.process.Process.PID()}

@@ -19,18 +19,18 @@ type HAProxyHTTP struct{}
 // Name is the name in suites and results.
 func (HAProxyHTTP) Name() string { return "haproxy-http" }
 
-// Params has threads.
+// Params returns the number of threads.
 func (HAProxyHTTP) Params() []subject.Param {
 	return []subject.Param{{Name: ParamThreads, Check: subject.Positive(haproxyMaxThreads)}}
 }
 
-// Can declares its abilities.
+// Can returns the subject's abilities.
 func (HAProxyHTTP) Can() subject.Abilities {
 	return subject.Abilities{HTTPOnly: true, EndsTLS: true, Machines: subject.Anywhere[*lab.Lab],
 		Containers: subject.Anywhere[bool]}
 }
 
-// Versions is that of haproxy.
+// Versions returns the version of haproxy.
 func (HAProxyHTTP) Versions(ctx context.Context) (map[string]string, error) {
 	return haproxyVersion(ctx)
 }
@@ -56,7 +56,7 @@ func (HAProxyHTTP) Start(ctx context.Context, setup subject.Setup, params subjec
 	return running.runningProxy, nil
 }
 
-// HTTPConfig is the configuration by hand of [HAProxyHTTP] for a set-up, as it would be on a host of these limits.
+// HTTPConfig returns the hand-written configuration of [HAProxyHTTP] for a set-up, for a host with these limits.
 func HTTPConfig(setup subject.Setup, threads int, limits probe.Limits) ([]byte, error) {
 	values := haproxyValuesOf(setup, threads, haproxyMaxConn(limits, haproxyFiles), limits.Cores)
 	values.Services = endedServices(setup)

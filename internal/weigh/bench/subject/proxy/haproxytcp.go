@@ -10,11 +10,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// haproxyTCP is HAProxy in TCP mode: it passes bytes on, and knows nothing of
-// what they are.
+// haproxyTCP is HAProxy in TCP mode. It forwards bytes without parsing them.
 type haproxyTCP struct{}
 
-// haproxyTCPFiles are the open files for 100 connections.
+// haproxyTCPFiles returns the number of open files for 100 connections.
 func haproxyTCPFiles(params subject.Params) uint64 {
 	if params[paramSplice] == spliceAuto {
 		return haproxySpliceFiles
@@ -45,7 +44,7 @@ func (haproxyTCP) Obstacle(params subject.Params, concurrency int, limits probe.
 }
 
 func (haproxyTCP) Start(ctx context.Context, setup subject.Setup, params subject.Params) (subject.Running, error) {
-	setup.Certificate = "" // it passes TLS on
+	setup.Certificate = "" // it forwards TLS
 	running, err := startHAProxy(ctx, setup, params, haproxyTCPConfig, haproxyTCPFiles(params),
 		func(v haproxyValues) string {
 			if len(v.Services) > 0 && v.Services[0].Check != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 )
 
-// changingNginx is nginx as a TCP proxy, whose servers change.
+// changingNginx is nginx as a TCP proxy with servers that change.
 type changingNginx struct {
 	*runningProxy
 	// write writes its configuration for services.
@@ -23,8 +23,8 @@ type changingNginx struct {
 	workers int
 }
 
-// Change writes the configuration again and reloads: nginx without its commercial API knows no other way. A server that
-// drains is marked "down".
+// Change writes the configuration again and reloads: without its commercial API, nginx has no other method. A draining
+// server is marked "down".
 func (r *changingNginx) Change(ctx context.Context, services []subject.Service) error {
 	if err := r.write(services); err != nil {
 		return err
@@ -33,8 +33,8 @@ func (r *changingNginx) Change(ctx context.Context, services []subject.Service) 
 	return r.Reload(ctx)
 }
 
-// Reload sends SIGHUP to the master, which starts new workers and has the old
-// ones finish, and waits until they took over.
+// Reload sends SIGHUP to the master, which starts new workers and lets the old ones finish. It waits until the new
+// workers have taken over.
 func (r *changingNginx) Reload(ctx context.Context) error {
 	old, err := r.children()
 	if err != nil {
@@ -46,8 +46,7 @@ func (r *changingNginx) Reload(ctx context.Context) error {
 	return r.process.WaitUntil(ctx, func() error { return r.tookOver(old) })
 }
 
-// tookOver returns nil once as many new workers run as there shall be, and all
-// that ran before are finishing or gone.
+// tookOver returns nil once the configured number of new workers runs, and all old ones are finishing or gone.
 func (r *changingNginx) tookOver(old []int) error {
 	now, err := r.children()
 	if err != nil {
@@ -58,10 +57,10 @@ func (r *changingNginx) tookOver(old []int) error {
 		title, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		finishing := strings.Contains(string(title), "shutting down")
 		switch {
-		case err != nil || finishing: // gone meanwhile, or going
+		case err != nil || finishing: // ended in the meantime, or finishing
 		case slices.Contains(old, pid):
 			return errors.New("an old worker still accepts connections")
-		// Until it names itself, it is still on its way.
+		// Until it sets its title, a worker is still starting.
 		case strings.Contains(string(title), "worker process"):
 			fresh++
 		}
@@ -72,7 +71,7 @@ func (r *changingNginx) tookOver(old []int) error {
 	return nil
 }
 
-// children are the master's workers.
+// children returns the master's workers.
 func (r *changingNginx) children() ([]int, error) {
 	master := r.process.Process.PID()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", master, master))
@@ -90,8 +89,7 @@ func (r *changingNginx) children() ([]int, error) {
 	return pids, nil
 }
 
-// PIDs are those of the master and all workers; of the master alone where its
-// workers cannot be told.
+// PIDs returns the master and all workers; the master alone if its workers cannot be determined.
 func (r *changingNginx) PIDs() []int {
 	workers, _ := r.children()
 	return append([]int{r.process.Process.PID()}, workers...)

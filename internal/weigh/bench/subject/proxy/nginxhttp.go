@@ -38,12 +38,12 @@ var nginxHTTPTemplate string
 
 var nginxHTTPConfig = template.Must(template.New("nginx-http.conf").Parse(nginxHTTPTemplate))
 
-// nginxHTTPValues are the template's values.
+// nginxHTTPValues are the values for the template.
 type nginxHTTPValues struct {
 	Dir                                   string
 	Threads, OpenFiles, WorkerConnections int
 	Services                              []proxyService
-	// Certificate is the file of the certificate for its clients over TLS; empty for no TLS.
+	// Certificate is the path of the certificate for clients over TLS; empty means no TLS.
 	Certificate string
 }
 
@@ -65,7 +65,7 @@ func (nginxHTTP) Start(ctx context.Context, setup subject.Setup, params subject.
 	proxy := runningProxy{cores: values.Threads,
 		note: "nginx as an HTTP proxy, round robin, a worker a thread, connections to the servers kept open " +
 			"(keepalive, two a server and worker), no access log; else its own defaults"}
-	// -e: before it has read the configuration, it would write to the system's log.
+	// -e: without it, nginx would write to the system's log until it has read the configuration.
 	running, err := startProxy(ctx, setup, proxy, "nginx", "-e", filepath.Join(dir, "nginx-http.log"), "-p", dir,
 		"-c", path)
 	if err != nil {

@@ -22,15 +22,15 @@ type nginxStream struct{}
 
 // Bounds of nginx.
 const (
-	// nginxMaxWorkers is more than any machine here has cores.
+	// nginxMaxWorkers is more than the number of cores of any machine here.
 	nginxMaxWorkers = 64
-	// nginxSpareFiles are the files that a worker opens besides connections.
+	// nginxSpareFiles is the number of files that a worker opens besides connections.
 	nginxSpareFiles = 200
 )
 
 func (nginxStream) Name() string { return "nginx-stream" }
 
-// Params has threads, for which nginx has processes.
+// Params returns the number of threads, which are processes of nginx.
 func (nginxStream) Params() []subject.Param {
 	return []subject.Param{{Name: ParamThreads, Check: subject.Positive(nginxMaxWorkers)}}
 }
@@ -48,7 +48,8 @@ func (nginxStream) Versions(ctx context.Context) (map[string]string, error) {
 	return map[string]string{"nginx": version}, err
 }
 
-// nginxConnections is the number of connections that one worker can hold; one through the proxy is two.
+// nginxConnections returns the number of connections that one worker can hold. A connection through the proxy counts as
+// two.
 func nginxConnections(limits probe.Limits) int {
 	return int(max(limits.OpenFiles, nginxSpareFiles+2) - nginxSpareFiles)
 }
@@ -63,7 +64,7 @@ func nginxObstacle(params subject.Params, concurrency int, limits probe.Limits) 
 		return fmt.Sprintf("%d workers: this machine has %d cores, and nginx's workers are no use beyond them", threads,
 			limits.Cores)
 	}
-	// One worker may accept them all.
+	// One worker may accept all connections.
 	if most := nginxConnections(limits) / 2; concurrency > most {
 		return fmt.Sprintf(
 			"%d connections at once: nginx needs two open files for each, and with the limit of %d open files here a worker can carry %d",
@@ -73,13 +74,13 @@ func nginxObstacle(params subject.Params, concurrency int, limits probe.Limits) 
 }
 
 var (
-	// nginxStatic says that the module is built in, nginxModules where others are.
+	// nginxStatic matches if the module is built in, nginxModules the directory of other modules.
 	nginxStatic  = regexp.MustCompile(`--with-stream(\s|$)`)
 	nginxModules = regexp.MustCompile(`--modules-path=(\S+)`)
 )
 
-// streamModule returns the file of nginx's stream module, empty where it is
-// built in. The error wraps probe.ErrNotInstalled where it is neither.
+// streamModule returns the file of nginx's stream module; empty if it is built in. The error wraps
+// probe.ErrNotInstalled if there is no such module.
 func streamModule(ctx context.Context) (string, error) {
 	output, err := exec.CommandContext(ctx, "nginx", "-V").CombinedOutput()
 	if err != nil {
@@ -104,7 +105,7 @@ var nginxStreamTemplate string
 
 var nginxStreamConfig = template.Must(template.New("nginx-stream.conf").Parse(nginxStreamTemplate))
 
-// nginxStreamValues are the template's values.
+// nginxStreamValues are the values for the template.
 type nginxStreamValues struct {
 	Module, Dir                           string
 	Threads, OpenFiles, WorkerConnections int
@@ -135,7 +136,7 @@ func (nginxStream) Start(ctx context.Context, setup subject.Setup, params subjec
 	}
 	proxy := runningProxy{cores: values.Threads,
 		note: "nginx as a TCP proxy (stream), round robin, a worker a thread, its own defaults"}
-	// -e: before it has read the configuration, it would write to the system's log.
+	// -e: without it, nginx would write to the system's log until it has read the configuration.
 	running.runningProxy, err = startProxy(ctx, setup, proxy, "nginx", "-e", filepath.Join(dir, "nginx-stream.log"),
 		"-p", dir, "-c", path)
 	if err != nil {
@@ -144,7 +145,7 @@ func (nginxStream) Start(ctx context.Context, setup subject.Setup, params subjec
 	return running, nil
 }
 
-// streamModuleTask looks for the module on a machine.
+// streamModuleTask returns the file of the module on a machine.
 var streamModuleTask = lab.NewTask("nginx-stream-module",
 	func(ctx context.Context, _ *lab.Host, _ struct{}) (string, error) {
 		return streamModule(ctx)

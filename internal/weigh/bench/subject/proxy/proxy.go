@@ -12,18 +12,18 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 )
 
-// runningProxy is a program on the balancer that accepts the clients'
-// connections at the VIP and makes its own to the servers.
+// runningProxy is a program on the balancer that accepts the clients' connections at the VIP and opens its own
+// connections to the servers.
 type runningProxy struct {
 	setup   subject.Setup
 	process *subject.Program
-	// path and args are those that its process is started with.
+	// path and args are the command with which its process is started.
 	path string
 	args []string
-	// retired are processes that it has replaced, which may still carry connections.
+	// retired are the replaced processes, which may still carry connections.
 	retired []*subject.Program
 	undo    subject.Undo
-	// cores is how many it can use at most.
+	// cores is the maximum number of cores that the proxy can use.
 	cores int
 	note  string
 }
@@ -58,7 +58,7 @@ func (r *runningProxy) Target(i int) netip.AddrPort { return r.setup.VIP(i) }
 func (r *runningProxy) Cores() float64              { return float64(r.cores) }
 func (r *runningProxy) Notes() []string             { return []string{r.note} }
 
-// Quiesce ends the processes; the VIP goes on answering for what they left.
+// Quiesce ends the processes. The VIP stays, so that the kernel answers packets for their connections.
 func (r *runningProxy) Quiesce(ctx context.Context) error {
 	errs := []error{r.process.Stop(ctx)}
 	for _, p := range r.retired {
@@ -71,7 +71,7 @@ func (r *runningProxy) Stop(ctx context.Context) error {
 	return errors.Join(r.Quiesce(ctx), r.undo.All())
 }
 
-// Restart stops the proxy (SIGTERM) and starts another one, by the configuration as it is.
+// Restart stops the proxy (SIGTERM) and starts another one with the present configuration.
 func (r *runningProxy) Restart(ctx context.Context) error {
 	if err := r.End(ctx); err != nil {
 		return err
@@ -82,8 +82,7 @@ func (r *runningProxy) Restart(ctx context.Context) error {
 // End ends the proxy's processes (SIGTERM).
 func (r *runningProxy) End(ctx context.Context) error { return r.Quiesce(ctx) }
 
-// Kill ends the proxy's processes, those included that only carry on with connections from
-// before a reload.
+// Kill ends the proxy's processes, including those that only continue connections from before a reload.
 func (r *runningProxy) Kill(ctx context.Context) error {
 	for _, p := range append(r.retired, r.process) {
 		if err := p.Process.Kill(ctx); err != nil {
@@ -103,24 +102,24 @@ func (r *runningProxy) Begin(ctx context.Context) (err error) {
 	return r.listens(ctx)
 }
 
-// alive are the retired processes that still carry connections.
+// alive returns the retired processes that still carry connections.
 func (r *runningProxy) alive() []*subject.Program {
 	return slices.DeleteFunc(r.retired, func(p *subject.Program) bool { return !p.Runs() })
 }
 
-// ParamThreads is how many threads, or workers, a proxy has.
+// ParamThreads is the number of threads, or workers, of a proxy.
 const ParamThreads = "threads"
 
-// proxyService is a service as a proxy's configuration has it.
+// proxyService is a service in the form of a proxy's configuration.
 type proxyService struct {
 	VIP     netip.AddrPort
 	UDP     bool
 	Servers []proxyServer
-	// Check is nil where the servers are not checked.
+	// Check is nil if the servers are not checked.
 	Check *subject.Check
 }
 
-// TwiceServers is how many idle connections nginx shall keep.
+// TwiceServers is the number of idle connections that nginx keeps.
 func (s proxyService) TwiceServers() int { return 2 * len(s.Servers) }
 
 type proxyServer struct {
@@ -129,8 +128,8 @@ type proxyServer struct {
 	Weight  int
 }
 
-// endedServices are proxyServices of a proxy that ends TLS where there is any: it asks
-// servers without.
+// endedServices returns the services for a proxy that terminates TLS if there is any. Its connections to servers are
+// without TLS.
 func endedServices(setup subject.Setup) []proxyService {
 	services := proxyServices(setup)
 	if setup.Certificate == "" {
@@ -157,8 +156,8 @@ func proxyServices(setup subject.Setup) []proxyService {
 	return services
 }
 
-// Remembered counts the balancer's sockets that are not listening: those of clients,
-// half-open ones included, and those towards servers.
+// Remembered counts the balancer's sockets that are not listening: those of clients, including half-open ones, and
+// those to servers.
 func (r *runningProxy) Remembered(context.Context) (subject.Remembered, error) {
 	count, err := r.setup.Lab.Balancer.Sockets()
 	if err != nil {

@@ -33,8 +33,8 @@ import (
 
 const carryPort = 8053
 
-// TestSubjectsCarry sends requests through every subject but ours, which the
-// experiments' tests and package e2e have, over TCP and, where it carries that, UDP.
+// TestSubjectsCarry sends requests through every subject but ours, over TCP and, if the subject carries it, UDP. The
+// tests of the experiments and package e2e test ours.
 func TestSubjectsCarry(t *testing.T) {
 	testenv.Root(t)
 	l, err := lab.New(t.Context(), lab.Spec{Clients: 2, Servers: 2, Dir: filepath.Join(t.TempDir(), "lab")})
@@ -51,7 +51,7 @@ func TestSubjectsCarry(t *testing.T) {
 	}
 	before := balancerState(t, l)
 	for _, s := range All() {
-		if strings.HasPrefix(s.Name(), "jeoul-") { // the tests of internal/weigh/bench have a binary of ours
+		if strings.HasPrefix(s.Name(), "jeoul-") { // the tests of internal/weigh/bench have our own binary
 			continue
 		}
 		t.Run(s.Name(), func(t *testing.T) {
@@ -73,13 +73,13 @@ func TestSubjectsCarry(t *testing.T) {
 	}
 }
 
-// optional reports whether a subject needs what no package of `make deps` brings: a kernel's module, or a program that
-// Debian does not have or starts as a service.
+// optional reports whether a subject needs something that no package of `make deps` provides: a kernel module, or a
+// program that Debian does not have or that it starts as a service.
 func optional(s subject.Subject) bool {
 	return byIPVS(s) || slices.Contains([]string{"envoy", "docker-proxy", "loxilb"}, s.Name())
 }
 
-// byIPVS reports whether the kernel's IPVS carries what goes through a subject.
+// byIPVS reports whether the kernel's IPVS carries the connections of a subject.
 func byIPVS(s subject.Subject) bool {
 	return strings.HasPrefix(s.Name(), "ipvs-") || strings.HasPrefix(s.Name(), "keepalived-")
 }
@@ -114,8 +114,7 @@ func carries(t *testing.T, l *lab.Lab, s subject.Subject) {
 	}
 }
 
-// expect asks until both servers have answered. Subjects that go round need no more
-// than two connections for that.
+// expect sends requests until both servers have answered. Subjects with round robin need only two connections for that.
 func expect(t *testing.T, s subject.Subject, what string, running subject.Running, l *lab.Lab,
 	ask func(*lab.Host, netip.AddrPort) (string, error)) {
 	t.Helper()
@@ -133,8 +132,8 @@ func expect(t *testing.T, s subject.Subject, what string, running subject.Runnin
 	})
 }
 
-// forgets waits until IPVS has forgotten all connections: those that it keeps would
-// go on, without a service, to servers of the next trial.
+// forgets waits until IPVS has deleted all connections. Otherwise they would continue, without a service, to servers of
+// the next trial.
 func forgets(t *testing.T, balancer *lab.Host) {
 	t.Helper()
 	testenv.Eventually(t, testenv.WaitLimit, "IPVS forgets its connections", func() bool {
@@ -143,11 +142,11 @@ func forgets(t *testing.T, balancer *lab.Host) {
 			table, err = os.ReadFile("/proc/thread-self/net/ip_vs_conn")
 			return err
 		})
-		return err == nil && bytes.Count(table, []byte("\n")) == 1 // the head
+		return err == nil && bytes.Count(table, []byte("\n")) == 1 // the heading
 	})
 }
 
-// serve answers on the server, over HTTP and UDP, with its name.
+// serve answers requests over HTTP and UDP with the server's name.
 func serve(t *testing.T, server *lab.Host) {
 	t.Helper()
 	var listener net.Listener
@@ -171,7 +170,7 @@ func serve(t *testing.T, server *lab.Host) {
 	go answerUDP(packets, server.Name)
 }
 
-// answerUDP answers from the address that was asked, which may be the VIP.
+// answerUDP answers from the address that the query was sent to, which may be the VIP.
 func answerUDP(packets net.PacketConn, name string) {
 	conn := ipv4.NewPacketConn(packets)
 	if err := conn.SetControlMessage(ipv4.FlagDst, true); err != nil {
@@ -183,12 +182,12 @@ func answerUDP(packets net.PacketConn, name string) {
 		if err != nil {
 			return
 		}
-		// One that gets lost is asked again.
+		// A lost answer leads to another query.
 		_, _ = conn.WriteTo([]byte(name), &ipv4.ControlMessage{Src: control.Dst}, from)
 	}
 }
 
-// askTCP asks over a connection of its own, and returns the name of who answers.
+// askTCP sends a request over a new connection, and returns the name of the server that answers.
 func askTCP(client *lab.Host, to netip.AddrPort) (string, error) {
 	conn, err := dial(client, "tcp4", to)
 	if err != nil {
@@ -215,7 +214,7 @@ func askTCP(client *lab.Host, to netip.AddrPort) (string, error) {
 	return string(name), err
 }
 
-// askUDP asks from a socket of its own, and returns the name of who answers.
+// askUDP sends a query from a new socket, and returns the name of the server that answers.
 func askUDP(client *lab.Host, to netip.AddrPort) (string, error) {
 	conn, err := dial(client, "udp4", to)
 	if err != nil {
@@ -230,7 +229,7 @@ func askUDP(client *lab.Host, to netip.AddrPort) (string, error) {
 	return string(name[:n]), err
 }
 
-// dial connects a client, for a second.
+// dial connects from a client, with a time limit of a second.
 func dial(client *lab.Host, network string, to netip.AddrPort) (conn net.Conn, err error) {
 	const timeout = time.Second
 	err = client.Do(func() (err error) {
@@ -243,7 +242,7 @@ func dial(client *lab.Host, network string, to netip.AddrPort) (conn net.Conn, e
 	return conn, conn.SetDeadline(time.Now().Add(timeout))
 }
 
-// balancerState lists the things that a subject may have changed on the balancer and the servers: addresses, devices,
+// balancerState lists everything that a subject may have changed on the balancer and the servers: addresses, devices,
 // rules, forwarding.
 func balancerState(t *testing.T, l *lab.Lab) (state []string) {
 	t.Helper()
@@ -263,7 +262,7 @@ func balancerState(t *testing.T, l *lab.Lab) (state []string) {
 				return err
 			}
 			for _, link := range links {
-				// The module ipip brings one to every host, once and for all.
+				// The module ipip creates one on every host permanently.
 				if name := link.Attrs().Name; name != "tunl0" {
 					state = append(state, host.Name+" "+name)
 				}
@@ -288,7 +287,7 @@ func balancerState(t *testing.T, l *lab.Lab) (state []string) {
 	return append(state, rules(t, l.Balancer))
 }
 
-// rules are those of the kernel's packet filter, where nft is there to tell.
+// rules returns the rules of the kernel's packet filter; empty without nft.
 func rules(t *testing.T, host *lab.Host) string {
 	t.Helper()
 	path, err := exec.LookPath("nft")
@@ -306,5 +305,5 @@ func rules(t *testing.T, host *lab.Host) string {
 	return emptyTable.ReplaceAllString(text.String(), "")
 }
 
-// emptyTable matches the tables that iptables leaves: it has no way to remove a table.
+// emptyTable matches the tables that iptables leaves: it cannot remove a table.
 var emptyTable = regexp.MustCompile(`table \S+ \S+ \{\n\}\n`)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package subjects lists the balancers that can be weighed.
+// Package subjects lists the balancers that can be measured.
 package subjects
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// All returns every subject, in the order in which a person should see them. A new family is a line here.
+// All returns every subject, in the order of their presentation. A new family is added to this list.
 func All() []subject.Subject {
 	return slices.Concat(direct.Subjects, proxy.Subjects, nat.Subjects, ipvs.Subjects, loxilb.Subjects, jeoul.Subjects)
 }
@@ -34,7 +34,7 @@ func Names() []string {
 	return names
 }
 
-// Find returns the subject with the name, and false if there is none.
+// Find returns the subject with the given name, and false if there is none.
 func Find(name string) (subject.Subject, bool) {
 	all := All()
 	i := slices.IndexFunc(all, func(s subject.Subject) bool { return s.Name() == name })
@@ -44,8 +44,7 @@ func Find(name string) (subject.Subject, bool) {
 	return all[i], true
 }
 
-// FarVersions are the versions of a subject's programs on a host, or the reason why it
-// cannot run there.
+// FarVersions has the versions of a subject's programs on a host, or the reason why the subject cannot run there.
 type FarVersions struct {
 	Versions map[string]string
 	Missing  string

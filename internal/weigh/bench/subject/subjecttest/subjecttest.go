@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package subjecttest has laboratories on paper and golden files for the tests of subjects.
+// Package subjecttest has laboratories that are never built, and golden files, for the tests of subjects.
 package subjecttest
 
 import (
@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// update has golden files written again.
+// update makes Golden write the golden files again.
 var update = flag.Bool("update", false, "write the golden files")
 
-// Paper is a laboratory on paper: the plan of one, never built.
+// Paper returns a laboratory on paper: its plan, which is never built.
 func Paper() subject.Setup {
 	l := &lab.Lab{
 		FullNAT:  netip.MustParseAddr("198.18.0.99"),
@@ -33,7 +33,7 @@ func Paper() subject.Setup {
 	return subject.Setup{Lab: l, Services: []subject.Service{{Port: 80, Servers: l.Servers}}}
 }
 
-// BulkPaper is one with a service for each of two clients.
+// BulkPaper returns Paper with a service for each of two clients.
 func BulkPaper() subject.Setup {
 	setup := Paper()
 	setup.Services = []subject.Service{{Port: 5201, Servers: setup.Lab.Servers[:1]},
@@ -41,7 +41,7 @@ func BulkPaper() subject.Setup {
 	return setup
 }
 
-// Golden compares a text with a file of testdata.
+// Golden compares a text with a file in testdata.
 func Golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -59,13 +59,13 @@ func Golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// Filled is a configuration, and what it is filled in with.
+// Filled is a configuration's template, and the values for it.
 type Filled struct {
 	Config *template.Template
 	Values any
 }
 
-// CheckConfigs holds configurations against their golden files, by name.
+// CheckConfigs compares configurations with their golden files, by name.
 func CheckConfigs(t *testing.T, all map[string]Filled) {
 	t.Helper()
 	for name, of := range all {
@@ -77,8 +77,7 @@ func CheckConfigs(t *testing.T, all map[string]Filled) {
 	}
 }
 
-// ChangedPaper is a laboratory on paper with a server that drains and one that
-// has three times the share, at TCP and UDP.
+// ChangedPaper returns a laboratory on paper with a draining server and a server with a triple share, over TCP and UDP.
 func ChangedPaper() subject.Setup {
 	setup := Paper()
 	setup.Services[0].UDP = true
@@ -86,7 +85,7 @@ func ChangedPaper() subject.Setup {
 	return setup
 }
 
-// CheckedPaper is a laboratory on paper whose servers are checked.
+// CheckedPaper returns a laboratory on paper with checked servers.
 func CheckedPaper() subject.Setup {
 	setup := ChangedPaper()
 	setup.Services[0].Check = &subject.Check{Port: 7001, Interval: time.Second, Timeout: 500 * time.Millisecond,

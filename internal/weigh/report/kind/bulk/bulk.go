@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Kind is of transfers in bulk, which make no requests.
+// Kind registers transfers in bulk, which make no requests.
 var Kind = model.Registration{
 	Titles: map[string]string{
 		"bulk":        "Bulk transfer (iperf3)",

@@ -14,8 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// movedTarget is how many per cent of flows may move beyond those of the backend
-// that left.
+// movedTarget is the share of flows, in per cent, that may move beyond the flows of the backend that left.
 const movedTarget = 2
 
 // changeSheets are the tables of a change experiment.
@@ -106,8 +105,7 @@ func tookCell(p *model.Point) string {
 	return mean + ", " + wording.Decimal(most, 1)
 }
 
-// numberedCell shows the number of lost numbered packets, the worst of the repeats, the number sent, and the rate of
-// sending.
+// numberedCell shows the lost numbered packets of the worst repeat, the number sent, and the rate of sending.
 func numberedCell(p *model.Point) string {
 	if !p.Has(results.NumberedSent) {
 		return wording.Missing
@@ -117,7 +115,7 @@ func numberedCell(p *model.Point) string {
 		wording.Decimal(p.Stats[results.NumberedPerSecond].Median, 0)}, ", ")
 }
 
-// placesCell shows where numbered packets were lost, the worst of the repeats, if any were.
+// placesCell shows where the numbered packets of the worst repeat were lost, if any were.
 func placesCell(p *model.Point) string {
 	if p.Stats[results.NumberedMissing].Max == 0 || !p.Has(results.NumberedBalancer) {
 		return wording.Missing
@@ -172,7 +170,7 @@ func breakCauses(s *model.Section) []model.Sheet {
 	return sh.List()
 }
 
-// agesOfBroken lists the events of balancers in which connections broke, by their age when packets moved.
+// agesOfBroken lists the events of balancers in which connections broke, by the connections' age when packets moved.
 func agesOfBroken(s *model.Section) []model.Sheet {
 	sh := model.Sheet{Title: "How old they were when packets moved between balancers",
 		Lead: "Balancers tell each other of a connection within half a second after its proof: one younger than a second may not be known elsewhere yet.",
@@ -212,7 +210,7 @@ func shareSheet(s *model.Section) []model.Sheet {
 func changeVerdict(s *model.Section) []string {
 	rows, _ := changeRows(s)
 	var sentences []string
-	// Failures in these until a balancer has noticed are told apart.
+	// In these events, failures until a balancer has noticed are counted separately.
 	noticed := append([]string{model.EventSilent}, faultEvents...)
 	for _, what := range []struct {
 		metric, none, some string
@@ -238,7 +236,7 @@ func changeVerdict(s *model.Section) []string {
 	return slices.Concat(sentences, silenceVerdict(rows), faultVerdict(rows), againVerdict(rows), shareVerdict(s))
 }
 
-// shareVerdict holds the flows that moved against the target.
+// shareVerdict compares the share of flows that moved with the target.
 func shareVerdict(s *model.Section) []string {
 	var all []model.TargetResult
 	for _, p := range s.Points() {
@@ -255,7 +253,7 @@ func shareVerdict(s *model.Section) []string {
 	return model.TargetSentences(all, "")
 }
 
-// changeFigures show the figure that can be compared at a glance: how long a reload takes.
+// changeFigures draws the only figure that compares at a glance: the duration of a reload.
 func changeFigures(s *model.Section, _ *chart.Palette) []chart.Figure {
 	rows, _ := changeRows(s)
 	c := &chart.Chart{Axis: "ms", Kind: chart.Bars}

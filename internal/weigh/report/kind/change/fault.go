@@ -38,7 +38,7 @@ func faultSheet(s *model.Section) []model.Sheet {
 	return sh.List()
 }
 
-// faultCells are a line of the table: the worst of the repeats.
+// faultCells returns a line of the table, with the worst of the repeats.
 func faultCells(r *changeRow, event string, p *model.Point) []string {
 	seconds := func(metric, without string) string {
 		if !p.Has(metric) {
@@ -53,7 +53,7 @@ func faultCells(r *changeRow, event string, p *model.Point) []string {
 		seconds(results.FaultSeconds, wording.Missing), seconds(results.BackSeconds, wording.Missing)}
 }
 
-// faultVerdict counts the failures through each, until it noticed and later.
+// faultVerdict counts the failures through each balancer, until it noticed the fault and later.
 func faultVerdict(rows []*changeRow) (sentences []string) {
 	for _, r := range rows {
 		for _, event := range faultEvents {

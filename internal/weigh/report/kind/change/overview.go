@@ -36,7 +36,7 @@ type changeTotal struct {
 	total  float64
 }
 
-// changeTotals sums up each row's losses, those of the worst repeat of every event.
+// changeTotals sums up each row's losses: those of the worst repeat of every event.
 func changeTotals(s *model.Section) []changeTotal {
 	rows, _ := changeRows(s)
 	var all []changeTotal
@@ -106,7 +106,7 @@ func changeAnswer(s *model.Section) []string {
 	return out
 }
 
-// changeSure says how often each event was met: counts of losses have no interval.
+// changeSure states how often each event was repeated: counts of losses have no interval.
 func changeSure(s *model.Section) string {
 	repeats := 0
 	for _, p := range s.Points() {
@@ -142,7 +142,7 @@ func changeOverview(s *model.Section) *model.Sheet {
 	return sh.Clipped(model.OverviewRows+4, len(sh.Columns))
 }
 
-// changePicture shows the losses of those that lost most.
+// changePicture shows the losses of the balancers that lost most.
 func changePicture(s *model.Section) *chart.Figure {
 	totals := slices.DeleteFunc(changeTotals(s), func(t changeTotal) bool { return t.total == 0 })
 	if len(totals) == 0 {

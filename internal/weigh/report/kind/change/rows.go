@@ -18,12 +18,12 @@ import (
 type changeRow struct {
 	label, subject string
 	at             map[string]*model.Point
-	// cannot are the events that the subject has no way for, or that failed.
+	// cannot holds the events that the subject does not support, or that failed.
 	cannot map[string]bool
 }
 
-// changeRows returns the rows in the order of the tables, and the events in the
-// order in which they came, but for that of the shares.
+// changeRows returns the rows in the order of the tables, and the events in the order of their trials, without
+// EventShare.
 func changeRows(s *model.Section) (rows []*changeRow, events []string) {
 	row := func(p *model.Point) *changeRow {
 		label := s.Label(p, true)
@@ -57,7 +57,7 @@ func changeRows(s *model.Section) (rows []*changeRow, events []string) {
 	return rows, events
 }
 
-// byEvent is a table with a column for each event.
+// byEvent returns a table with a column for each event.
 func byEvent(s *model.Section, sh model.Sheet, cell func(*model.Point) string) []model.Sheet {
 	rows, events := changeRows(s)
 	sh.Columns = []model.Column{{Title: "Subject"}}
@@ -87,7 +87,7 @@ func byEvent(s *model.Section, sh model.Sheet, cell func(*model.Point) string) [
 	return sh.List()
 }
 
-// eventTitle is an event's column head; those that happen often have how often.
+// eventTitle returns an event's column head, with the number of changes if a trial makes several.
 func eventTitle(s *model.Section, event string) string {
 	title, ok := model.EventTitles[event]
 	if !ok {
@@ -100,7 +100,7 @@ func eventTitle(s *model.Section, event string) string {
 		}
 	}
 	if event == model.EventFlap {
-		times /= 2 // each is two changes
+		times /= 2 // each flap is two changes
 	}
 	if times > 1 {
 		title += fmt.Sprintf(" %s×", wording.Decimal(times, 0))
@@ -118,8 +118,7 @@ func countCell(metric string) func(*model.Point) string {
 	}
 }
 
-// countedRows names the rows whose metric is 0, and gives the counts of the others; but for some events, which are left
-// out.
+// countedRows names the rows whose metric is 0, and gives the counts of the others. It leaves out the events in but.
 func countedRows(rows []*changeRow, metric, none, some string, but []string) []string {
 	var clear, sentences []string
 	for _, r := range rows {

@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// never stands where a balancer did not notice that a host was silent.
+// never is shown where a balancer did not notice that a host was silent.
 const never = "never"
 
 // silenceSheet shows the cost of a host that falls silent, before the balancer has noticed and after it.
@@ -46,8 +46,7 @@ func worstField(title, metric string) model.Field {
 	return f
 }
 
-// againSheet shows where connections went that came again when a drained backend had reset
-// them.
+// againSheet shows which backends got the connections that were opened again after a drained backend had reset them.
 func againSheet(s *model.Section) []model.Sheet {
 	fields := []model.Field{model.SubjectField(s),
 		worstField("Reset by it", results.ResetByDrained), worstField("Came again", results.CameAgain),

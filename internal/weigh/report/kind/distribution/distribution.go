@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// distributionSheets show how flows are spread, and how a hash table is.
+// distributionSheets show how flows are spread, and how a hash table is spread.
 func distributionSheets(s *model.Section) []model.Sheet {
 	fields := []model.Field{model.ParamField(s, model.ParamScheduler)}
 	fields = append(fields, model.PlaceFields(s, model.ParamBackends, model.ParamWeights)...)
@@ -80,7 +80,7 @@ func distributionVerdict(s *model.Section) []string {
 	return append(sentences, hashVerdict(s)...)
 }
 
-// rare is how unlikely a deviation is that chance may not explain.
+// rare is the probability below which a deviation is not explained by chance.
 const rare = 0.01
 
 // hashVerdict reports whether flows spread over hash tables as chance would spread them.
@@ -92,7 +92,7 @@ func hashVerdict(s *model.Section) []string {
 			continue
 		}
 		n++
-		// Over several repeats, the one in the middle: each is of other flows.
+		// Over several repeats, the median: each repeat has other flows.
 		v := p.Stats[results.TablePValue].Median
 		least = min(least, v)
 		if v < rare {
@@ -157,7 +157,7 @@ var distributionReading = []model.Paragraph{
 		Text: "A scheduler by least connections does not give each backend the same number of new flows, but has the same number open. Where no flow ends, that is the same; where half of them do, by lot, what is compared with the shares is how many are open at the end."},
 }
 
-// Kind is of how new flows are spread.
+// Kind registers the distribution of new flows.
 var Kind = model.Registration{
 	Titles: map[string]string{"distribution": "How flows are spread"},
 	Of: func(s *model.Section) *model.Kind {

@@ -15,23 +15,22 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// relaySubjects are user-space relays for UDP: the document's, and where that was
-// not measured the next.
+// relaySubjects are user-space relays for UDP: the document's relay, and the one to use where that was not measured.
 var relaySubjects = []string{"docker-proxy", "nginx-stream"}
 
 // Targets of the DNS experiment.
 const (
 	dnsOverRules = 1.0
 	dnsOverRelay = 2.0
-	// dnsEven is how many per cent more queries the busiest backend may have than
-	// the idlest, where the sockets can be dealt out evenly.
+	// dnsEven is by how many per cent the queries of the busiest backend may exceed those of the idlest, where the
+	// sockets can be distributed evenly.
 	dnsEven = 2
-	// dnsBounded is the share of the rate that generators were told from which that is
-	// the limit, and no balancer.
+	// dnsBounded is the share of the generators' configured rate from which that rate is the limit, and not the
+	// balancer.
 	dnsBounded = 0.98
 )
 
-// Kind is of name servers that are asked.
+// Kind registers queries to name servers.
 var Kind = model.Registration{
 	Titles: map[string]string{
 		"dnsperf": "DNS queries (dnsperf)",
@@ -63,7 +62,7 @@ var dnsReading = []model.Paragraph{
 }
 
 // dnsSheets are the tables of the experiment, in the document's order: queries by the number of name servers, and the
-// machine's CPU use meanwhile.
+// machine's CPU use during the queries.
 func dnsSheets(s *model.Section) []model.Sheet {
 	return append(dnsByBackends(s).List(),
 		s.Shown(dnsMachine(s), dnsWaits(s), model.PartSheet(s), model.RestSheet(s, dnsShown...))...)
@@ -76,10 +75,9 @@ type dnsLine struct {
 	at map[float64]*model.Point
 }
 
-// dnsSeries are lines that can be compared: all parameters of the load are the
-// same, but for the number of backends.
+// dnsSeries holds lines that can be compared: all parameters of the load but the number of backends are the same.
 type dnsSeries struct {
-	// text names the parameters that they have in common, if those vary.
+	// text names the parameters that the lines have in common, if those vary.
 	text  string
 	lines []*dnsLine
 }
@@ -116,7 +114,7 @@ func dnsLines(s *model.Section) (all []*dnsSeries, backends []model.Value) {
 	return slices.DeleteFunc(all, func(of *dnsSeries) bool { return len(of.lines) == 0 }), backends
 }
 
-// line returns the line of a point, which it makes if there is none.
+// line returns the line of a point, and creates it if there is none.
 func (d *dnsSeries) line(p *model.Point) *dnsLine {
 	i := slices.IndexFunc(d.lines, func(l *dnsLine) bool { return l.label == p.Label })
 	if i < 0 {
@@ -167,8 +165,7 @@ func (d *dnsSeries) cell(p *model.Point, baseline string, backends float64) stri
 	return text
 }
 
-// of returns a subject's point with a number of backends, its best; nil if there is
-// none.
+// of returns a subject's best point with a number of backends; nil if there is none.
 func (d *dnsSeries) of(subject string, backends float64) *model.Point {
 	var best *model.Point
 	for _, l := range d.lines {
@@ -181,7 +178,7 @@ func (d *dnsSeries) of(subject string, backends float64) *model.Point {
 	return best
 }
 
-// dnsMachine is the document's table beside its queries.
+// dnsMachine returns the table that the document has beside its queries.
 func dnsMachine(s *model.Section) model.Sheet {
 	rate := results.QueriesPerSecond
 	return model.Sheet{
@@ -228,7 +225,7 @@ var dnsShown = []string{
 	results.HostUserPercent, results.HostSystemPercent, results.HostSoftirqPercent, results.HostIdlePercent,
 }
 
-// dnsVerdict holds ours against the document's rules and against a relay.
+// dnsVerdict compares our subjects with the document's rules and with a relay.
 func dnsVerdict(s *model.Section) []string {
 	var all []model.TargetResult
 	var own []string
@@ -266,15 +263,15 @@ func local(s *model.Section) bool {
 	return slices.ContainsFunc(s.Groups, func(g *model.Group) bool { return g.Is(model.FromBalancer) })
 }
 
-// dnsBoundedAt reports whether generators were told to ask no more than a subject answered.
+// dnsBoundedAt reports whether a subject answered the whole rate that the generators were configured to send.
 func dnsBoundedAt(g *model.Group, subject string) bool {
 	p, most := g.Best(subject, results.QueriesPerSecond), g.Params[model.ParamMostQueries].Number
 	return p != nil && most > 0 &&
 		p.Stats[results.QueriesPerSecond].Median >= dnsBounded*most*g.Params[model.ParamGenerators].Number
 }
 
-// dnsIdleAt reports whether in half of a subject's trials or more nothing was full: then it was the generators that
-// asked no more.
+// dnsIdleAt reports whether nothing was saturated in at least half of a subject's trials: then the generators sent no
+// more.
 func dnsIdleAt(g *model.Group, subject string) bool {
 	p := g.Best(subject, results.QueriesPerSecond)
 	if p == nil {
@@ -287,7 +284,7 @@ func dnsIdleAt(g *model.Group, subject string) bool {
 	return idle > 0 && 2*idle >= len(p.Limits)
 }
 
-// dnsLeftOut counts the points that were left out for either reason, of one of the subjects.
+// dnsLeftOut counts the points of the subjects that were left out for either reason.
 func dnsLeftOut(s *model.Section, subjects []string) (sentences []string) {
 	points, bounded, idle := 0, 0, 0
 	for _, subject := range subjects {
@@ -315,8 +312,8 @@ func dnsLeftOut(s *model.Section, subjects []string) (sentences []string) {
 	return sentences
 }
 
-// dnsOver holds a subject's queries a second against another's at every point where
-// the load bounded neither of them.
+// dnsOver compares a subject's queries a second with another subject's, at every point where the load limited neither
+// of them.
 func dnsOver(s *model.Section, subject, against string, least float64) []model.TargetResult {
 	var over model.Span
 	for _, g := range s.Groups {
@@ -334,9 +331,8 @@ func dnsOver(s *model.Section, subject, against string, least float64) []model.T
 		Holds:  over.Low >= least, Least: true}}
 }
 
-// dnsEvenness judges round robin where the sockets can be dealt out evenly, and ask
-// alike: those of several generators, or of one's several threads, do not. Those subjects
-// that are even are judged together.
+// dnsEvenness judges round robin where the sockets can be distributed evenly and send at the same rate: the sockets of
+// several generators, or of several threads of one generator, do not. Subjects that are even are judged together.
 func dnsEvenness(s *model.Section, subjects []string) []model.TargetResult {
 	if s.HasParam(model.ParamGeneratorThreads) {
 		return nil
@@ -364,8 +360,7 @@ func dnsEvenness(s *model.Section, subjects []string) []model.TargetResult {
 	return all
 }
 
-// dnsUneven is by how many per cent more queries the busiest name server got than the
-// idlest.
+// dnsUneven returns by how many per cent the queries of the busiest name server exceed those of the idlest.
 func dnsUneven(s *model.Section, subject string) (uneven model.Span) {
 	for _, g := range s.Groups {
 		sockets, backends := g.Params[model.ParamConcurrency].Number, g.Params[model.ParamBackends].Number
@@ -384,7 +379,7 @@ func dnsUneven(s *model.Section, subject string) (uneven model.Span) {
 	return uneven
 }
 
-// dnsFigures are queries over backends, and their costs.
+// dnsFigures draws queries over the number of backends, and their costs.
 func dnsFigures(s *model.Section, _ *chart.Palette) []chart.Figure {
 	colours := model.NewPalette([]*model.Section{s})
 	all, _ := dnsLines(s)
@@ -405,7 +400,7 @@ func dnsFigures(s *model.Section, _ *chart.Palette) []chart.Figure {
 				Rows: model.EachPoint(s, model.MedianRow(s, colours, results.ContextSwitchesPerS))}})
 }
 
-// chart draws a line a balancer over the numbers of backends.
+// chart draws a line for each balancer over the number of name servers.
 func (d *dnsSeries) chart(colours *chart.Palette) chart.Figure {
 	c := &chart.Chart{Kind: chart.Lines, Axis: "name servers", YAxis: "queries/s"}
 	for _, l := range d.lines {

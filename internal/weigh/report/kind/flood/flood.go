@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flood reports connections beside a flood.
+// Package flood reports connections during a flood.
 package flood
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// floodTargetRatio is how many times the quiet p99 that under a flood may be.
+// floodTargetRatio is the greatest ratio of the p99 in a flood to the quiet p99.
 const floodTargetRatio = 2
 
-// Kind is of a flood's experiment.
+// Kind registers the experiment of a flood.
 var Kind = model.Registration{
 	Titles: map[string]string{
 		"syn":          "SYN flood",
@@ -80,7 +80,7 @@ func floodConnections(s *model.Section) model.Sheet {
 	})
 }
 
-// floodLatency is a latency in milliseconds, two decimals of it.
+// floodLatency returns a field for a latency in milliseconds, with two decimals.
 func floodLatency(title, metric string) model.Field {
 	return model.Fixed(model.MetricField(title, "ms", metric), 2)
 }
@@ -129,7 +129,7 @@ var floodShown = []string{
 	results.RememberedBytes,
 }
 
-// floodVerdict holds our own subjects against the targets, and gives the results of the others.
+// floodVerdict compares our own subjects with the targets, and gives the results of the others.
 func floodVerdict(s *model.Section) []string {
 	var held, missed, others []string
 	for _, p := range s.Points() {

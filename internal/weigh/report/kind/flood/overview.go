@@ -49,9 +49,8 @@ func floodAnswer(s *model.Section) []string {
 	return append(out, fmt.Sprintf("p99 in the flood over the quiet one is from %s to %s.", text(first), text(last)))
 }
 
-// slowdown is how many times the quiet p99 that in the flood is: of the two phases of each trial, and so not the
-// quotient
-// of their medians.
+// slowdown is the ratio of the p99 in the flood to the quiet p99. It compares the two phases of each trial, and so is
+// not the quotient of their medians.
 func slowdown(p *model.Point) model.Comparison {
 	return model.Level([]*model.Point{p}, results.FloodRatioP99)
 }
@@ -79,7 +78,7 @@ func floodSure(s *model.Section) string {
 		"One that has 1 in it tells no wait from a quiet one.", math.Round(certainty.Level*100), repeats)
 }
 
-// floodOverview is the clients' view and the kept connections, in five columns.
+// floodOverview shows the clients' view and the kept connections, in five columns.
 func floodOverview(s *model.Section) *model.Sheet {
 	sh := &model.Sheet{Lead: "Medians over the repeats; connections that were open before the flood. p99 × quiet: of the two phases of each trial, in brackets the interval from all of them."}
 	sh.Fill(s, []model.Field{

@@ -22,10 +22,10 @@ var instructionTargets = []struct {
 	{"jeoul-nat-tc", "ipvs-nat", 0.60},
 }
 
-// instructionReferences are the subjects that added instructions are held against, each in a column.
+// instructionReferences are the subjects that added instructions are compared with, each in a column.
 var instructionReferences = []string{"bare-tc", "ipvs-dr", "ipvs-nat"}
 
-// Kind is of trials in a machine whose clock counts instructions.
+// Kind registers trials in a machine whose clock counts instructions.
 var Kind = model.Registration{Of: func(s *model.Section) *model.Kind {
 	if !s.Has(results.InstructionsPerRequest) {
 		return nil
@@ -38,7 +38,7 @@ var Kind = model.Registration{Of: func(s *model.Section) *model.Kind {
 	return k
 }}
 
-// added is how many instructions a point adds to those of the baseline in its group.
+// added returns the number of instructions that a point adds to those of the baseline in its group.
 func added(s *model.Section, g *model.Group, p *model.Point) (float64, bool) {
 	baseline := g.Best(s.Baseline, results.InstructionsPerRequest)
 	if baseline == nil || p == nil || p == baseline || !p.Has(results.InstructionsPerRequest) {
@@ -47,12 +47,12 @@ func added(s *model.Section, g *model.Group, p *model.Point) (float64, bool) {
 	return p.Stats[results.InstructionsPerRequest].Median - baseline.Stats[results.InstructionsPerRequest].Median, true
 }
 
-// addedRatio is the ratio of the instructions that a point adds to those that the best point of another subject in the
-// group adds.
+// addedRatio returns the ratio of the instructions that a point adds to the instructions that the best point of another
+// subject in the group adds.
 func addedRatio(s *model.Section, g *model.Group, p *model.Point, against string) (float64, bool) {
 	own, ok := added(s, g, p)
 	of, known := added(s, g, g.Best(against, results.InstructionsPerRequest))
-	// A subject that adds nothing that can be told is no measure for anybody.
+	// A subject that adds no measurable instructions is no reference.
 	if !ok || !known || of <= 0 {
 		return 0, false
 	}
@@ -87,7 +87,7 @@ func instructionSheets(s *model.Section) []model.Sheet {
 	}, results.InstructionsPerRequest, fields)
 }
 
-// instructionVerdict counts the instructions that ours add, and holds them against the targets.
+// instructionVerdict counts the instructions that our subjects add, and compares them with the targets.
 func instructionVerdict(s *model.Section) []string {
 	var sentences []string
 	for _, name := range s.Contenders() {
@@ -104,7 +104,7 @@ func instructionVerdict(s *model.Section) []string {
 	return append(sentences, model.TargetSentences(targetResults(s), "")...)
 }
 
-// targetResults holds the instructions that ours add against the targets, all points together.
+// targetResults compares the instructions that our subjects add with the targets, all points together.
 func targetResults(s *model.Section) []model.TargetResult {
 	var all []model.TargetResult
 	for _, target := range instructionTargets {

@@ -39,8 +39,7 @@ func memorySheets(s *model.Section) []model.Sheet {
 		fields)
 }
 
-// memoryVerdict holds the figures against the targets, by the number of flows: both
-// families and stages together.
+// memoryVerdict compares the figures with the targets, by the number of flows: both families and stages together.
 func memoryVerdict(s *model.Section) []string {
 	var all []model.TargetResult
 	for _, p := range s.Points() {
@@ -64,7 +63,7 @@ func memoryVerdict(s *model.Section) []string {
 	return append(model.TargetSentences(all, ""), roomVerdict(s)...)
 }
 
-// roomVerdict says how many flows found no room.
+// roomVerdict gives the number of flows that found no room.
 func roomVerdict(s *model.Section) []string {
 	sent, without := 0.0, 0.0
 	for _, p := range s.Points() {
@@ -85,7 +84,7 @@ var memoryReading = []model.Paragraph{
 		Text: "The tables of flows are made when the balancer starts, for as many flows as the configuration says: what is measured is the whole table by the flows in it when it is as full as planned. With fewer flows each would take more, and a flood makes none of it grow."},
 }
 
-// Kind is of the memory that remembered flows take.
+// Kind registers the memory that remembered flows take.
 var Kind = model.Registration{
 	Titles: map[string]string{"memory": "What remembering a flow takes"},
 	Of: func(s *model.Section) *model.Kind {

@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Kind is of an open loop: requests come at given rates, whatever became of the last ones.
+// Kind registers open-loop loads: requests are due at given rates, whatever became of the previous ones.
 var Kind = model.Registration{
 	Titles: map[string]string{
 		"arrivals":     "Requests at a fixed rate, new connections (open loop)",
@@ -37,7 +37,7 @@ var Kind = model.Registration{
 	},
 }
 
-// byP99 ranks by the latency that all but 1 % kept.
+// byP99 ranks by the latency that 99 % of the requests do not exceed.
 func byP99(s *model.Section) model.Yardstick {
 	return model.Yardstick{Metric: results.LatencyMsP99, Title: "p99, ms", Noun: "p99",
 		Cost: results.BalancerCPUUsPerRequest, CostUnit: "µs"}
@@ -48,8 +48,8 @@ func pacedFigures(s *model.Section, colours *chart.Palette) []chart.Figure {
 		model.RequestCostChart(s, colours)}
 }
 
-// pacedVerdict says at each rate how long 99 % of the requests took: that all are
-// served is no difference as long as they are.
+// pacedVerdict gives for each rate the time that 99 % of the requests took: as long as all requests are served, their
+// rate distinguishes no subjects.
 func pacedVerdict(s *model.Section) []string {
 	var sentences []string
 	for _, g := range s.Groups {

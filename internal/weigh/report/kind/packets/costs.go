@@ -15,10 +15,9 @@ import (
 // packetCost is the cost of packets of one kind for a subject in one of its variants.
 type packetCost struct {
 	subject, variant string
-	// few and many are the ranges of net costs with the fewest and the most
-	// flows, growth that of their ratios.
+	// few and many are the ranges of net costs with the fewest and the most flows; growth is the range of their ratios.
 	few, many, growth model.Span
-	// fewest and most are the points that few and many are of.
+	// fewest and most are the points of few and many.
 	fewest, most        []*model.Point
 	fewFlows, manyFlows model.Value
 	hook                model.Value
@@ -36,8 +35,8 @@ func (c packetCost) name() string {
 	return wording.Clean(c.subject) + " · " + c.variant
 }
 
-// packetCosts sums up the contenders' costs, packets that are not the
-// balancer's apart from the others. Schedulers are compared elsewhere.
+// packetCosts sums up the contenders' costs, with foreign packets separate from the others. Schedulers are compared
+// elsewhere.
 func packetCosts(s *model.Section) []*packetCost {
 	var costs []*packetCost
 	for _, p := range bySubject(s).Points() {
@@ -65,8 +64,7 @@ func packetCosts(s *model.Section) []*packetCost {
 	return costs
 }
 
-// variants names the parameters whose values are different things to forward,
-// and not the same one under other packets.
+// variants names the parameters whose values select another kind of forwarding, and not only other packets.
 func variants(s *model.Section, p *model.Point) []string {
 	var names []string
 	if s.VariesWithin(p.Subject, model.ParamDirection) {
@@ -79,7 +77,7 @@ func variants(s *model.Section, p *model.Point) []string {
 	return names
 }
 
-// add counts a point in.
+// add includes a point.
 func (c *packetCost) add(s *model.Section, p *model.Point) {
 	flows := model.Distinct(s.Trials, model.ParamFlows)
 	c.fewFlows, c.manyFlows = flows[0], flows[len(flows)-1]
@@ -98,12 +96,12 @@ func (c *packetCost) add(s *model.Section, p *model.Point) {
 	}
 }
 
-// packetVerdict says which targets hold, and how much the data plane costs.
+// packetVerdict states which targets hold, and the cost of the data plane.
 func packetVerdict(s *model.Section) []string {
 	return slices.Concat(targetVerdict(s), costVerdict(s), schedulerVerdict(s), configuredVerdict(s))
 }
 
-// costVerdict has a sentence a hook, with all that was measured in it.
+// costVerdict returns a sentence for each hook, with all that was measured in it.
 func costVerdict(s *model.Section) []string {
 	var sentences []string
 	costs := packetCosts(s)

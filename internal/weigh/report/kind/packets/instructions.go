@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Counted is of the instructions of packets, which were counted.
+// Counted registers packets whose instructions were counted.
 var Counted = model.Registration{
 	Titles: map[string]string{
 		"packets": "Packets through the data plane",
@@ -28,7 +28,7 @@ var Counted = model.Registration{
 	},
 }
 
-// packetInstructionSheets has a table a hook, with a row for every kind of packet.
+// packetInstructionSheets returns a table for each hook, with a row for every kind of packet.
 func packetInstructionSheets(s *model.Section) []model.Sheet {
 	var sheets []model.Sheet
 	for _, g := range bySubject(s).Groups {
@@ -43,7 +43,7 @@ func packetInstructionSheets(s *model.Section) []model.Sheet {
 	return sheets
 }
 
-// packetInstructionVerdict gives the instructions of packets for each subject of ours, in a sentence a hook.
+// packetInstructionVerdict gives the instructions of packets for each of our subjects, in a sentence for each hook.
 func packetInstructionVerdict(s *model.Section) []string {
 	var sentences []string
 	for _, g := range bySubject(s).Groups {

@@ -8,7 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Kind is of the data plane, measured packet by packet.
+// Kind registers the data plane, measured packet by packet.
 var Kind = model.Registration{
 	Titles: map[string]string{
 		"packets": "Packets through the data plane",

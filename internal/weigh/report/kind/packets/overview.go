@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// packetAnswer names the cheapest and the dearest, and the targets that are missed.
+// packetAnswer names the cheapest and the most expensive way of forwarding, and the targets that are missed.
 func packetAnswer(s *model.Section) []string {
 	costs := slices.DeleteFunc(packetCosts(s), func(c *packetCost) bool { return c.few.N == 0 || c.foreign })
 	if len(costs) == 0 {

@@ -12,11 +12,11 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// lineSubject reads one line of memory, and waits for it.
+// lineSubject is a program that reads one line of memory, and waits for it.
 const lineSubject = "line"
 
-// packetSheets are the tables of `jeoul bench packets`: one a hook with a row
-// for every kind of packet, and one with every figure.
+// packetSheets are the tables of `jeoul bench packets`: one for each hook with a row for every kind of packet, and one
+// with every figure.
 func packetSheets(s *model.Section) []model.Sheet {
 	var sheets []model.Sheet
 	for _, g := range bySubject(s).Groups {
@@ -60,8 +60,8 @@ func hookSheet(s *model.Section, g *model.Group) model.Sheet {
 	})
 }
 
-// packetFields are the first columns: the subject, its packets, the whole of a packet, and its net with each number of
-// flows.
+// packetFields are the first columns: the subject, its packets, the whole cost of a packet, and its net cost with each
+// number of flows.
 func packetFields(s *model.Section, unit string, decimals int, whole, net string) []model.Field {
 	fields := []model.Field{model.NameField(),
 		model.TextField("Packets", func(p *model.Point) string { return packetWords(s, p) }),
@@ -84,8 +84,8 @@ func packetFields(s *model.Section, unit string, decimals int, whole, net string
 	return fields
 }
 
-// packetKinds is the section with a group's points alone, without those that differ from one before in their flows
-// only.
+// packetKinds returns the section with the points of one group only, without the points that differ from an earlier one
+// only in their flows.
 func packetKinds(s *model.Section, g *model.Group) *model.Section {
 	kinds := &model.Group{Params: g.Params}
 	for _, p := range g.Points {
@@ -99,7 +99,7 @@ func packetKinds(s *model.Section, g *model.Group) *model.Section {
 	return &only
 }
 
-// packetWords describes a point's packets, by the parameters in which those of its subject differ.
+// packetWords describes a point's packets by the parameters that vary within its subject.
 func packetWords(s *model.Section, p *model.Point) string {
 	return p.Params.Only(slices.DeleteFunc(slices.Concat(s.Varying, s.Own), func(name string) bool {
 		return name == model.ParamFlows || name == model.ParamHook || !s.VariesWithin(p.Subject, name)
@@ -133,8 +133,7 @@ func everySheet(s *model.Section) model.Sheet {
 	}.Of(bySubject(s), fields)
 }
 
-// packetCharts draws one chart a hook: a row for every kind of packet, a dot
-// for every number of flows.
+// packetCharts draws one chart for each hook: a row for every kind of packet, a dot for every number of flows.
 func packetCharts(s *model.Section) []chart.Figure {
 	flows := model.Distinct(s.Trials, model.ParamFlows)
 	var out []chart.Figure
@@ -157,8 +156,8 @@ func packetCharts(s *model.Section) []chart.Figure {
 	return out
 }
 
-// packetRows joins the points of a group that differ in their flows only, under
-// a head for every subject with rows of its own.
+// packetRows joins the points of a group that differ only in their flows, under a head for every subject with rows of
+// its own.
 func packetRows(s *model.Section, g *model.Group, flows []model.Value) []chart.Row {
 	var rows []chart.Row
 	at := map[string]int{}

@@ -14,8 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// adjustSubject makes room for a header in front of a packet, and does nothing else: the harness's work to undo that
-// for the next one is in its cost.
+// adjustSubject makes room for a header in front of a packet, and does nothing else. Its cost includes the harness's
+// work to undo that for the next packet.
 const adjustSubject = "adjust"
 
 // inHook names a group's hook in a title.
@@ -26,7 +26,8 @@ func inHook(g *model.Group) string {
 	return ""
 }
 
-// netOfAdjust returns the cost of a tunnel's packet besides the room for its header; ok is false for other packets.
+// netOfAdjust returns the cost of a tunnel's packet minus that of the room for its header; ok is false for other
+// packets.
 func netOfAdjust(s *model.Section, p *model.Point) (net float64, ok bool) {
 	if _, tunnel := p.Params[model.ParamOuter]; !tunnel || !p.Has(results.NsNetOfEmpty) {
 		return 0, false
@@ -40,8 +41,7 @@ func netOfAdjust(s *model.Section, p *model.Point) (net float64, ok bool) {
 	return 0, false
 }
 
-// ofFlows returns the point that differs from p by its number of flows at
-// most, or nil.
+// ofFlows returns the point that differs from p at most in its number of flows, or nil.
 func ofFlows(s *model.Section, p *model.Point, flows model.Value) *model.Point {
 	for _, q := range s.Points() {
 		if q.Subject == p.Subject && q.Params[model.ParamFlows] == flows && sameKind(p, q) {
@@ -51,24 +51,24 @@ func ofFlows(s *model.Section, p *model.Point, flows model.Value) *model.Point {
 	return nil
 }
 
-// oneFlow returns the point that differs from p by having one flow only.
+// oneFlow returns the point that differs from p at most in having one flow.
 func oneFlow(s *model.Section, p *model.Point) *model.Point {
 	return ofFlows(s, p, model.Value{Number: 1, Numeric: true})
 }
 
-// fewestFlows returns the point that differs from p by having as few flows as any.
+// fewestFlows returns the point that differs from p at most in having the fewest flows.
 func fewestFlows(s *model.Section, p *model.Point) *model.Point {
 	return ofFlows(s, p, model.Distinct(s.Trials, model.ParamFlows)[0])
 }
 
-// mostFlows returns the point that differs from p by having as many flows as any.
+// mostFlows returns the point that differs from p at most in having the most flows.
 func mostFlows(s *model.Section, p *model.Point) *model.Point {
 	flows := model.Distinct(s.Trials, model.ParamFlows)
 	return ofFlows(s, p, flows[len(flows)-1])
 }
 
-// bySubject regroups a section: a group a hook, in the order in which hooks
-// were measured first, with each subject's points together.
+// bySubject regroups a section: one group for each hook, in the order in which hooks were measured first, with each
+// subject's points together.
 func bySubject(s *model.Section) *model.Section {
 	r := *s
 	r.Groups = nil
@@ -106,7 +106,7 @@ func modeOf(p *model.Point) string {
 	return mode
 }
 
-// withFlows says with how many flows, where that was a parameter.
+// withFlows names the number of flows, where that was a parameter.
 func withFlows(v model.Value) string {
 	if !v.Numeric {
 		return ""
@@ -116,8 +116,8 @@ func withFlows(v model.Value) string {
 
 func nanoseconds(v float64) string { return wording.Decimal(v, 1) }
 
-// ofScheduler reports whether a point is about a scheduler other than that of all modes, or about a change, and so
-// shown with those.
+// ofScheduler reports whether a point is about a scheduler other than Maglev, which all modes have, or about a change.
+// Such points are shown in the tables of the schedulers.
 func ofScheduler(p *model.Point) bool {
 	_, changing := p.Params[model.ParamChange]
 	scheduler := p.Params[model.ParamScheduler].Word
@@ -126,7 +126,7 @@ func ofScheduler(p *model.Point) bool {
 
 const fullNATMode = "fullnat"
 
-// sameKind reports whether two points differ in their flows at most.
+// sameKind reports whether two points differ at most in their flows.
 func sameKind(p, q *model.Point) bool {
 	a, b := maps.Clone(p.Params), maps.Clone(q.Params)
 	delete(a, model.ParamFlows)

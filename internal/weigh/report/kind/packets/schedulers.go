@@ -19,8 +19,8 @@ const (
 	// newOverKnown is the greatest ratio of the cost of a packet of a new flow to that of a known one, where nothing is
 	// remembered.
 	newOverKnown = 1.1
-	// Where every flow is remembered: the packet that opens one, one of a known
-	// flow when that is the only one, and when it is one of the most.
+	// Where every flow is remembered, the bounds are those of the packet that opens a flow, of a packet of a known flow
+	// when that is the only one, and when it is one of the most.
 	rememberNs, recallNs, recallManyNs = 250, 60, 250
 )
 
@@ -30,15 +30,14 @@ var (
 	trackedTargets   = []lb.Scheduler{lb.RoundRobin, lb.WeightedRoundRobin, lb.LeastConnections}
 )
 
-// schedulerRow holds the points of one scheduler in one mode, or of one thing that a
-// change is to a flow.
+// schedulerRow holds the points of one scheduler in one mode, or of one effect of a change on a flow.
 type schedulerRow struct {
 	subject, scheduler, change string
-	// With the fewest flows and the most; nil where not measured.
+	// The points of known and of new flows, with the fewest flows and with the most; nil where not measured.
 	known, knownMany, fresh, freshMany *model.Point
 }
 
-// schedulerRows collects a hook's: requests of TCP over IPv4.
+// schedulerRows collects the rows of a hook: requests of TCP over IPv4.
 func schedulerRows(s *model.Section, g *model.Group) []*schedulerRow {
 	var rows []*schedulerRow
 	flows := model.Distinct(s.Trials, model.ParamFlows)
@@ -61,7 +60,7 @@ func schedulerRows(s *model.Section, g *model.Group) []*schedulerRow {
 	})
 }
 
-// ofSchedulers reports whether a point is one that schedulers are compared by.
+// ofSchedulers reports whether a point is used to compare schedulers.
 func ofSchedulers(s *model.Section, p *model.Point) bool {
 	for _, name := range []string{model.ParamConfigured, model.ParamOuter, "tag"} {
 		if _, ok := p.Params[name]; ok {
@@ -89,7 +88,7 @@ func (r *schedulerRow) put(p *model.Point, few, many model.Value) {
 	}
 }
 
-// newest is the point of new flows, that of the most if there are two.
+// newest returns the point of new flows: with two of them, the point with the most flows.
 func (r *schedulerRow) newest() *model.Point {
 	if r.freshMany != nil {
 		return r.freshMany
@@ -97,14 +96,14 @@ func (r *schedulerRow) newest() *model.Point {
 	return r.fresh
 }
 
-// ratios are the ratios of new flows to known ones, with the same number of flows.
+// ratios returns the ratios of new flows to known ones, with the same number of flows.
 func (r *schedulerRow) ratios() (of model.Span) {
 	of.Add(model.RatioOf(r.fresh, r.known, results.NsNetOfEmpty))
 	of.Add(model.RatioOf(r.freshMany, r.knownMany, results.NsNetOfEmpty))
 	return of
 }
 
-// name is the mode and the scheduler, and the change under which it is measured.
+// name returns the mode and the scheduler, and the change under which the row was measured.
 func (r *schedulerRow) name() string {
 	mode, _, _ := strings.Cut(strings.TrimPrefix(r.subject, model.OwnPrefix), "-")
 	name := wording.Clean(mode) + " " + wording.Clean(r.scheduler)
@@ -186,7 +185,7 @@ func schedulerFigure(s *model.Section, g *model.Group) chart.Figure {
 	return chart.Figure{Title: "New and known flows by scheduler" + inHook(g), Caption: "Less is better; medians.", Chart: c}
 }
 
-// schedulerTargets holds a hook's schedulers against their targets.
+// schedulerTargets compares a hook's schedulers with their targets.
 func schedulerTargets(s *model.Section, g *model.Group) []model.TargetResult {
 	var all []model.TargetResult
 	flows := model.Distinct(s.Trials, model.ParamFlows)
@@ -209,7 +208,7 @@ func schedulerTargets(s *model.Section, g *model.Group) []model.TargetResult {
 	return all
 }
 
-// bounded judges one point of a row.
+// bounded compares one point of a row with its bound.
 func (r *schedulerRow) bounded(p *model.Point, what string, bound float64) []model.TargetResult {
 	if p == nil {
 		return nil
@@ -220,7 +219,7 @@ func (r *schedulerRow) bounded(p *model.Point, what string, bound float64) []mod
 	return []model.TargetResult{j}
 }
 
-// schedulerVerdict gives in a sentence a hook the cost of a new flow.
+// schedulerVerdict gives the cost of a new flow, in a sentence for each hook.
 func schedulerVerdict(s *model.Section) []string {
 	var sentences []string
 	for _, g := range bySubject(s).Groups {

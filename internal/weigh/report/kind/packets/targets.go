@@ -19,11 +19,11 @@ var targets = []struct {
 	Nanoseconds float64
 }{{"l2dsr", 35}, {"dscp", 35}, {"nat", 60}, {"ipip", 60}, {fullNATMode, 90}}
 
-// targetGrowth is how many times that it may be with the most flows, where the
-// balancer remembers none.
+// targetGrowth is the greatest ratio of the cost with the most flows to the cost with one flow, where the balancer
+// remembers none.
 const targetGrowth = 1.5
 
-// targetVerdict says, hook by hook, which targets hold and which are missed.
+// targetVerdict states for each hook which targets hold and which are missed.
 func targetVerdict(s *model.Section) []string {
 	var sentences []string
 	for _, g := range bySubject(s).Groups {
@@ -41,8 +41,8 @@ func prefixed(prefix, s string) string {
 	return prefix + s
 }
 
-// aimedAt reports whether a point's figure is one that a target is about: packets of known flows that no scheduler has
-// to remember, while nothing changes.
+// aimedAt reports whether a target applies to a point's figure: packets of known flows that no scheduler has to
+// remember, while nothing changes.
 func aimedAt(p *model.Point, mode string) bool {
 	_, compared := p.Params[model.ParamConfigured]
 	_, changing := p.Params[model.ParamChange]
@@ -51,8 +51,8 @@ func aimedAt(p *model.Point, mode string) bool {
 		p.Has(results.NsNetOfEmpty)
 }
 
-// costTargets holds a hook's figures with one flow against the targets, replies
-// apart from requests: their way out is the kernel's to find.
+// costTargets compares a hook's figures with one flow with the targets. Replies are separate from requests, because the
+// kernel looks up the route of a reply.
 func costTargets(s *model.Section, g *model.Group) []model.TargetResult {
 	var all []model.TargetResult
 	for _, target := range targets {
@@ -83,8 +83,7 @@ func costTargets(s *model.Section, g *model.Group) []model.TargetResult {
 	return all
 }
 
-// growthTargets holds a hook's figures with the most flows against those with
-// one, mode by mode.
+// growthTargets compares a hook's figures with the most flows with those with one flow, mode by mode.
 func growthTargets(s *model.Section, g *model.Group) []model.TargetResult {
 	flows := model.Distinct(s.Trials, model.ParamFlows)
 	most := flows[len(flows)-1]

@@ -26,7 +26,7 @@ func sizeText(p *model.Point) string {
 
 func oneGroup(*model.Point) string { return "" }
 
-// besideText is the size that a point was measured at or beside.
+// besideText is the size that a point was measured at, or that it was measured beside.
 func besideText(p *model.Point) string {
 	if v, ok := p.Params[model.ParamBeside]; ok {
 		return v.Word
@@ -95,12 +95,12 @@ func small(s *model.Section, p *model.Point) *model.Point {
 	return nil
 }
 
-// sizeOf is the size as the parameter spells it.
+// sizeOf is the size in the spelling of the parameter.
 func sizeOf(p *model.Point) string {
 	return fmt.Sprintf("%.0f × %.0f", p.Params[model.ParamServices].Number, p.Params[model.ParamBackends].Number)
 }
 
-// scaleVerdict holds the figures against the targets.
+// scaleVerdict compares the figures with the targets.
 func scaleVerdict(s *model.Section) []string {
 	var all []model.TargetResult
 	add := func(what, bound string, value, most float64, format func(float64) string) {
@@ -131,7 +131,7 @@ var scaleReading = []model.Paragraph{
 	{Head: "Size", Text: "What a packet costs grows with what it has to read that is in no cache. One service's packets read that service's part of the tables, and those to ten of its backends these backends' part, however many others there are. A quarter of a million flows to ten thousand backends, and packets spread at random over ten thousand services, read a different part each, which no table layout spares them and no real traffic does to that degree."},
 }
 
-// Kind is of large configurations.
+// Kind registers large configurations.
 var Kind = model.Registration{
 	Titles: map[string]string{"scale": "What size costs"},
 	Of: func(s *model.Section) *model.Kind {

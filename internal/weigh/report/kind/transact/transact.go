@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Kind is of transactions of a byte each way: TCP_CRR or TCP_RR.
+// Kind registers transactions of a byte each way: TCP_CRR or TCP_RR.
 var Kind = model.Registration{
 	Titles: map[string]string{
 		"crr":         "A connection for each transaction (TCP_CRR)",

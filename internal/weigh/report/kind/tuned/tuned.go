@@ -14,8 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// untunedOf returns the point that differs from p in nothing but that its hosts are
-// not tuned; nil if there is none.
+// untunedOf returns the point that differs from p only in that its hosts are not tuned; nil if there is none.
 func untunedOf(g *model.Group, p *model.Point) *model.Point {
 	for _, other := range g.Points {
 		if other.Subject == p.Subject && other.Params[model.ParamTuned].Word == model.Untuned &&
@@ -26,7 +25,7 @@ func untunedOf(g *model.Group, p *model.Point) *model.Point {
 	return nil
 }
 
-// sameBut reports whether two sets of parameters differ in one at most.
+// sameBut reports whether two sets of parameters differ at most in the parameter but.
 func sameBut(a, b model.Params, but string) bool {
 	without := func(p model.Params) string {
 		return p.Only(slices.DeleteFunc(p.Names(), func(name string) bool { return name == but })).Key()
@@ -42,9 +41,9 @@ const (
 	effectUnknown = "too few repeats"
 )
 
-// leastRepeats is from how many on ranges that lie apart say something: of two
-// times four measurements of one thing, all of the first four are above or below the
-// others once in 35 times (2 of 8 over 4); of two times two, once in three.
+// leastRepeats is the number of repeats from which ranges that lie apart are evidence. Of two times four measurements
+// of one thing, all of the first four are above or below the others once in 35 times (2 of 8 over 4); of two times two,
+// once in three.
 const leastRepeats = 4
 
 // effect gives the effect of tuning at a point: a change only where the ranges of all repeats lie apart.
@@ -77,8 +76,8 @@ func effect(g *model.Group, p *model.Point, rate string) string {
 	return strings.Join(parts, ", ")
 }
 
-// drops are a point's frames and connections that were dropped. The ranges of both
-// are added, which is the widest that their sum can have.
+// drops sums up a point's dropped frames and connections. The ranges of both are added, which is the widest range that
+// the sum can have.
 func drops(p *model.Point) model.Stat {
 	a, b := p.Stats[results.ListenDrops], p.Stats[results.DeviceDrops]
 	return model.Stat{Median: a.Median + b.Median, Min: a.Min + b.Min, Max: a.Max + b.Max, N: a.N}
@@ -113,10 +112,10 @@ func tunedSheet(s *model.Section) model.Sheet {
 	})
 }
 
-// tunedVerdict says which items were worth something, and which nothing.
+// tunedVerdict names the items that had an effect, and those that had none.
 func tunedVerdict(s *model.Section) []string {
 	rate, _, _ := s.Rate()
-	effects := map[string][]string{} // by item, for each subject that felt something
+	effects := map[string][]string{} // by item, for each subject with an effect
 	var order, none, nothing, unknown []string
 	of := map[string]map[string]bool{}
 	for _, g := range s.Groups {
@@ -167,7 +166,7 @@ func tunedVerdict(s *model.Section) []string {
 	return sentences
 }
 
-// Kind is of loads whose hosts were tuned.
+// Kind registers loads on hosts that were tuned.
 var Kind = model.Registration{Of: func(s *model.Section) *model.Kind {
 	if !slices.Contains(s.Own, model.ParamTuned) {
 		return nil

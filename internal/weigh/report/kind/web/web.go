@@ -8,7 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/report/model"
 )
 
-// Kind is of requests in a closed loop.
+// Kind registers requests in a closed loop.
 var Kind = model.Registration{
 	Titles: map[string]string{
 		"ab":         "New connections (ab)",

@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// ladderFigures are offered against established, and each balancer's servers.
+// ladderFigures draws established over offered connections, and each balancer's servers.
 func ladderFigures(s *model.Section, _ *chart.Palette) []chart.Figure {
 	colours := model.NewPalette([]*model.Section{s})
 	all := []chart.Figure{offeredChart(s, colours)}
@@ -57,7 +57,7 @@ func offeredChart(s *model.Section, colours *chart.Palette) chart.Figure {
 var serverInks = []chart.Ink{chart.InkBlue, chart.InkOrange, chart.InkGreen, chart.InkPurple, chart.InkVermillion,
 	chart.InkSky, chart.InkYellow, chart.InkBaseline}
 
-// serversChart draws the share of each server at each rate, of one balancer: in the repeat of median unevenness.
+// serversChart draws the share of each server of one balancer at each rate, in the repeat of median unevenness.
 func serversChart(s *model.Section, label string) chart.Figure {
 	metric, _, noun := wireRate(s)
 	c := &chart.Chart{Kind: chart.Lines, Axis: nouns(noun) + " offered a second", YAxis: nouns(noun) + " of a server a second"}
@@ -80,7 +80,7 @@ func serversChart(s *model.Section, label string) chart.Figure {
 		Caption: "Where the lines are one, every server gets as much as the others.", Chart: c}
 }
 
-// wirePeakFigures are the rates that were reached.
+// wirePeakFigures draws the rates that were reached.
 func wirePeakFigures(s *model.Section, _ *chart.Palette) []chart.Figure {
 	metric, title, _ := wireRate(s)
 	colours := model.NewPalette([]*model.Section{s})
@@ -100,7 +100,7 @@ func costRows(s *model.Section, colours *chart.Palette) []chart.Row {
 	return model.EachPoint(s, model.MedianRow(s, colours, results.BalancerCPUUsPerConnection))
 }
 
-// capacityFigures are how many were held.
+// capacityFigures draws the number of connections that were held.
 func capacityFigures(s *model.Section, _ *chart.Palette) []chart.Figure {
 	colours := model.NewPalette([]*model.Section{s})
 	return []chart.Figure{{Title: "Connections that were alive in the end", Caption: "More is better, up to those asked for. " +

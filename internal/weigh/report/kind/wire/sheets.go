@@ -26,7 +26,7 @@ var wireShown = []string{
 	results.FloodSentPerSecond, results.FloodArrivedPerSecond, results.TesterKeptUp,
 }
 
-// against holds a point's rate against the best of another subject.
+// against compares a point's rate with the best rate of another subject.
 func against(s *model.Section, subject string) model.Field {
 	metric, _, _ := wireRate(s)
 	f := model.RatioField("× "+subject, metric, subject, metric)
@@ -70,7 +70,7 @@ func wireLatencyFields() []model.Field {
 	}
 }
 
-// failedSheet returns the reason why connections failed.
+// failedSheet shows the reasons why connections failed.
 func failedSheet(s *model.Section) model.Sheet {
 	fields := append(s.Rows(), model.Fixed(model.MetricField("Begun", "", results.WireBegun), 0),
 		model.Fixed(model.MetricField("Established", "", results.WireEstablished), 0),
@@ -114,7 +114,7 @@ func ladderSheets(s *model.Section) []model.Sheet {
 
 func capital(word string) string { return string(word[0]-'a'+'A') + word[1:] }
 
-// pivot is a table with a row for each rate and a column for each subject.
+// pivot returns a table with a row for each rate and a column for each subject.
 func pivot(s *model.Section, metric string, decimals int, sh model.Sheet) []model.Sheet {
 	sh.Columns = []model.Column{{Title: "Offered", Unit: "/s", Numeric: true}}
 	labels := labels(s)
@@ -144,11 +144,11 @@ func pivot(s *model.Section, metric string, decimals int, sh model.Sheet) []mode
 	return []model.Sheet{sh}
 }
 
-// ladderClimb is how far a subject got.
+// ladderClimb is the progress of a subject up the ladder of rates.
 type ladderClimb struct {
 	label, subject string
-	// lossless is the highest rate up to which every step lost no more than lossless
-	// allows; whole says that it is the highest of all.
+	// lossless is the highest rate up to which no step lost more than ladderLoss; whole reports whether it is the
+	// highest rate of all.
 	lossless float64
 	whole    bool
 	peak     float64
@@ -158,8 +158,7 @@ type ladderClimb struct {
 	points []*model.Point
 }
 
-// ladderLoss is the share of failures, in per cent, up to which a step lost nothing to
-// speak of.
+// ladderLoss is the share of failures, in per cent, up to which a step counts as lossless.
 const ladderLoss = 0.1
 
 // climb follows a subject up the ladder.

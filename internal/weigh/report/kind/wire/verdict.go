@@ -11,17 +11,17 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// wireTargets are how many times another's rate ours has to be, in the mode whose
-// packets have the hops of the bare forwarder.
+// wireTargets are the least ratios of our rate to that of another subject, in the mode whose packets have the hops of
+// the bare forwarder.
 var wireTargets = []struct {
 	subject string
 	times   float64
 }{{model.BareSubject, 0.85}, {model.IptablesSubject, 2}, {model.ProxyTCPSubject, 20}}
 
-// wireTargetPrefix begins the names of the subjects that they are about.
+// wireTargetPrefix begins the names of the subjects that the targets apply to.
 const wireTargetPrefix = model.OwnPrefix + "l2dsr-xdp"
 
-// wireTargetSentences says which targets hold and which are missed.
+// wireTargetSentences states which targets hold and which are missed.
 func wireTargetSentences(s *model.Section, all []model.TargetResult) []string {
 	sentences := model.TargetSentences(all, "")
 	for i, words := range sentences {
@@ -30,7 +30,7 @@ func wireTargetSentences(s *model.Section, all []model.TargetResult) []string {
 	return sentences
 }
 
-// wirePeakVerdict tells the rates, and holds ours against the targets.
+// wirePeakVerdict gives the rates, and compares ours with the targets.
 func wirePeakVerdict(s *model.Section) []string {
 	metric, _, noun := wireRate(s)
 	var words []string
@@ -48,7 +48,7 @@ func wirePeakVerdict(s *model.Section) []string {
 	return append(sentences, wireTargetSentences(s, peakTargets(s, metric))...)
 }
 
-// peakTargets holds our best with the least hops against the others' best.
+// peakTargets compares our best rate with the fewest hops with the best rates of the others.
 func peakTargets(s *model.Section, metric string) []model.TargetResult {
 	var all []model.TargetResult
 	for _, g := range s.Groups {
@@ -68,8 +68,7 @@ func peakTargets(s *model.Section, metric string) []model.TargetResult {
 	return all
 }
 
-// ladderVerdict says how far each got, and holds ours that take servers in turn against
-// the target of evenness.
+// ladderVerdict states how far each subject got, and compares the evenness of our round-robin subjects with the target.
 func ladderVerdict(s *model.Section) []string {
 	var words []string
 	var all []model.TargetResult
@@ -97,8 +96,8 @@ func ladderVerdict(s *model.Section) []string {
 		strings.Join(words, "; "))}, wireTargetSentences(s, all)...)
 }
 
-// capacityVerdict says how many connections each held. Ours must hold all that they are asked for, and those that
-// choose by a hash remember none of them.
+// capacityVerdict gives the number of connections that each subject held. Our subjects must hold all connections that
+// they are asked for, and those that select by a hash must remember none.
 func capacityVerdict(s *model.Section) []string {
 	var words []string
 	var all []model.TargetResult
@@ -126,7 +125,7 @@ func capacityVerdict(s *model.Section) []string {
 	return append(sentences, wireTargetSentences(s, all)...)
 }
 
-// besideVerdict: the traffic beside a flood must lose nothing through ours.
+// besideVerdict states whether the traffic beside a flood lost something: through our subjects it must lose nothing.
 func besideVerdict(s *model.Section) []string {
 	var words []string
 	var all []model.TargetResult

@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Kind is of connections and datagrams that are made packet by packet.
+// Kind registers connections and datagrams that are made packet by packet.
 var Kind = model.Registration{
 	Titles: map[string]string{
 		"setup":          "Connections set up at rising rates",
@@ -73,7 +73,7 @@ var wireReading = []model.Paragraph{
 	{Head: "Evenness", Text: "The greatest difference of a server's connections from an equal share. A hash (maglev) draws lots, so its servers differ by chance; round robin need not."},
 }
 
-// burstReading is for loads that were put on in bursts.
+// burstReading explains loads that were offered in bursts.
 var burstReading = []model.Paragraph{
 	{Head: "Bursts", Text: "A peak is looked for in several bursts, and the fastest counts, of every subject alike: what else a machine does, neighbours on the same processor included, only slows them down. " +
 		"samples in the results has all of them."},

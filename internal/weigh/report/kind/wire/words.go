@@ -30,7 +30,7 @@ func wireRate(s *model.Section) (metric, title, noun string) {
 	return wireRates[1].metric, wireRates[1].title, wireRates[1].noun
 }
 
-// nouns is the plural.
+// nouns returns the plural of a noun.
 func nouns(noun string) string {
 	if noun == "query" {
 		return "queries"
@@ -38,7 +38,7 @@ func nouns(noun string) string {
 	return noun + "s"
 }
 
-// evenBound is by how much a server of round robin may differ from its share, in per cent.
+// evenBound is the greatest deviation of a server from its share under round robin, in per cent.
 const evenBound = 1
 
 // labelled returns the point with the label, nil if there is none.
@@ -63,7 +63,7 @@ func labels(s *model.Section) []string {
 	return all
 }
 
-// along returns the points with a label, one a group, in the groups' order.
+// along returns the points with a label, one for each group, in the groups' order.
 func along(s *model.Section, label string) []*model.Point {
 	var all []*model.Point
 	for _, g := range s.Groups {
