@@ -144,7 +144,8 @@ func (c *Controller) fillFlows(flows lb.FlowCounts, status *ops.Status) {
 		plan := plane.Memory()
 		status.Memory = &ops.Memory{Total: plan.Total(), Proven: plan.Proven, Unproven: plan.Unproven,
 			Returns:       plan.Returns,
-			Configuration: plan.Configuration, Counters: plan.Counters, RouteCache: plan.RouteCache, Fragments: plan.Fragments,
+			Configuration: plan.Configuration, Counters: plan.Counters, RouteCache: plan.RouteCache,
+			Fragments: plan.Fragments,
 			Checks: plan.Checks}
 	}
 }

@@ -48,7 +48,7 @@ func TestWhatBackendsAnswer(t *testing.T) {
 					{"the error of the backend", errorOf(sent.destination, unreachable, 3), [3]uint64{0, 0, 1}},
 					{"another error of the backend", errorOf(sent.destination, unreachable, 4),
 						[3]uint64{0, 0, sameType}},
-					{"an error on the way", errorOf(intermediateRouter(vip.Is6()), unreachable, 1), [3]uint64{}},
+					{"an error on the way", errorOf(transitRouter(vip.Is6()), unreachable, 1), [3]uint64{}},
 					{"an error of another kind", errorOf(sent.destination, other, 0), [3]uint64{}},
 					{"a RST of a connection", with(reply, func(p *packetSpec) { p.flags, p.seq = "RA", 8 }).build(t),
 						[3]uint64{}},

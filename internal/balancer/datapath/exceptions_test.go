@@ -155,7 +155,7 @@ func TestExceptionsOfFragmentsAndErrors(t *testing.T) {
 			}
 			// The client's packet to the backend itself, and a router's error about it.
 			sent := p.answer().build(t)
-			for _, from := range []netip.Addr{p.from, intermediateRouter(vip.Is6())} {
+			for _, from := range []netip.Addr{p.from, transitRouter(vip.Is6())} {
 				expectOutcome(t, r, icmpError(t, from, sent, 100), untranslated)
 			}
 		}

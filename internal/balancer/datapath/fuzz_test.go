@@ -412,7 +412,7 @@ func FuzzPacket(f *testing.F) {
 		{from: client4, at: vip4, sport: 1, dport: 8080, flags: "S"},
 		modePacket(vip4, portNAT, false), modePacket(vip6, portFullNAT, true)} {
 		f.Add(p.build(f))
-		f.Add(icmpError(f, intermediateRouter(p.at.Is6()), p.answer().build(f), 100))
+		f.Add(icmpError(f, transitRouter(p.at.Is6()), p.answer().build(f), 100))
 		f.Add(fragment(with(p, func(p *packetSpec) { p.payload = 64 }).build(f), 1, 0, 32))
 	}
 	f.Add(ipv6WithExtensions(web6().build(f), [2]byte{0, 1}, [2]byte{44, 1}))

@@ -225,7 +225,7 @@ func (g *generator) icmp() []byte {
 		about = g.extended(about)
 	}
 	six := about[12] == 0x86
-	from := intermediateRouter(six)
+	from := transitRouter(six)
 	if g.IntN(2) == 0 {
 		// The host that the packet was for.
 		from = netip.AddrFrom4([4]byte(about[30:34]))

@@ -136,7 +136,7 @@ func TestHairpinLeavesTheHost(t *testing.T) {
 func TestHairpinErrors(t *testing.T) {
 	eachHairpin(t, func(t *testing.T, r *rig, p packetSpec) {
 		_, out := r.open(t, p)
-		back, frame := r.expectSent(t, icmpError(t, intermediateRouter(p.at.Is6()), out, 100), "returned")
+		back, frame := r.expectSent(t, icmpError(t, transitRouter(p.at.Is6()), out, 100), "returned")
 		quote := frame[14+back.transport+8:]
 		quoted, ok := readHeader(quote, p.at.Is6())
 		if back.destination != p.from || !ok || quoted.source != p.from || quoted.destination != p.at {

@@ -12,8 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testpacket"
 )
 
-// hostOnTheWay sends ICMP errors from between the balancer and a client.
-func intermediateRouter(six bool) netip.Addr {
+// transitRouter sends ICMP errors from between the balancer and a client.
+func transitRouter(six bool) netip.Addr {
 	if six {
 		return netip.MustParseAddr("2001:2:0:dead::1")
 	}
@@ -46,7 +46,7 @@ func TestErrorsReachBackends(t *testing.T) {
 		}
 		for _, about := range about {
 			for _, size := range quoteSizes(six) {
-				frame := icmpError(t, intermediateRouter(six), about, size)
+				frame := icmpError(t, transitRouter(six), about, size)
 				for _, frame := range [][]byte{frame, tagged(frame, 0x8100), append(slices.Clone(frame), 9, 9, 9)} {
 					if size > 100 || about[20] == protoDestination {
 						// Too big for some of the tunnels, or nothing of UDP in the quote.
@@ -74,7 +74,7 @@ func TestErrorsAboutForwarded(t *testing.T) {
 						t.Fatalf("the model says %s of %s", v.outcome, testpacket.Dump(p.build(t)))
 					}
 					sent := slices.Clone(v.frame)
-					for _, from := range []netip.Addr{v.backend.Address, intermediateRouter(vip.Is6())} {
+					for _, from := range []netip.Addr{v.backend.Address, transitRouter(vip.Is6())} {
 						for _, size := range quoteSizes(vip.Is6()) {
 							if v := r.check(t, icmpError(t, from, sent, size)); v.outcome != "returned" {
 								t.Errorf("the model says %s", v.outcome)
@@ -114,7 +114,8 @@ func TestICMP(t *testing.T) {
 	reply4, reply6 := web4().answer().build(t), web6().answer().build(t)
 	ping := packetSpec{from: client4, at: vip4}
 	ping6 := packetSpec{from: client6, at: vip6}
-	error4, error6 := icmpError(t, intermediateRouter(false), reply4, 1500), icmpError(t, intermediateRouter(true), reply6, 1500)
+	error4 := icmpError(t, transitRouter(false), reply4, 1500)
+	error6 := icmpError(t, transitRouter(true), reply6, 1500)
 	kind := func(frame []byte, kind byte) []byte { return patched(slices.Clone(frame), 34, kind) }
 	kind6 := func(frame []byte, kind byte) []byte { return patched(slices.Clone(frame), 54, kind) }
 	quoted := func(at int, bytes ...byte) []byte { return patched(slices.Clone(error4), 42+at, bytes...) }
@@ -138,35 +139,35 @@ func TestICMP(t *testing.T) {
 		{"error to a VIP, IPv6", error6, "forwarded"},
 		{"error to a VIP, extension headers", ipv6WithExtensions(error6, [2]byte{0, 1}, [2]byte{60, 1}), "forwarded"},
 		{"error to a VIP, wrong checksum", patched(slices.Clone(error4), 36, 1, 2), "forwarded"},
-		{"error about no service", icmpError(t, intermediateRouter(false), with(web4(), func(p *packetSpec) {
+		{"error about no service", icmpError(t, transitRouter(false), with(web4(), func(p *packetSpec) {
 			p.dport = 9999
 		}).answer().build(t), 100), unserved},
 		{"error about a service without a usable backend",
-			icmpError(t, intermediateRouter(false), with(web4(), func(p *packetSpec) { p.dport = 81 }).answer().build(t),
+			icmpError(t, transitRouter(false), with(web4(), func(p *packetSpec) { p.dport = 81 }).answer().build(t),
 				100), "dropped_no_backend"},
 		{"error about another VIP's packet", patched(slices.Clone(error4), 33, 99), unserved},
 		{"error about an error",
-			icmpError(t, intermediateRouter(false), packetSpec{from: vip4, at: client4}.icmp(t, 3, 1, reply4[14:]...), 1500),
+			icmpError(t, transitRouter(false), packetSpec{from: vip4, at: client4}.icmp(t, 3, 1, reply4[14:]...), 1500),
 			unserved},
 		{"error about an error, IPv6",
-			icmpError(t, intermediateRouter(true), packetSpec{from: vip6, at: client6}.icmp(t, 1, 1, reply6[14:]...), 1500),
+			icmpError(t, transitRouter(true), packetSpec{from: vip6, at: client6}.icmp(t, 1, 1, reply6[14:]...), 1500),
 			unserved},
 		{"error about an unknown flow of full NAT",
-			icmpError(t, intermediateRouter(false), with(modePacket(vip4, portFullNAT, false), func(p *packetSpec) {
+			icmpError(t, transitRouter(false), with(modePacket(vip4, portFullNAT, false), func(p *packetSpec) {
 				p.sport = 39999
 			}).answer().build(t), 100), "dropped_no_flow"},
 		{"error to the pool about an unknown flow",
-			icmpError(t, intermediateRouter(false), packetSpec{from: pool4, at: client4, sport: 20000, dport: 80}.build(t),
+			icmpError(t, transitRouter(false), packetSpec{from: pool4, at: client4, sport: 20000, dport: 80}.build(t),
 				100), unserved},
 		{"error from a group, about NAT", icmpError(t, netip.MustParseAddr("ff01::9"), toEndpoint, 100), notForwarded},
 		{"error from a link's address, about NAT", icmpError(t, netip.MustParseAddr("fe80::9"), toEndpoint, 100),
 			notForwarded},
-		{"error from a link beyond, about NAT", icmpError(t, intermediateRouter(true), toEndpoint, 100), "returned"},
+		{"error from a link beyond, about NAT", icmpError(t, transitRouter(true), toEndpoint, 100), "returned"},
 		{"error that is a first fragment", fragment(error4, 7, 0, 32), unserved},
 		{"error without a quote", packetSpec{from: client4, at: vip4}.icmp(t, 3, 1), unserved},
 		{"error cut in the quoted header", error4[:50], unserved},
 		{"error longer than the frame", error4[:len(error4)-1], malformed},
-		{"7 bytes of the quoted transport header", icmpError(t, intermediateRouter(false), reply4, 27), unserved},
+		{"7 bytes of the quoted transport header", icmpError(t, transitRouter(false), reply4, 27), unserved},
 		{"quoted version 6", quoted(0, 0x65), unserved},
 		{"quoted header length 16", quoted(0, 0x44), unserved},
 		{"quoted header longer than the quote", quoted(0, 0x4f), unserved},
@@ -177,7 +178,7 @@ func TestICMP(t *testing.T) {
 		{"quoted protocol without ports", quoted(9, 47), unserved},
 		{"quoted IPv6 packet in ICMP of IPv4", packetSpec{from: client4, at: vip4}.icmp(t, 3, 1, reply6[14:]...),
 			unserved},
-		{"quoted packet with more extension headers than are walked", icmpError(t, intermediateRouter(true),
+		{"quoted packet with more extension headers than are walked", icmpError(t, transitRouter(true),
 			ipv6WithExtensions(reply6, [2]byte{0, 1}, [2]byte{60, 1}, [2]byte{60, 1}, [2]byte{60, 1}, [2]byte{60, 1}),
 			1500), unserved},
 	}...))
@@ -191,7 +192,7 @@ func TestErrorTooBigForTheTunnel(t *testing.T) {
 		for _, vip := range vips {
 			reply := modePacket(vip, portIPIP, false).answer()
 			reply.payload = 1440
-			if v := r.check(t, icmpError(t, intermediateRouter(vip.Is6()), reply.build(t),
+			if v := r.check(t, icmpError(t, transitRouter(vip.Is6()), reply.build(t),
 				1500)); v.outcome != "dropped_too_big" {
 				t.Errorf("the model says %s", v.outcome)
 			}
@@ -205,7 +206,7 @@ func TestErrorChecksumsAreRight(t *testing.T) {
 		r := sharedRig(t, hook)
 		p := modePacket(vip4, portFullNAT, false)
 		r.check(t, p.build(t))
-		about := icmpError(t, intermediateRouter(false), p.answer().build(t), 1500)
+		about := icmpError(t, transitRouter(false), p.answer().build(t), 1500)
 		expectOutcome(t, r, about, "forwarded")
 		_, out := r.run(t, about)
 		r.want = r.counters(t)

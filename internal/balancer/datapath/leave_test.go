@@ -54,7 +54,7 @@ func TestRepliesOfThoseThatLeft(t *testing.T) {
 					t.Errorf("counted for %v", v.backend)
 				}
 				expectOutcome(t, r, icmpError(t, left.Address, reply.answer().build(t), 60), "returned")
-				expectOutcome(t, r, icmpError(t, intermediateRouter(false), reply.answer().build(t), 60), "returned")
+				expectOutcome(t, r, icmpError(t, transitRouter(false), reply.answer().build(t), 60), "returned")
 				want := map[bool]string{false: "dropped_fragment", true: "returned"}[test.counted]
 				expectOutcome(t, r, before[1], want)
 				after := threeParts(reply.build(t), 4)

@@ -424,13 +424,13 @@ func TestErrorsAndFragmentsNoteNothing(t *testing.T) {
 	runScenario(t, modeService(vip4, portNAT, lb.TCP, lb.RoundRobin), func(y *scenario) {
 		sent := y.play(1, "S")
 		about := packetSpec{from: y.s.VIP, at: y.from, sport: y.s.Port, dport: 1, flags: "A"}.build(y.t)
-		v := y.r.check(y.t, icmpError(y.t, intermediateRouter(false), about, 60))
+		v := y.r.check(y.t, icmpError(y.t, transitRouter(false), about, 60))
 		if v.outcome != "forwarded" || v.backend != sent.backend {
 			y.t.Errorf("%s to %v, and the flow is at %v", v.outcome, v.backend, sent.backend)
 		}
 		y.expectEntry(1, stateOpening, false)
 		unknown := packetSpec{from: y.s.VIP, at: y.from, sport: y.s.Port, dport: 2, flags: "A"}.build(y.t)
-		y.r.check(y.t, icmpError(y.t, intermediateRouter(false), unknown, 60))
+		y.r.check(y.t, icmpError(y.t, transitRouter(false), unknown, 60))
 		y.expectEntry(2, stateFree, false)
 	})
 }

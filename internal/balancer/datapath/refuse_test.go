@@ -117,8 +117,8 @@ func TestRefusalsThatAreNotAnswered(t *testing.T) {
 		{"what follows it", fragment(four.build(t), 31, 64, 120), "dropped_fragment"},
 		{"first fragment, UDP", fragment(datagram.build(t), 32, 0, 64), noBackend},
 		{"first fragment, IPv6", fragment(six.build(t), 33, 0, 64), noBackend},
-		{"an error", icmpError(t, intermediateRouter(false), datagram.answer().build(t), 100), noBackend},
-		{"an error, IPv6", icmpError(t, intermediateRouter(true), six.answer().build(t), 100), noBackend},
+		{"an error", icmpError(t, transitRouter(false), datagram.answer().build(t), 100), noBackend},
+		{"an error, IPv6", icmpError(t, transitRouter(true), six.answer().build(t), 100), noBackend},
 	}
 	for _, text := range []string{"224.0.0.1", "239.255.255.255", "0.0.0.0", "255.255.255.255", "127.0.0.1"} {
 		cases = append(cases, packetCase{"from " + text, from(four, text), noBackend},

@@ -145,7 +145,7 @@ func TestPacketsOfNoFlow(t *testing.T) {
 		}},
 		"ICMP errors": {protocol: lb.TCP, run: func(k *natClient) {
 			its, other := k.ofVerdict(k.sendClient(1000, "S"))
-			router := intermediateRouter(k.client.Is6())
+			router := transitRouter(k.client.Is6())
 			expectOutcome(k.T, k.rig, icmpError(k.T, router, k.from(its, 1000, "A").answer().build(k.T), 100),
 				"returned")
 			expectOutcome(k.T, k.rig, icmpError(k.T, router, k.from(other, 1000, "A").answer().build(k.T), 100),

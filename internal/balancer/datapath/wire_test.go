@@ -133,8 +133,8 @@ func TestFramesLeaveByTheirPath(t *testing.T) {
 	})
 }
 
-// TestRepliesLeaveByTheirRoute: a reply of NAT goes where the kernel's routes lead, the first one and those that take the
-// way that is known by then; its VLAN tag is removed.
+// TestRepliesLeaveByTheirRoute: a reply of NAT goes where the kernel's routes lead, the first one and those that use
+// the cached route; its VLAN tag is removed.
 func TestRepliesLeaveByTheirRoute(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		w := newWires(t)

@@ -169,8 +169,8 @@ type MemoryPlan struct {
 	Proven, Unproven, Returns uint64
 	// Configuration is for services, their tables and backends, with room for changes.
 	Configuration uint64
-	// Counters is for the counters of services and backends, RouteCache for the routes of replies, if there are any, and
-	// Fragments for the datagrams that come in pieces.
+	// Counters is for the counters of services and backends, RouteCache for the routes of replies, if there are any,
+	// and Fragments for the datagrams that come in pieces.
 	Counters, RouteCache, Fragments uint64
 	// Checks is for health checks by the VIP, if there are any: the answers that they may have, and
 	// the directory of the backends that can be asked. The rows of those that are asked come as they are.
