@@ -146,7 +146,7 @@ func (c *Controller) fillFlows(flows lb.FlowCounts, status *ops.Status) {
 			Returns:       plan.Returns,
 			Configuration: plan.Configuration, Counters: plan.Counters, RouteCache: plan.RouteCache,
 			Fragments: plan.Fragments,
-			Checks: plan.Checks}
+			Checks:    plan.Checks}
 	}
 }
 
