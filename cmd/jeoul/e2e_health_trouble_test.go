@@ -44,7 +44,8 @@ func TestTroubleOfTheChecker(t *testing.T) {
 			continue
 		}
 		service := s.service(p, otherWebPort)
-		service["check"] = entry{"type": "http", "path": "/healthz", "interval": "500ms", "timeout": "500ms"}
+		// A server that stalls for two seconds, as on a busy machine, is not unhealthy.
+		service["check"] = entry{"type": "http", "path": "/healthz", "interval": "500ms", "timeout": "500ms", "fall": 6}
 		services = append(services, service)
 	}
 	configuration := s.configuration()
@@ -117,6 +118,9 @@ func (s *faultyBalancerStage) awaitMoreChecks(t *testing.T) {
 	})
 }
 
+// unhealthyTime is longer than the checks take to find a backend unhealthy.
+const unhealthyTime = 4500 * time.Millisecond
+
 // passes waits for a time in which checks would have failed often enough, and during which nothing else may happen.
 func passes(t *testing.T, lasts time.Duration) {
 	t.Helper()
@@ -128,11 +132,12 @@ func passes(t *testing.T, lasts time.Duration) {
 // it.
 func (s *faultyBalancerStage) suspend(t *testing.T) {
 	since := len(s.log.String())
-	for _, lasts := range []time.Duration{600, 600, 600, 2500} {
+	for _, lasts := range []time.Duration{600 * time.Millisecond, 600 * time.Millisecond, 600 * time.Millisecond,
+		unhealthyTime} {
 		if err := s.daemon.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		passes(t, lasts*time.Millisecond)
+		passes(t, lasts)
 		if err := s.daemon.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +167,7 @@ func (s *faultyBalancerStage) exhaustDescriptors(t *testing.T) {
 	testenv.Eventually(t, e2e.WaitLimit, "the daemon says that it cannot ask", func() bool {
 		return strings.Contains(s.logged(since), "too many open files")
 	})
-	passes(t, 3*time.Second)
+	passes(t, unhealthyTime)
 	limit(before)
 	s.awaitMoreChecks(t)
 	s.expectNoneUnhealthy(t, since)
@@ -202,7 +207,7 @@ func (s *faultyBalancerStage) isolate(t *testing.T) {
 	s.eventually(t, "the balancer says that its interface is down", func(status *ops.Status) bool {
 		return strings.Contains(strings.Join(status.Problems, " "), "is down")
 	})
-	passes(t, 3*time.Second)
+	passes(t, unhealthyTime)
 	s.setCable(t, s.Balancer, false)
 	// Until then the backends are unchanged, and the next test would have the line in its log.
 	testenv.Eventually(t, e2e.WaitLimit, "the log says that the interface is up", func() bool {
