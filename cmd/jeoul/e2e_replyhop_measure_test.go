@@ -116,8 +116,8 @@ func echoBoth(t *testing.T, host *lab.Host, port uint16) {
 	}
 }
 
-// remember makes a host's neighbour entries permanent, so that it resolves none of them again.
-func remember(t *testing.T, host *lab.Host, others ...*lab.Host) {
+// pinNeighbours makes a host's neighbour entries permanent, so that it resolves none of them again.
+func pinNeighbours(t *testing.T, host *lab.Host, others ...*lab.Host) {
 	t.Helper()
 	within(t, host, func() error {
 		link, err := netlink.LinkByName(host.Interface)
@@ -187,7 +187,7 @@ func newReplyPaths(t *testing.T) (client *lab.Host, all []*replyPath, know func(
 	}
 	return client, all, func() {
 		t.Helper()
-		remember(t, client, l.Balancer, forwarder)
+		pinNeighbours(t, client, l.Balancer, forwarder)
 		within(t, client, func() error {
 			link, err := netlink.LinkByName(client.Interface)
 			for _, vip := range []string{"198.18.0.105", "2001:2::105"} {

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 		if err := testdisk.Report(); err != nil {
 			panic(err)
 		}
-		if testkill.Told() {
+		if testkill.IsVictim() {
 			if err := errors.Join(testkill.Report(), testkill.Begin()); err != nil {
 				panic(err)
 			}

@@ -70,11 +70,11 @@ func writeServed(w io.Writer, spec wire.Spec, s wire.Step) {
 		name string
 		n    uint64
 	}{
-		{"duplicates", s.Strange.Duplicate}, {"with a wrong checksum", s.Strange.Checksum},
-		{"malformed", s.Strange.Malformed},
-		{"of no known connection", s.Strange.Unacknowledgeable},
-		{"of another server port's connection", s.Strange.WrongBackend},
-		{"of no load of ours", s.Strange.Stranger},
+		{"duplicates", s.Unexpected.Duplicate}, {"with a wrong checksum", s.Unexpected.Checksum},
+		{"malformed", s.Unexpected.Malformed},
+		{"of no known connection", s.Unexpected.Unacknowledgeable},
+		{"of another server port's connection", s.Unexpected.WrongBackend},
+		{"of no load of ours", s.Unexpected.UnknownPeer},
 	} {
 		if strange.n > 0 {
 			fmt.Fprintf(w, "%s %s\n", cmdkit.Count(strange.n), strange.name)

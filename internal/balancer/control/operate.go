@@ -193,7 +193,7 @@ func (r *operator) perform(op operation, overlays map[view.BackendName]view.Over
 	if err := r.applyOverlays(overlays, op.changes); err != nil {
 		return ops.Operation{}, err
 	}
-	r.remember(op)
+	r.record(op)
 	r.opt.Log.Info(fmt.Sprintf("%s, by %s%s", op, op.by, untilText(op.deadline)), op.about(op.by).Attr())
 	status := op.status()
 	status.Notes = r.unsavedNotes()
@@ -400,8 +400,8 @@ func (r *operator) applyOverlays(overlays map[view.BackendName]view.Overlay, cha
 	return nil
 }
 
-// remember adds an operation to the history.
-func (r *operator) remember(op operation) {
+// record adds an operation to the history.
+func (r *operator) record(op operation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	kept := r.history[max(0, len(r.history)-maxHistory+1):]

@@ -72,16 +72,16 @@ func listenForMetrics(ctx context.Context, cfg *config.Config) (net.Listener, er
 const socketRetryEvery = 2 * time.Second
 
 // serveSocket serves the API at the unix socket. Where that could not be made, because its directory cannot be written
-// to, another stands in for it, and it is made later.
+// to, a stand-in serves until the socket can be made.
 func serveSocket(ctx context.Context, listener net.Listener, unheard error, path string, b api.Balancer,
 	files *durable.Files, log *slog.Logger) error {
 	const what = "the unix socket of the API"
-	standing, end := context.WithCancel(ctx)
-	var stands sync.WaitGroup
-	defer stands.Wait()
+	standinContext, end := context.WithCancel(ctx)
+	var standins sync.WaitGroup
+	defer standins.Wait()
 	defer end()
 	if listener == nil {
-		stands.Go(func() { retrySocket(standing, path, b, log) })
+		standins.Go(func() { retrySocket(standinContext, path, b, log) })
 	}
 	for listener == nil {
 		files.RecordResult(what, path, unheard, false)

@@ -164,7 +164,7 @@ func (r *resources) leave() error {
 	if r.datapath == nil {
 		return errors.Join(append(errs, r.store.Abandon())...)
 	}
-	return errors.Join(append(errs, r.datapath.Leave())...)
+	return errors.Join(append(errs, r.datapath.Release())...)
 }
 
 // revert undoes everything that was set up.

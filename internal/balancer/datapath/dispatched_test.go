@@ -160,7 +160,7 @@ func expectJoin(k *restartRig, d **Datapath) error {
 		after[libxdpFilter] != before[libxdpFilter] {
 		return fmt.Errorf("exchanging ours, the programs %v became %v", before, after)
 	}
-	if err := (*d).Leave(); err != nil {
+	if err := (*d).Release(); err != nil {
 		return err
 	}
 	_, left := chain()

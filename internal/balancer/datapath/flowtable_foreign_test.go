@@ -374,7 +374,7 @@ func takeOverOtherFlows(t *testing.T, change func(*snapshot.FlowLayout)) error {
 	if err = errors.Join(err, cannot); err != nil {
 		return err
 	}
-	if err = first.Leave(); err != nil {
+	if err = first.Release(); err != nil {
 		return err
 	}
 

@@ -77,7 +77,7 @@ func TestNeighboursInTC(t *testing.T) {
 					return errors.Join(err, d.Close())
 				}
 				look("exchanged")
-				if err := d.Leave(); err != nil {
+				if err := d.Release(); err != nil {
 					return err
 				}
 				look("left by its process")

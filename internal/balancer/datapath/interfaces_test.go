@@ -309,7 +309,7 @@ func TestKeptReaches(t *testing.T) {
 							return err
 						}
 						flow := rememberFlow(t, first)
-						if err := errors.Join(dies(first), first.Leave()); err != nil {
+						if err := errors.Join(dies(first), first.Release()); err != nil {
 							return err
 						}
 						again, err := open()

@@ -89,7 +89,7 @@ func (k *restartRig) open() (*Datapath, error) {
 
 // next ends the process of a datapath, and lets another one adopt the data plane.
 func (k *restartRig) next(before *Datapath) (*Datapath, error) {
-	if err := before.Leave(); err != nil {
+	if err := before.Release(); err != nil {
 		return nil, err
 	}
 	return k.adopt()
@@ -383,7 +383,7 @@ func TestKeptIsRefused(t *testing.T) {
 					return err
 				}
 				defer program.Close()
-				if err := errors.Join(test.spoil(first), first.Leave()); err != nil {
+				if err := errors.Join(test.spoil(first), first.Release()); err != nil {
 					return err
 				}
 				if d, err := k.open(); err == nil {
@@ -444,7 +444,7 @@ func TestKeptGrows(t *testing.T) {
 			t.Fatalf("no transition, or no previous endpoint: %+v", was)
 		}
 		previous := maps.Clone(first.register.Places.Previous)
-		if err := first.Leave(); err != nil {
+		if err := first.Release(); err != nil {
 			return err
 		}
 		k.limit = 5000

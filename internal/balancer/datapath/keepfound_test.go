@@ -41,7 +41,7 @@ func TestKeptByAnotherLibrary(t *testing.T) {
 				if err := first.Apply(testState()); err != nil {
 					return err
 				}
-				if err := first.Leave(); err != nil {
+				if err := first.Release(); err != nil {
 					return err
 				}
 				again, err := k.open()
@@ -95,7 +95,7 @@ func TestKeptOnChangedInterfaces(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if err := first.Leave(); err != nil {
+				if err := first.Release(); err != nil {
 					return err
 				}
 				link, err := netlink.LinkByName("veth0")
@@ -145,7 +145,7 @@ func TestSweep(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if err := d.Leave(); err != nil {
+				if err := d.Release(); err != nil {
 					return err
 				}
 				for _, gone := range []bool{false, true} {

@@ -361,7 +361,7 @@ func (w *killWalk) prepare(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		err = errors.Join(d.Apply(w.before), remember(d), d.Leave())
+		err = errors.Join(d.Apply(w.before), remember(d), d.Release())
 		changes.Detach()
 		return err
 	})
@@ -496,7 +496,7 @@ func (w *killWalk) start(t *testing.T) *testkill.Victim {
 
 // TestKillVictim is the process that is killed.
 func TestKillVictim(t *testing.T) {
-	if !testkill.Told() {
+	if !testkill.IsVictim() {
 		t.Skip("runs as a process of TestKilledAtEachStep only")
 	}
 	if err := testkill.Report(); err != nil {

@@ -86,7 +86,7 @@ func TestOrphanFailsOpen(t *testing.T) {
 			return err
 		}
 		path := first.keeper.Store.Path(pins.Set(first.current.Set), keeper.GenerationPin)
-		if err := first.Leave(); err != nil {
+		if err := first.Release(); err != nil {
 			return err
 		}
 		m, err := generation.OpenMemory(path)

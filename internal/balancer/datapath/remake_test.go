@@ -119,7 +119,7 @@ func TestKeptByAnotherBuild(t *testing.T) {
 		}); err != nil {
 			return err
 		}
-		if err := first.Leave(); err != nil {
+		if err := first.Release(); err != nil {
 			return err
 		}
 
@@ -148,7 +148,7 @@ func TestKeptByAnotherBuild(t *testing.T) {
 		if active := atomic.LoadUint32(&turn.Active); active != 1 {
 			t.Errorf("active flows of its service: %d, want 1", active)
 		}
-		if err := second.Leave(); err != nil {
+		if err := second.Release(); err != nil {
 			return err
 		}
 		third, err := k.open()
@@ -268,7 +268,7 @@ func TestKeptCountersOfAnotherLayout(t *testing.T) {
 				objects.XDPMapPrefixes: keys}
 		})
 		count(100)
-		if err := errors.Join(err, first.Leave()); err != nil {
+		if err := errors.Join(err, first.Release()); err != nil {
 			return err
 		}
 
@@ -290,7 +290,7 @@ func TestKeptCountersOfAnotherLayout(t *testing.T) {
 		if now := second.register.Records[0].Exceptions; now != number {
 			t.Errorf("the number of its destinations was %d, and is %d", number, now)
 		}
-		if err := second.Leave(); err != nil {
+		if err := second.Release(); err != nil {
 			return err
 		}
 		third, err := k.adopt()

@@ -120,7 +120,7 @@ func leaveDataPlane(k *restartRig) (*ebpf.Program, error) {
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	return program, d.Leave()
+	return program, d.Release()
 }
 
 // TestKeptWithoutFileSystem unmounts the bpf file system while no process runs. A program that a link keeps goes with

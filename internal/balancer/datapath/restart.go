@@ -26,7 +26,7 @@ import (
 // A restart, step by step. Each change that a process makes pins a set of programs and maps (keeper) and writes a
 // snapshot of the state that only the process has (snapshotwrite.go).
 //
-//  1. Leave: the old process ends. Programs and maps stay, by their pins.
+//  1. Release: the old process ends. Programs and maps stay, by their pins.
 //  2. takeOver: Open of the new process looks for sets of pins. Without any, or where they are unusable, it begins with
 //     startFresh, which detaches the attached programs and logs why.
 //  3. takeover.Find selects the newest attached set, with the snapshot that its memory names, and compares that
@@ -41,9 +41,9 @@ import (
 //
 // `jeoul detach` removes all of this without a process.
 
-// Leave releases the data plane: it stays attached, and the next process takes it over. A datapath that keeps nothing
+// Release releases the data plane: it stays attached, and the next process takes it over. A datapath that keeps nothing
 // is closed.
-func (d *Datapath) Leave() error {
+func (d *Datapath) Release() error {
 	if d.keeper == nil {
 		return d.Close()
 	}

@@ -65,7 +65,7 @@ func adoptAgain(b *testing.B, k *restartRig, state lb.State, flows int, other bo
 				return err
 			}
 		}
-		if err := d.Leave(); err != nil {
+		if err := d.Release(); err != nil {
 			return err
 		}
 		b.StartTimer()

@@ -111,7 +111,7 @@ func TestKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.in(r.datapath.Leave)
+	r.in(r.datapath.Release)
 	between, _, err := r.open(families[0], lb.TCP, true)
 	if n := r.attached(); n != hooks || err != nil {
 		t.Fatalf("without a process: %d programs are attached, %v", n, err)
@@ -136,7 +136,7 @@ func TestKept(t *testing.T) {
 	if active := r.counters().Services[s.Key()].Active; active != 0 {
 		t.Errorf("%d are active", active)
 	}
-	r.in(r.datapath.Leave)
+	r.in(r.datapath.Release)
 	store, err := pins.Find(dir, "test")
 	if err != nil {
 		t.Fatal(err)

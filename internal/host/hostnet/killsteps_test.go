@@ -203,7 +203,7 @@ func (w *killWalk) start() (victim *testkill.Victim) {
 
 // TestKillVictim is the process that is killed.
 func TestKillVictim(t *testing.T) {
-	if !testkill.Told() {
+	if !testkill.IsVictim() {
 		t.Skip("runs as a process of TestKilledAtEachStep only")
 	}
 	name, dir, _ := strings.Cut(os.Getenv(storyEnv), "|")

@@ -169,12 +169,12 @@ func (c testcase) compare(t *testing.T, result *Result) {
 // checkLines checks that each line with content is carried over or has a remark, and that a reader has noted it.
 func (c testcase) checkLines(t *testing.T, result *Result) {
 	t.Helper()
-	spoken := map[remark.At]bool{}
+	noted := map[remark.At]bool{}
 	for _, at := range result.Carried {
-		spoken[at] = true
+		noted[at] = true
 	}
 	for _, r := range result.Remarks {
-		spoken[r.At] = true
+		noted[r.At] = true
 		if strings.HasPrefix(r.Why, "not understood") && !strings.Contains(c.path, "unknown") {
 			t.Errorf("not understood: %s", r)
 		}
@@ -188,7 +188,7 @@ func (c testcase) checkLines(t *testing.T, result *Result) {
 		for text := range strings.Lines(string(f.Data)) {
 			n++
 			at := remark.At{File: f.Name, Line: n}
-			if !(draft.Line{At: at, Text: text}).Blank(dialects[i].comments) && !spoken[at] {
+			if !(draft.Line{At: at, Text: text}).Blank(dialects[i].comments) && !noted[at] {
 				t.Errorf("%s: neither carried over nor remarked: %s", at, text)
 			}
 		}

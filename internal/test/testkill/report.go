@@ -18,8 +18,8 @@ const (
 	socketFile = 3
 )
 
-// Told reports whether this process is a victim.
-func Told() bool { return os.Getenv(envName) != "" }
+// IsVictim reports whether this process is a victim.
+func IsVictim() bool { return os.Getenv(envName) != "" }
 
 // Report makes the kernel halt this process at each step. Call it in a victim before anything else.
 func Report() error { return unotify.Install(filter(), socketFile) }

@@ -77,7 +77,7 @@ func TestNoVictim(t *testing.T) {
 
 // TestOfVictim is the process that is killed.
 func TestOfVictim(t *testing.T) {
-	if !Told() {
+	if !IsVictim() {
 		t.Skip("runs as a process of TestVictim only")
 	}
 	dir := os.Getenv(where)

@@ -30,15 +30,16 @@ func (f *File) DecodeRest(rest Rest, into any) bool {
 			Line: value.Line}, &value)
 	}
 	before := len(f.Problems)
-	f.strangers(node, reflect.TypeOf(into))
+	f.reportUnknownKeys(node, reflect.TypeOf(into))
 	if err := node.Decode(into); err != nil {
 		f.decodeError(err)
 	}
 	return len(f.Problems) == before
 }
 
-// strangers reports the keys of a node that a type has no field for. The library can check that for whole files only.
-func (f *File) strangers(node *yaml.Node, of reflect.Type) {
+// reportUnknownKeys reports the keys of a node that a type has no field for. The library can check that for whole files
+// only.
+func (f *File) reportUnknownKeys(node *yaml.Node, of reflect.Type) {
 	if node.Alias != nil {
 		node = node.Alias
 	}
@@ -48,14 +49,14 @@ func (f *File) strangers(node *yaml.Node, of reflect.Type) {
 	switch {
 	case node.Kind == yaml.SequenceNode && of.Kind() == reflect.Slice:
 		for _, item := range node.Content {
-			f.strangers(item, of.Elem())
+			f.reportUnknownKeys(item, of.Elem())
 		}
 	case node.Kind == yaml.MappingNode && of.Kind() == reflect.Struct:
 		known := fields(of)
 		for i := 0; i+1 < len(node.Content); i += 2 {
 			key := node.Content[i]
 			if below, ok := known[key.Value]; ok {
-				f.strangers(node.Content[i+1], below)
+				f.reportUnknownKeys(node.Content[i+1], below)
 				continue
 			}
 			f.Problems = append(f.Problems, Problem{File: f.Name, Line: key.Line, Field: f.fieldOn(key.Line),

@@ -62,7 +62,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	x := &examination{options: o, evidence: &evidence.Evidence{Lacks: bpfhost.Local().MissingFeatures()}}
 	started := time.Now()
-	if err := x.look(ctx); err != nil {
+	if err := x.collect(ctx); err != nil {
 		return nil, err
 	}
 	host, _ := os.Hostname()
@@ -84,8 +84,8 @@ type examination struct {
 	looked   []string
 }
 
-// look collects the evidence. The calling goroutine stays on its thread, which may be in another network namespace.
-func (x *examination) look(ctx context.Context) (err error) {
+// collect collects the evidence. The calling goroutine stays on its thread, which may be in another network namespace.
+func (x *examination) collect(ctx context.Context) (err error) {
 	e := x.evidence
 	// First, so that the tracer sees the drops that the counters count.
 	tracer := x.listenToKernel()

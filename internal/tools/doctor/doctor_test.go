@@ -36,14 +36,14 @@ func TestImpossibleLooks(t *testing.T) {
 		}
 	}
 	p := newPair(t, false)
-	look := func(ctx context.Context, name string, length time.Duration) (err error) {
+	examine := func(ctx context.Context, name string, length time.Duration) (err error) {
 		testenv.In(t, p.here, func() error {
 			_, err = Run(ctx, Options{Interface: name, For: length, Socket: none(t)})
 			return nil
 		})
 		return err
 	}
-	if err := look(t.Context(), "eth7", time.Second); !errors.Is(err, ErrNoInterface) ||
+	if err := examine(t.Context(), "eth7", time.Second); !errors.Is(err, ErrNoInterface) ||
 		!strings.Contains(err.Error(), "here") {
 		t.Errorf("an unknown interface: %v, which should name those that there are", err)
 	}
@@ -52,7 +52,7 @@ func TestImpossibleLooks(t *testing.T) {
 	for length := 3 * time.Second; ; length *= 5 {
 		gone := make(chan error, 1)
 		go func() { gone <- p.here.Do(deleteOnceListenedTo) }()
-		err := look(t.Context(), "here", length)
+		err := examine(t.Context(), "here", length)
 		if deleted := <-gone; deleted != nil {
 			t.Fatal(deleted)
 		}
@@ -72,12 +72,12 @@ func TestImpossibleLooks(t *testing.T) {
 		}
 		return netlink.LinkSetDown(link)
 	})
-	if err := look(t.Context(), "here", time.Second); !errors.Is(err, ErrDown) {
+	if err := examine(t.Context(), "here", time.Second); !errors.Is(err, ErrDown) {
 		t.Errorf("an interface that is down: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if err := look(ctx, "", time.Hour); !errors.Is(err, context.DeadlineExceeded) {
+	if err := examine(ctx, "", time.Hour); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a look that was broken off: %v", err)
 	}
 }

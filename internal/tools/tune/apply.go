@@ -115,7 +115,7 @@ func (t *Tuner) change(w *writer, item Item, f *Finding) {
 		}
 	}
 	if regroups {
-		if err := t.look(); err != nil {
+		if err := t.readFacts(); err != nil {
 			f.Note = strings.TrimPrefix(f.Note+"; "+err.Error(), "; ")
 		}
 	}

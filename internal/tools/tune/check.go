@@ -70,7 +70,7 @@ func New(opt Options) (*Tuner, error) {
 		return nil, err
 	}
 	t.access = *a
-	if err := t.look(); err != nil {
+	if err := t.readFacts(); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
@@ -79,8 +79,8 @@ func New(opt Options) (*Tuner, error) {
 // Close closes the sockets to the kernel.
 func (t *Tuner) Close() error { return t.access.Cards.Close() }
 
-// look reads the facts of the host and of its cards, and plans its cores.
-func (t *Tuner) look() (err error) {
+// readFacts reads the facts of the host and of its cards, and plans its cores.
+func (t *Tuner) readFacts() (err error) {
 	if t.facts, err = readFacts(t.access.Tree); err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (t *Tuner) find(item Item) (Finding, bool) {
 		return f, true
 	}
 	for _, k := range t.expand(item) {
-		f.Settings = append(f.Settings, t.hold(item, k))
+		f.Settings = append(f.Settings, t.compareSetting(item, k))
 	}
 	if len(f.Settings) == 0 {
 		f.Note = "the host has none"
@@ -277,8 +277,8 @@ func (t *Tuner) firstCard() *Interface {
 	return t.cards[0]
 }
 
-// hold compares one setting with an item.
-func (t *Tuner) hold(item Item, at target) Setting {
+// compareSetting compares one setting with an item.
+func (t *Tuner) compareSetting(item Item, at target) Setting {
 	s := Setting{Key: at.key}
 	machines := t.facts.Namespace && at.key.OfMachine(item.Scope)
 	if at.card != nil && at.card.foreign && at.key.Kind == setting.KindFile {

@@ -52,12 +52,12 @@ func plainPackets(t *results.Trial) bool {
 		t.Params["packets"] != "foreign"
 }
 
-// heldAgainst are the other programs' subjects that advice names.
-var heldAgainst = []string{"direct", "haproxy-http", "haproxy-tcp", "iptables-nth"}
+// comparedSubjects are the other programs' subjects that advice names.
+var comparedSubjects = []string{"direct", "haproxy-http", "haproxy-tcp", "iptables-nth"}
 
 // named reports whether advice may name a trial's subject.
 func named(t *results.Trial) bool {
-	return strings.HasPrefix(t.Subject, "jeoul-") || slices.Contains(heldAgainst, t.Subject)
+	return strings.HasPrefix(t.Subject, "jeoul-") || slices.Contains(comparedSubjects, t.Subject)
 }
 
 // Committed returns the evidence of the results files in a directory, in its embedded form.

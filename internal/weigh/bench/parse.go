@@ -113,8 +113,8 @@ func (p *suiteParser) check(suite *Suite, hasQuick bool) {
 
 // checkBeside checks which of our figures are shown beside those of a document.
 func (p *suiteParser) checkBeside(suite *Suite, b results.Beside, at Path) {
-	if strangers := suite.Published.Strangers(b); len(strangers) > 0 {
-		p.fail(at, "%q is no column of `published`, or no row of it has that word", strangers)
+	if unknown := suite.Published.UnknownColumns(b); len(unknown) > 0 {
+		p.fail(at, "%q is no column of `published`, or no row of it has that word", unknown)
 	}
 	if !slices.ContainsFunc(suite.Long.Loads, func(l Load) bool { return l.Name == b.Load }) {
 		p.fail(at.To("load"), "the suite has no load %q", b.Load)

@@ -144,14 +144,14 @@ func (r *Runner) inLab(ctx context.Context) (err error) {
 	if r.Options.Resume {
 		trials = r.remaining(all)
 		r.progress.say("%d of %d trials are there already", len(all)-len(trials), len(all))
-		r.remember(fmt.Sprintf("the run was gone on with at %s, after %d of its %d trials",
+		r.note(fmt.Sprintf("the run was gone on with at %s, after %d of its %d trials",
 			time.Now().Format(time.RFC3339), len(all)-len(trials), len(all)))
 	}
 	return r.trials(ctx, trials, len(all))
 }
 
-// remember adds an event of the run to the notes for readers.
-func (r *Runner) remember(event string) {
+// note adds an event of the run to the notes for readers.
+func (r *Runner) note(event string) {
 	r.history = append(r.history, event)
 	r.Results.Environment.Notes = append(r.Results.Environment.Notes, event)
 }
@@ -241,7 +241,7 @@ func (r *Runner) trials(ctx context.Context, trials []Trial, all int) error {
 		if i > 0 && t.Repeat > trials[i-1].Repeat && r.Options.Enough != nil {
 			if reason := r.Options.Enough(r.Results); reason != "" {
 				r.progress.say("ending %s", reason)
-				r.remember("the run ended " + reason)
+				r.note("the run ended " + reason)
 				return nil
 			}
 		}
@@ -297,7 +297,7 @@ func invalidated(t Trial, got []results.Trial, broken error) []results.Trial {
 // rebuild takes the laboratory down and builds another. Parts that cannot be taken down are left for the next run,
 // which tries again.
 func (r *Runner) rebuild(ctx context.Context) error {
-	r.remember(fmt.Sprintf("the laboratory was built anew after trial %d of %d, whose notes say why", r.progress.done,
+	r.note(fmt.Sprintf("the laboratory was built anew after trial %d of %d, whose notes say why", r.progress.done,
 		r.progress.total))
 	if err := r.tearDown(); err != nil {
 		r.progress.say("the broken laboratory could not be taken down: %v", err)

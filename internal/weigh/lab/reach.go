@@ -65,10 +65,10 @@ func (h *Host) Set(name, value string) error {
 	return nil
 }
 
-// Silence disconnects the host from the segment, as if its cable were unplugged or its power off, and connects it
+// Disconnect disconnects the host from the segment, as if its cable were unplugged or its power off, and connects it
 // again: the switch's end of its link goes down, so nothing passes, including ARP and NDP. The host's processes,
 // addresses and sockets stay. It returns ErrFar where the host is a machine.
-func (h *Host) Silence(on bool) error {
+func (h *Host) Disconnect(on bool) error {
 	if h.machine != nil {
 		return fmt.Errorf("take host %s off the segment: %w", h.Name, ErrFar)
 	}
@@ -154,16 +154,16 @@ func (l *Lab) NextHops(vip netip.Addr) (hops []*Host, err error) {
 	return hops, nil
 }
 
-// gone are the flags of a next hop that receives no packet: RTNH_F_DEAD, and RTNH_F_LINKDOWN.
-const gone = 1 | 16
+// downFlags are the flags of a next hop that receives no packet: RTNH_F_DEAD, and RTNH_F_LINKDOWN.
+const downFlags = 1 | 16
 
 // leadsTo reports whether a route has a next hop that is up.
 func leadsTo(route netlink.Route, gateway netip.Addr) bool {
 	if len(route.MultiPath) == 0 {
-		return route.Gw.Equal(gateway.AsSlice()) && route.Flags&gone == 0
+		return route.Gw.Equal(gateway.AsSlice()) && route.Flags&downFlags == 0
 	}
 	for _, hop := range route.MultiPath {
-		if hop.Gw.Equal(gateway.AsSlice()) && hop.Flags&gone == 0 {
+		if hop.Gw.Equal(gateway.AsSlice()) && hop.Flags&downFlags == 0 {
 			return true
 		}
 	}

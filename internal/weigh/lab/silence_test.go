@@ -20,7 +20,7 @@ func TestSilence(t *testing.T) {
 	silent, other, client := l.Servers[0], l.Servers[1], l.Clients[0]
 	at, elsewhere := listen(t, silent, silent.IPv4), listen(t, other, other.IPv4)
 	dial(t, client, at.Addr())
-	if err := silent.Silence(true); err != nil {
+	if err := silent.Disconnect(true); err != nil {
 		t.Fatal(err)
 	}
 	err := client.Do(func() error {
@@ -34,7 +34,7 @@ func TestSilence(t *testing.T) {
 		t.Error("the silent host was reached")
 	}
 	dial(t, client, elsewhere.Addr())
-	if err := silent.Silence(false); err != nil {
+	if err := silent.Disconnect(false); err != nil {
 		t.Fatal(err)
 	}
 	dial(t, client, at.Addr())

@@ -104,11 +104,11 @@ func asked(run *results.Run, sections []*model.Section) string {
 	for _, t := range run.Trials {
 		repeats = max(repeats, t.Repeat)
 	}
-	return fmt.Sprintf("Asked of %s under %s, %s.", wording.List(subjects), wording.List(loads), times1(repeats))
+	return fmt.Sprintf("Asked of %s under %s, %s.", wording.List(subjects), wording.List(loads), repeatsText(repeats))
 }
 
-// times1 describes how often each trial was repeated.
-func times1(repeats int) string {
+// repeatsText describes how often each trial was repeated.
+func repeatsText(repeats int) string {
 	if repeats <= 1 {
 		return "once each"
 	}

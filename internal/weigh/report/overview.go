@@ -33,7 +33,9 @@ func newOverview(sections []*model.Section, colours *chart.Palette, each time.Du
 	if len(sections) == 0 {
 		return overview{Answer: []string{"The run has no trials: there is nothing to judge."}}
 	}
-	s := slices.MaxFunc(sections, func(a, b *model.Section) int { return cmp.Compare(telling(a), telling(b)) })
+	s := slices.MaxFunc(sections, func(a, b *model.Section) int {
+		return cmp.Compare(informationRank(a), informationRank(b))
+	})
 	o := overview{Question: s.Kind.Question, Answer: sayAnswer(s, each), Sure: certaintyNote(s), Load: s.Title(), of: s}
 	if f := picture(s, colours); f != nil && !f.Chart.Empty() {
 		o.Picture = f
@@ -42,9 +44,9 @@ func newOverview(sections []*model.Section, colours *chart.Palette, each time.Du
 	return o
 }
 
-// telling ranks the information of a load: 2 if one balancer is significantly better than another, 0 if none can be,
-// otherwise 1.
-func telling(s *model.Section) int {
+// informationRank ranks the information of a load: 2 if one balancer is significantly better than another, 0 if none
+// can be, otherwise 1.
+func informationRank(s *model.Section) int {
 	switch r, ok := s.Ranking(); {
 	case ok && r.ToReference.Significant():
 		return 2

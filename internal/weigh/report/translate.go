@@ -125,14 +125,14 @@ func (t *translator) try(s string) translated {
 		return known
 	}
 	t.known[s] = translated{} // ends the recursion: a text is not a part of itself
-	other := t.look(s)
+	other := t.lookup(s)
 	t.known[s] = other
 	return other
 }
 
-// look returns the translation of a text: by its phrase, or, where the text joins several, by the translations of its
+// lookup returns the translation of a text: by its phrase, or, where the text joins several, by the translations of its
 // parts.
-func (t *translator) look(s string) translated {
+func (t *translator) lookup(s string) translated {
 	if other, ok := t.exact[s]; ok {
 		return translated{other, true}
 	}
@@ -192,10 +192,10 @@ func (t *translator) sentence(s string) translated {
 	return translated{}
 }
 
-// phrase translates a text by the first phrase with placeholders that fits, among those that may accepts.
-func (t *translator) phrase(s string, may func(*pattern) bool) translated {
+// phrase translates a text by the first phrase with placeholders that fits, among those that mayMatch accepts.
+func (t *translator) phrase(s string, mayMatch func(*pattern) bool) translated {
 	for i := range t.patterns {
-		if p := &t.patterns[i]; may(p) {
+		if p := &t.patterns[i]; mayMatch(p) {
 			if other := t.match(p, s); other.ok {
 				return other
 			}
@@ -222,7 +222,7 @@ func (t *translator) items(s, joint string) translated {
 
 // match translates a text by a phrase with placeholders, if the text matches the phrase.
 func (t *translator) match(p *pattern, s string) translated {
-	if !p.may(s) {
+	if !p.mayMatch(s) {
 		return translated{}
 	}
 	matched := p.expression.FindStringSubmatch(s)
@@ -240,8 +240,8 @@ func (t *translator) match(p *pattern, s string) translated {
 	return translated{other, true}
 }
 
-// may is a quick test: it returns false for nearly all texts that do not match the pattern.
-func (p *pattern) may(s string) bool {
+// mayMatch is a quick test: it returns false for nearly all texts that do not match the pattern.
+func (p *pattern) mayMatch(s string) bool {
 	if !strings.HasPrefix(s, p.parts[0]) {
 		return false
 	}

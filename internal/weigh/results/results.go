@@ -140,13 +140,13 @@ type Published struct {
 	Beside []Beside `json:"beside,omitempty" yaml:"beside"`
 }
 
-// Strangers returns the words in a Beside that the table does not have: titles of columns that do not exist, and words
-// that no row has in the named column.
-func (p *Published) Strangers(b Beside) []string {
-	var strangers []string
+// UnknownColumns returns the words in a Beside that the table does not have: titles of columns that do not exist, and
+// words that no row has in the named column.
+func (p *Published) UnknownColumns(b Beside) []string {
+	var unknown []string
 	for _, title := range append([]string{b.Figure, b.Column}, slices.Sorted(maps.Keys(b.Params))...) {
 		if !slices.Contains(p.Columns, title) {
-			strangers = append(strangers, title)
+			unknown = append(unknown, title)
 		}
 	}
 	at := slices.Index(p.Columns, b.Column)
@@ -154,10 +154,10 @@ func (p *Published) Strangers(b Beside) []string {
 		if at >= 0 && !slices.ContainsFunc(p.Rows, func(row []string) bool {
 			return len(row) > at && row[at] == word
 		}) {
-			strangers = append(strangers, word)
+			unknown = append(unknown, word)
 		}
 	}
-	return strangers
+	return unknown
 }
 
 // Beside puts figures of the run beside the figures in a column of a document.

@@ -96,8 +96,8 @@ func (p *Published) validate() error {
 		}
 	}
 	for i, beside := range p.Beside {
-		if strangers := p.Strangers(beside); len(strangers) > 0 {
-			return invalid("published.beside[%d] names %q, which the table does not have", i, strangers)
+		if unknown := p.UnknownColumns(beside); len(unknown) > 0 {
+			return invalid("published.beside[%d] names %q, which the table does not have", i, unknown)
 		}
 	}
 	return nil

@@ -138,8 +138,8 @@ func TestLossIsRecovered(t *testing.T) {
 		}
 		wasThere, wasBack := read(t, seenThere), read(t, seenBack)
 		s := run(t, tester, load)[0]
-		if s.Completed != 2000 || s.Failed != (Failed{}) || s.Retransmitted == 0 || s.Strange.Checksum+
-			s.Strange.Stranger != 0 {
+		if s.Completed != 2000 || s.Failed != (Failed{}) || s.Retransmitted == 0 || s.Unexpected.Checksum+
+			s.Unexpected.UnknownPeer != 0 {
 			t.Errorf("%s: %+v", load.Kind, s)
 		}
 		if s.PerServer[0] != 2000 && load.Kind != DNS {
@@ -185,7 +185,7 @@ func TestBalancerThatMovesFlows(t *testing.T) {
 	attach(t, middle, "s2", sendTo(index["c"]))
 	tester := r.open(t)
 	s := run(t, tester, Load{Kind: Setup, Connections: 1000, Rate: 20_000})[0]
-	if s.Failed.WrongBackend != 1000 || s.Established != 0 || s.Strange.WrongBackend != 1000 || s.PerServer[0]+
+	if s.Failed.WrongBackend != 1000 || s.Established != 0 || s.Unexpected.WrongBackend != 1000 || s.PerServer[0]+
 		s.PerServer[1] != 0 {
 		t.Errorf("%+v", s)
 	}

@@ -30,7 +30,7 @@ func (t *Tester) counts() (totals, error) {
 		}
 		all.servers = append(all.servers, c)
 	}
-	all.progress = t.where()
+	all.progress = t.senderProgress()
 	return all, nil
 }
 
@@ -48,8 +48,8 @@ func (t *Tester) row(row int) (sum bpfWireCounts, err error) {
 	return sum, nil
 }
 
-// where reads the sender's progress.
-func (t *Tester) where() bpfWireProgress {
+// senderProgress reads the sender's progress.
+func (t *Tester) senderProgress() bpfWireProgress {
 	p := t.progress
 	return bpfWireProgress{
 		Opened: atomic.LoadUint64(&p.Opened), Followed: atomic.LoadUint64(&p.Followed),

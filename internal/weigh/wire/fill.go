@@ -54,10 +54,10 @@ func (t *Tester) fill(s *Step, before totals) error {
 // fillPackets sets the step's counts of packets.
 func (n totals) fillPackets(s *Step) {
 	both := func(what bpfWireCount) uint64 { return n.client(what) + n.server(what) }
-	s.Strange = Strange{
+	s.Unexpected = Unexpected{
 		Late:              n.client(bpfWireCountWIRE_COUNT_LATE),
 		Duplicate:         both(bpfWireCountWIRE_COUNT_DUPLICATE),
-		Stranger:          both(bpfWireCountWIRE_COUNT_UNKNOWN_PEER),
+		UnknownPeer:       both(bpfWireCountWIRE_COUNT_UNKNOWN_PEER),
 		Checksum:          both(bpfWireCountWIRE_COUNT_CHECKSUM),
 		Malformed:         both(bpfWireCountWIRE_COUNT_MALFORMED),
 		WrongBackend:      n.server(bpfWireCountWIRE_COUNT_WRONG_BACKEND),

@@ -147,8 +147,8 @@ func TestAgainstKernel(t *testing.T) {
 			// A busy machine may lose a packet: it is sent again.
 			test.load.Settle, test.load.Tries = 30*time.Second, 8
 			s := run(t, tester, test.load)[0]
-			if s.Succeeded() != s.Asked || s.Failed != (Failed{}) || s.Strange.Checksum+s.Strange.Stranger+
-				s.Strange.Malformed != 0 {
+			if s.Succeeded() != s.Asked || s.Failed != (Failed{}) || s.Unexpected.Checksum+s.Unexpected.UnknownPeer+
+				s.Unexpected.Malformed != 0 {
 				t.Errorf("%+v", s)
 			}
 		})
@@ -199,7 +199,7 @@ func TestKernelAgainst(t *testing.T) {
 		t.Errorf("got %d bytes until the end", len(out))
 	}
 	s, err := tester.Served()
-	if err != nil || s.PerServer[0] != 6 || s.Strange.Checksum+s.Strange.Malformed+s.Strange.Unacknowledgeable != 0 {
+	if u := s.Unexpected; err != nil || s.PerServer[0] != 6 || u.Checksum+u.Malformed+u.Unacknowledgeable != 0 {
 		t.Errorf("%+v, error %v", s, err)
 	}
 }

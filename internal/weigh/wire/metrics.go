@@ -68,10 +68,10 @@ func (s Step) named() map[string]uint64 {
 		results.FailedWrongBackend: s.Failed.WrongBackend, results.FailedChecksum: s.Failed.Checksum,
 		results.FailedUnsent:  s.Failed.Unsent,
 		results.Retransmitted: s.Retransmitted,
-		results.StrangeLate:   s.Strange.Late, results.StrangeDuplicate: s.Strange.Duplicate,
-		results.StrangeStranger: s.Strange.Stranger,
-		results.StrangeChecksum: s.Strange.Checksum, results.StrangeMalformed: s.Strange.Malformed,
-		results.StrangeOtherFlows: s.Strange.WrongBackend, results.StrangeUnknown: s.Strange.Unacknowledgeable,
+		results.StrangeLate:   s.Unexpected.Late, results.StrangeDuplicate: s.Unexpected.Duplicate,
+		results.StrangeStranger: s.Unexpected.UnknownPeer,
+		results.StrangeChecksum: s.Unexpected.Checksum, results.StrangeMalformed: s.Unexpected.Malformed,
+		results.StrangeOtherFlows: s.Unexpected.WrongBackend, results.StrangeUnknown: s.Unexpected.Unacknowledgeable,
 		results.WireSent: s.Clients.Sent + s.Servers.Sent, results.WireReceived: s.Clients.Received +
 			s.Servers.Received,
 	}

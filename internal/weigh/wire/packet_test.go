@@ -195,7 +195,7 @@ func TestRetransmission(t *testing.T) {
 	for end := time.Now().Add(10 * time.Second); k.state(0) != bpfWireStateWIRE_FAILED && time.Now().Before(end); {
 		k.send()
 	}
-	if p := k.where(); p.NoAnswer != 1 || p.Retransmitted < 4 || k.state(0) != bpfWireStateWIRE_FAILED {
+	if p := k.senderProgress(); p.NoAnswer != 1 || p.Retransmitted < 4 || k.state(0) != bpfWireStateWIRE_FAILED {
 		t.Errorf("%+v, state %v", p, k.state(0))
 	}
 }

@@ -258,7 +258,7 @@ func (r *running) offer(s *Step, first uint64, before totals) error {
 	r.begin(first+asked, first, s.Offered, begin)
 	stuck := r.stuck()
 	_, err = r.poll(limit, true, func() (bool, error) {
-		p := r.where()
+		p := r.senderProgress()
 		return p.Opened-first >= asked || stuck(p.Opened, s.Offered), nil
 	})
 	// Whatever ended the wait, no more connections are begun.
@@ -322,7 +322,7 @@ func (r *running) resolved(d totals) bool {
 
 // resolve waits for outstanding answers, and gives up the connections whose answers are late.
 func (r *running) resolve(before totals, resolved func(totals) bool) error {
-	look := func() (bool, error) {
+	condition := func() (bool, error) {
 		n, err := r.counts()
 		return err == nil && resolved(n.since(before)), err
 	}
@@ -330,10 +330,10 @@ func (r *running) resolve(before totals, resolved func(totals) bool) error {
 	if r.ctx.Err() != nil {
 		settle = min(settle, 100*time.Millisecond)
 	}
-	done, err := r.poll(settle, false, look)
+	done, err := r.poll(settle, false, condition)
 	if err == nil && !done && r.load.Kind != UDP {
 		atomic.StoreUint32(&r.control.GiveUp, 1)
-		_, err = r.poll(10*time.Second, false, look)
+		_, err = r.poll(10*time.Second, false, condition)
 		atomic.StoreUint32(&r.control.GiveUp, 0)
 	}
 	r.endFlood()
@@ -409,7 +409,7 @@ func (r *running) prove(s *Step, before totals) error {
 	turn := atomic.LoadUint32(&r.control.FollowId)
 	asking := time.Duration(float64(opened.progress.Opened)/rate*float64(time.Second)) + 10*time.Second
 	if _, err := r.poll(asking, false, func() (bool, error) {
-		p := r.where()
+		p := r.senderProgress()
 		return p.FollowId == turn && p.Followed >= n.progress.Opened, nil
 	}); err != nil {
 		return err
@@ -426,7 +426,7 @@ func (r *running) cleanUp(s *Step, first uint64) error {
 	if r.load.Kind == UDP || r.load.Kind == DNS || (s.Kind == Session || s.Kind == Mix) && s.Failed.Total() == 0 {
 		return nil
 	}
-	to := r.where().Opened
+	to := r.senderProgress().Opened
 	// A path that has carried the connections carries resets at twice the rate; a lower rate would take too long.
 	rate := s.Offered
 	if rate == 0 {
@@ -438,11 +438,11 @@ func (r *running) cleanUp(s *Step, first uint64) error {
 	}
 	turn := atomic.LoadUint32(&r.control.FollowId)
 	done, err := r.poll(30*time.Second+time.Duration(float64(to-first)/20_000*1e9), false, func() (bool, error) {
-		p := r.where()
+		p := r.senderProgress()
 		return p.FollowId == turn && p.Followed >= to, nil
 	})
 	if err == nil && !done {
-		s.LeftOpen = to - r.where().Followed
+		s.LeftOpen = to - r.senderProgress().Followed
 	}
 	return errors.Join(err, r.quiet(time.Second, func(totals) bool { return true }))
 }
@@ -465,7 +465,7 @@ func (r *running) floodStep(s Step) (Step, error) {
 	}
 	r.flood(frames, s.Offered, begin)
 	first := before.progress.Flooded
-	_, err = r.poll(limit, true, func() (bool, error) { return r.where().Flooded-first >= frames, nil })
+	_, err = r.poll(limit, true, func() (bool, error) { return r.senderProgress().Flooded-first >= frames, nil })
 	r.endFlood()
 	if err != nil && !errors.Is(err, ErrInterrupted) {
 		return s, err

@@ -120,7 +120,7 @@ func sizes(mix []Size) (places [256]uint32) {
 func (t *Tester) begin(to, first uint64, rate float64, start uint64) {
 	c := t.control
 	// While no client waits, all connections that were begun are answered.
-	p := t.where()
+	p := t.senderProgress()
 	atomic.StoreUint64(&t.shared.Answered, p.Opened-p.NoAnswer-p.Checksum)
 	atomic.StoreUint64(&t.progress.Behind, 0)
 	atomic.StoreUint64(&c.First, first)
@@ -150,7 +150,7 @@ func (t *Tester) follow(action bpfWireAction, from, to, lag uint64, rate float64
 // flood makes the sender send a flood from now on, up to a number of frames.
 func (t *Tester) flood(frames uint64, rate float64, start uint64) {
 	c := t.control
-	first := t.where().Flooded
+	first := t.senderProgress().Flooded
 	to := first + frames
 	if to < first {
 		to = math.MaxUint64

@@ -23,8 +23,8 @@ type Step struct {
 	InTime uint64
 	// Failed counts the connections that were begun and failed, by cause.
 	Failed Failed
-	// Strange counts packets that belong to no result, by their fault.
-	Strange Strange
+	// Unexpected counts packets that belong to no result, by their fault.
+	Unexpected Unexpected
 	// Retransmitted is the number of packets that were sent again.
 	Retransmitted uint64
 	// Setup is the time from the first SYN to its SYN-ACK, Response the time from the request (the query) to the first
@@ -71,14 +71,14 @@ func (f Failed) Total() uint64 {
 	return f.NoAnswer + f.Reset + f.WrongBackend + f.Checksum + f.Unsent
 }
 
-// Strange counts packets that belong to no result.
-type Strange struct {
+// Unexpected counts packets that belong to no result.
+type Unexpected struct {
 	// Late: for a connection that has ended, or of an earlier one of the same number.
 	Late uint64
 	// Duplicate: the request had been answered before.
 	Duplicate uint64
-	// Stranger: not for any connection of the tester.
-	Stranger uint64
+	// UnknownPeer: not for any connection of the tester.
+	UnknownPeer uint64
 	// Checksum: with a wrong checksum.
 	Checksum uint64
 	// Malformed: unreadable.

@@ -137,7 +137,7 @@ func (k *talk) send() []byte {
 // open makes the sender begin one more connection, and returns its first frame.
 func (k *talk) open() []byte {
 	k.Helper()
-	opened := k.where().Opened
+	opened := k.senderProgress().Opened
 	k.begin(opened+1, opened, 0, 0)
 	frame := k.send()
 	if frame == nil {

@@ -15,8 +15,8 @@ func allWell(t *testing.T, s Step, begun uint64) {
 	if s.Begun != begun || s.Asked != begun || s.Succeeded() != begun {
 		t.Errorf("%s: asked for %d, begun %d, succeeded %d; want %d", s.Kind, s.Asked, s.Begun, s.Succeeded(), begun)
 	}
-	if s.Failed != (Failed{}) || s.Strange != (Strange{}) || s.Retransmitted != 0 {
-		t.Errorf("%s: failed %+v, strange %+v, %d sent again", s.Kind, s.Failed, s.Strange, s.Retransmitted)
+	if s.Failed != (Failed{}) || s.Unexpected != (Unexpected{}) || s.Retransmitted != 0 {
+		t.Errorf("%s: failed %+v, strange %+v, %d sent again", s.Kind, s.Failed, s.Unexpected, s.Retransmitted)
 	}
 	if s.LostToServers != 0 || s.LostToClients != 0 {
 		t.Errorf("%s: %d packets lost to servers, %d to clients: %+v %+v", s.Kind, s.LostToServers, s.LostToClients,

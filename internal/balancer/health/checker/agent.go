@@ -20,14 +20,14 @@ const lineBytes = 1024
 func (a *ask) agent() health.Answer {
 	conn, err := a.dial("tcp")
 	if err != nil {
-		return a.judge(err)
+		return a.answerOf(err)
 	}
 	defer finish(conn)
 	line, err := readLine(conn)
 	if err != nil {
-		return a.judge(err)
+		return a.answerOf(err)
 	}
-	return judgeAgent(line)
+	return evaluateAgent(line)
 }
 
 // readLine reads up to a line's end, or all that comes.
@@ -49,9 +49,9 @@ func readLine(r io.Reader) (string, error) {
 	return string(buffer), nil
 }
 
-// judgeAgent makes an answer of an agent's line: words, and after # (or after a word that says
+// evaluateAgent makes an answer of an agent's line: words, and after # (or after a word that says
 // that the backend is down) a reason. The agent's word holds at once, without rise and fall.
-func judgeAgent(line string) health.Answer {
+func evaluateAgent(line string) health.Answer {
 	line, comment, _ := strings.Cut(line, "#")
 	words := strings.FieldsFunc(line, func(r rune) bool { return r == ' ' || r == '\t' || r == ',' })
 	answer := health.Answer{Outcome: health.Passed, Final: true, Text: plain(strings.Join(words, " "))}

@@ -100,7 +100,7 @@ func (c *connecting) look() (over bool, err error) { return connectAgain(c.fd, c
 func (c *connecting) end(err error) {
 	unix.Close(c.fd)
 	if err != nil {
-		c.done((&ask{check: c.check}).judge(err))
+		c.done((&ask{check: c.check}).answerOf(err))
 		return
 	}
 	c.done(health.Pass("connected"))

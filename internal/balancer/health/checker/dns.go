@@ -46,7 +46,7 @@ func (a *ask) dns() health.Answer {
 	}
 	conn, err := a.dial(network)
 	if err != nil {
-		return a.judge(err)
+		return a.answerOf(err)
 	}
 	var response *dns.Msg
 	if want.TCP {
@@ -60,9 +60,9 @@ func (a *ask) dns() health.Answer {
 	case errors.Is(err, errNotDNS):
 		return health.Fail("no DNS", "answers with a message that is no response to the query")
 	case err != nil:
-		return a.judgeUDP(err)
+		return a.evaluateUDP(err)
 	}
-	return judgeDNS(response, want)
+	return evaluateDNS(response, want)
 }
 
 // errNotDNS: the bytes that came are no response to the query.
@@ -126,7 +126,7 @@ func responseTo(query *dns.Msg, data []byte) *dns.Msg {
 	return response
 }
 
-func judgeDNS(response *dns.Msg, want *lb.DNSCheck) health.Answer {
+func evaluateDNS(response *dns.Msg, want *lb.DNSCheck) health.Answer {
 	code, expected := dns.RcodeToString[response.Rcode], want.Code
 	if code == "" {
 		code = fmt.Sprintf("code %d", response.Rcode)

@@ -66,7 +66,7 @@ func (a *ask) exec() health.Answer {
 		return health.Answer{Outcome: health.Failed, Silent: true, Text: "killed", Reason: fmt.Sprintf(
 			"lets %s run for longer than %s", plain(a.check.Exec.Command[0]), a.check.Timeout)}
 	}
-	return judgeExit(p.command.Args[0], p.err, p.output.line())
+	return evaluateExit(p.command.Args[0], p.err, p.output.line())
 }
 
 // program is a program that runs, in a process group of its own.
@@ -162,8 +162,8 @@ func killMarked(mark string) {
 	}
 }
 
-// judgeExit judges how a program ended.
-func judgeExit(name string, err error, line string) health.Answer {
+// evaluateExit makes an answer of how a program ended.
+func evaluateExit(name string, err error, line string) health.Answer {
 	if errors.Is(err, exec.ErrWaitDelay) { // it ended well, and something of it is still there
 		err = nil
 	}

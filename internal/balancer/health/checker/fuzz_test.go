@@ -17,9 +17,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// judged fails unless the answer is one that a log and a terminal can bear, and judges the endpoint: bytes that an
+// checkAnswer fails unless the answer is one that a log and a terminal can bear, and judges the endpoint: bytes that an
 // endpoint sends are never this host's trouble.
-func judged(t *testing.T, a health.Answer) {
+func checkAnswer(t *testing.T, a health.Answer) {
 	t.Helper()
 	if a.Outcome == health.NoEvidence {
 		t.Errorf("no evidence: %+v", a)
@@ -47,8 +47,8 @@ func FuzzAgent(f *testing.F) {
 		if err != nil || len(line) > lineBytes {
 			t.Fatalf("%d bytes, %v", len(line), err)
 		}
-		a := judgeAgent(line)
-		judged(t, a)
+		a := evaluateAgent(line)
+		checkAnswer(t, a)
 		if a.Weighs && a.Weight > 25600 {
 			t.Errorf("a share of %d %%", a.Weight)
 		}
@@ -59,8 +59,8 @@ func FuzzUDP(f *testing.F) {
 	f.Add([]byte("pong"), []byte("po"))
 	f.Add([]byte(nil), []byte("\xff\x00"))
 	f.Fuzz(func(t *testing.T, data, expect []byte) {
-		a := judgeDatagram(data, expect)
-		judged(t, a)
+		a := evaluateDatagram(data, expect)
+		checkAnswer(t, a)
 		if (a.Outcome == health.Passed) != strings.HasPrefix(string(data), string(expect)) {
 			t.Errorf("%+v", a)
 		}
@@ -88,8 +88,8 @@ func FuzzDNS(f *testing.F) {
 		if response == nil {
 			return
 		}
-		judged(t, judgeDNS(response, &lb.DNSCheck{Name: "www.example.com", Type: "A"}))
-		judged(t, judgeDNS(response, &lb.DNSCheck{Name: "www.example.com", Type: "A", Answer: "192.0.2.1"}))
+		checkAnswer(t, evaluateDNS(response, &lb.DNSCheck{Name: "www.example.com", Type: "A"}))
+		checkAnswer(t, evaluateDNS(response, &lb.DNSCheck{Name: "www.example.com", Type: "A", Answer: "192.0.2.1"}))
 	})
 }
 
@@ -101,8 +101,8 @@ func FuzzGRPC(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, code string, status int) {
 		response := &http.Response{StatusCode: status, Trailer: http.Header{"Grpc-Status": {code}}}
 		for _, service := range []string{"", "a service\n"} {
-			a := judgeGRPC(response, body, service)
-			judged(t, a)
+			a := evaluateGRPC(response, body, service)
+			checkAnswer(t, a)
 			if a.Outcome == health.Passed && (status != 200 || code != "0" || !bytes.HasPrefix(body, []byte{0})) {
 				t.Errorf("%+v", a)
 			}
@@ -142,10 +142,10 @@ func FuzzHTTP(f *testing.F) {
 		}
 		response, end, err := a.exchange(wire{bytes.NewReader(data)}, request, false)
 		if err != nil {
-			judged(t, a.judgeHTTP(err))
+			checkAnswer(t, a.evaluateHTTP(err))
 			return
 		}
 		defer end()
-		judged(t, a.judgeResponse(request, response, nil, pattern))
+		checkAnswer(t, a.evaluateResponse(request, response, nil, pattern))
 	})
 }

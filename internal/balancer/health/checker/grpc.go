@@ -30,16 +30,16 @@ func (a *ask) grpc() health.Answer {
 	defer finish(conn)
 	response, end, err := a.exchange2(conn, a.healthRequest(service))
 	if err != nil {
-		return a.judgeHTTP(err)
+		return a.evaluateHTTP(err)
 	}
 	defer end()
 	a.step("request", fmt.Sprintf("grpc.health.v1.Health/Check answered with HTTP status %d", response.StatusCode),
 		false)
 	message, err := io.ReadAll(io.LimitReader(response.Body, bodyBytes))
 	if err != nil {
-		return a.judgeHTTP(err)
+		return a.evaluateHTTP(err)
 	}
-	answer = judgeGRPC(response, message, service)
+	answer = evaluateGRPC(response, message, service)
 	if answer.Outcome == health.Passed {
 		answer.Reason = warning
 	}
@@ -85,8 +85,8 @@ var callStatus = map[string]string{
 	"16": "UNAUTHENTICATED",
 }
 
-// judgeGRPC judges a response whose body has been read.
-func judgeGRPC(response *http.Response, body []byte, service string) health.Answer {
+// evaluateGRPC makes an answer of a response whose body has been read.
+func evaluateGRPC(response *http.Response, body []byte, service string) health.Answer {
 	if response.StatusCode != http.StatusOK {
 		return health.Fail(fmt.Sprintf("HTTP status %d", response.StatusCode),
 			fmt.Sprintf("answers the gRPC call with HTTP status %d", response.StatusCode))

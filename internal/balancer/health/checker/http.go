@@ -54,11 +54,11 @@ func (a *ask) http() health.Answer {
 	defer finish(conn)
 	response, end, err := a.exchange(conn, request, want.HTTP2)
 	if err != nil {
-		return a.judgeHTTP(err)
+		return a.evaluateHTTP(err)
 	}
 	defer end()
 	a.step("request", fmt.Sprintf("%s answered with status %d", asked(request), response.StatusCode), false)
-	answer = a.judgeResponse(request, response, want.Status, pattern)
+	answer = a.evaluateResponse(request, response, want.Status, pattern)
 	if answer.Outcome == health.Passed {
 		answer.Reason = warning
 		reportWeight(&answer, want.WeightHeader, response.Header)
@@ -91,7 +91,7 @@ func reportWeight(answer *health.Answer, name string, header http.Header) {
 func (a *ask) open(h2 bool) (c net.Conn, warning string, failed health.Answer) {
 	conn, err := a.dial("tcp")
 	if err != nil {
-		return nil, "", a.judge(err)
+		return nil, "", a.answerOf(err)
 	}
 	if a.check.TLS == nil {
 		return conn, "", health.Answer{}
@@ -215,8 +215,8 @@ func (a *ask) exchange2(conn net.Conn, request *http.Request) (*http.Response, f
 	return response, func() { response.Body.Close() }, nil
 }
 
-// judgeResponse judges status and body.
-func (a *ask) judgeResponse(request *http.Request, response *http.Response, ranges []lb.StatusRange,
+// evaluateResponse makes an answer of status and body.
+func (a *ask) evaluateResponse(request *http.Request, response *http.Response, ranges []lb.StatusRange,
 	pattern *regexp.Regexp) health.Answer {
 	text := fmt.Sprintf("status %d", response.StatusCode)
 	if !passes(response.StatusCode, ranges) {
@@ -230,7 +230,7 @@ func (a *ask) judgeResponse(request *http.Request, response *http.Response, rang
 		return health.Pass(text)
 	}
 	if err != nil {
-		if answer := a.judgeHTTP(err); answer.Outcome == health.NoEvidence || answer.Silent {
+		if answer := a.evaluateHTTP(err); answer.Outcome == health.NoEvidence || answer.Silent {
 			answer.Reason = strings.Replace(answer.Reason, "does not answer", "does not end its answer", 1)
 			return answer
 		}
@@ -239,8 +239,8 @@ func (a *ask) judgeResponse(request *http.Request, response *http.Response, rang
 		asked(request), pattern))
 }
 
-// judgeHTTP makes an answer of why there is no response.
-func (a *ask) judgeHTTP(err error) health.Answer {
+// evaluateHTTP makes an answer of why there is no response.
+func (a *ask) evaluateHTTP(err error) health.Answer {
 	if a.ctx.Err() != nil { // which HTTP/2 wraps in errors of its own
 		return health.Silence(a.check.Timeout)
 	}
@@ -252,7 +252,7 @@ func (a *ask) judgeHTTP(err error) health.Answer {
 		strings.Contains(text, "malformed MIME"):
 		return health.Fail("no HTTP", "does not speak HTTP: "+plain(text))
 	}
-	return a.judge(err)
+	return a.answerOf(err)
 }
 
 // asked is "GET /healthz".

@@ -32,7 +32,7 @@ func (a *ask) icmp() health.Answer {
 		conn, err = connect(a.ctx, "raw", a.check.Source, to)
 	}
 	if err != nil {
-		return a.judge(err)
+		return a.answerOf(err)
 	}
 	return a.ping(conn)
 }
@@ -42,14 +42,14 @@ func (a *ask) ping(conn net.Conn) health.Answer {
 	defer conn.Close()
 	echo := newEcho(a.endpoint.Address)
 	if _, err := conn.Write(echo.request()); err != nil {
-		return a.judge(err)
+		return a.answerOf(err)
 	}
 	a.step("request", "sent an echo request", false)
 	buffer := make([]byte, 2048)
 	for {
 		n, err := conn.Read(buffer)
 		if err != nil {
-			return a.judge(err)
+			return a.answerOf(err)
 		}
 		if echo.answers(buffer[:n]) {
 			return health.Pass("echo reply")
@@ -70,7 +70,7 @@ func (a *ask) pingVIP() health.Answer {
 		if errors.Is(err, context.DeadlineExceeded) {
 			return health.Silence(a.check.Timeout)
 		}
-		return a.judge(err)
+		return a.answerOf(err)
 	}
 	return health.Pass("echo reply")
 }

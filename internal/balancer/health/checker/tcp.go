@@ -8,7 +8,7 @@ import "github.com/jeoul/jeoul/internal/balancer/health"
 func (a *ask) tcp() health.Answer {
 	conn, err := a.dial("tcp")
 	if err != nil {
-		return a.judge(err)
+		return a.answerOf(err)
 	}
 	conn.Close()
 	return health.Pass("connected")

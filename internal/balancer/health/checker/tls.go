@@ -21,7 +21,7 @@ import (
 func (a *ask) tls() health.Answer {
 	conn, err := a.dial("tcp")
 	if err != nil {
-		return a.judge(err)
+		return a.answerOf(err)
 	}
 	defer finish(conn)
 	secured, answer := a.handshake(conn, "")
@@ -48,7 +48,7 @@ func (a *ask) handshake(conn net.Conn, protocol string) (*tls.Conn, health.Answe
 	}
 	secured := tls.Client(conn, config)
 	if err := secured.Handshake(); err != nil {
-		return nil, a.judgeTLS(err)
+		return nil, a.evaluateTLS(err)
 	}
 	state := secured.ConnectionState()
 	answer := health.Pass(tls.VersionName(state.Version))
@@ -94,8 +94,8 @@ func days(d time.Duration) string {
 	return "1 day"
 }
 
-// judgeTLS makes an answer of why a handshake failed.
-func (a *ask) judgeTLS(err error) health.Answer {
+// evaluateTLS makes an answer of why a handshake failed.
+func (a *ask) evaluateTLS(err error) health.Answer {
 	var (
 		name    x509.HostnameError
 		unknown x509.UnknownAuthorityError
@@ -125,7 +125,7 @@ func (a *ask) judgeTLS(err error) health.Answer {
 	case strings.HasPrefix(err.Error(), "tls: "):
 		return health.Fail("TLS failed", "fails the TLS handshake: "+plain(err.Error()))
 	}
-	return a.judge(err)
+	return a.answerOf(err)
 }
 
 // names lists the names and addresses of a certificate, the first few where there are many.

@@ -22,26 +22,26 @@ func (a *ask) udp() health.Answer {
 	}
 	conn, err := a.dial("udp")
 	if err != nil {
-		return a.judge(err)
+		return a.answerOf(err)
 	}
 	defer conn.Close()
 	if _, err := conn.Write(want.Send); err != nil {
-		return a.judgeUDP(err)
+		return a.evaluateUDP(err)
 	}
 	a.step("request", fmt.Sprintf("sent %d bytes", len(want.Send)), false)
 	answer := make([]byte, len(want.Expect)+datagramBytes)
 	n, err := conn.Read(answer)
 	if err != nil {
-		failed := a.judgeUDP(err)
+		failed := a.evaluateUDP(err)
 		if failed.Silent && len(want.Expect) == 0 {
 			return health.Pass("no ICMP error")
 		}
 		return failed
 	}
-	return judgeDatagram(answer[:n], want.Expect)
+	return evaluateDatagram(answer[:n], want.Expect)
 }
 
-func judgeDatagram(answer, expect []byte) health.Answer {
+func evaluateDatagram(answer, expect []byte) health.Answer {
 	if !bytes.HasPrefix(answer, expect) {
 		return health.Fail("another answer", fmt.Sprintf("answers with %s, not with %s", excerpt(answer),
 			excerpt(expect)))
@@ -49,9 +49,9 @@ func judgeDatagram(answer, expect []byte) health.Answer {
 	return health.Pass(fmt.Sprintf("%d bytes", len(answer)))
 }
 
-// judgeUDP has the reason for ICMP's port unreachable, which is that of a refused connection to the kernel.
-func (a *ask) judgeUDP(err error) health.Answer {
-	answer := a.judge(err)
+// evaluateUDP has the reason for ICMP's port unreachable, which is that of a refused connection to the kernel.
+func (a *ask) evaluateUDP(err error) health.Answer {
+	answer := a.answerOf(err)
 	if answer.Text == "connection refused" {
 		return health.Fail("port unreachable", "has no server on the port (ICMP port unreachable)")
 	}

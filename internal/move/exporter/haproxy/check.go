@@ -104,7 +104,7 @@ func (w *writer) http(field string, h lb.HTTPCheck) {
 	}
 	w.line(send...)
 	for _, key := range []string{"method", "path", "host", "status", "body"} {
-		if !w.Spoken(field + "." + key) {
+		if !w.Noted(field + "." + key) {
 			w.Carry(field + "." + key)
 		}
 	}

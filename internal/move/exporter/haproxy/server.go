@@ -179,7 +179,7 @@ const systemAuthorities = "@system-ca"
 // towards returns a server's parameters for the protocols that HAProxy speaks to it. They follow the parameters of the
 // check, which has no certificate authorities of its own.
 func (w *writer) towards() []string {
-	words := w.spoken()
+	words := w.protocolWords()
 	checked, _ := w.asked()
 	if checked < 0 {
 		return words
@@ -200,8 +200,8 @@ func (w *writer) towards() []string {
 	return words
 }
 
-// spoken returns the parameters of the protocols that HAProxy speaks to a server.
-func (w *writer) spoken() (words []string) {
+// protocolWords returns the parameters of the protocols that HAProxy speaks to a server.
+func (w *writer) protocolWords() (words []string) {
 	p := w.proxy
 	switch p.SendProxy {
 	case 1:

@@ -25,10 +25,10 @@ type Ledger struct {
 	Remarks []remark.Remark
 
 	texts []string
-	// spoken has the outcome of a field and of all fields below it, or, for an approximated field, of that field alone;
+	// noted has the outcome of a field and of all fields below it, or, for an approximated field, of that field alone;
 	// "": carried over.
-	spoken map[string]remark.Kind
-	made   map[remark.Remark]bool
+	noted map[string]remark.Kind
+	made  map[remark.Remark]bool
 	// carried has the indexes of the services that are in the result.
 	carried map[int]bool
 }
@@ -39,7 +39,7 @@ func New(dialect string, file config.Source) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Ledger{Config: cfg, Dialect: dialect, spoken: map[string]remark.Kind{}, made: map[remark.Remark]bool{},
+	l := &Ledger{Config: cfg, Dialect: dialect, noted: map[string]remark.Kind{}, made: map[remark.Remark]bool{},
 		carried: map[int]bool{}}
 	for text := range strings.Lines(string(file.Data)) {
 		l.texts = append(l.texts, text)
@@ -50,7 +50,7 @@ func New(dialect string, file config.Source) (*Ledger, error) {
 // Carry notes that fields, and all fields below them, are in the result.
 func (l *Ledger) Carry(fields ...string) {
 	for _, field := range fields {
-		l.spoken[field] = ""
+		l.noted[field] = ""
 	}
 }
 
@@ -69,10 +69,10 @@ func (l *Ledger) CarryBackend(i, j int, keys ...string) {
 	}
 }
 
-// Spoken reports whether a writer has noted a field.
-func (l *Ledger) Spoken(field string) bool {
-	_, spoken := l.spoken[field]
-	return spoken
+// Noted reports whether a writer has noted a field.
+func (l *Ledger) Noted(field string) bool {
+	_, noted := l.noted[field]
+	return noted
 }
 
 // Left notes that a field, and all fields below it, are left out, with the reason and the remedy.
@@ -84,9 +84,9 @@ func (l *Ledger) Approximate(field, format string, args ...any) {
 }
 
 func (l *Ledger) note(field string, kind remark.Kind, format string, args ...any) {
-	before, spoken := l.spoken[field]
-	if l.Written(field) && (!spoken || before != "" || kind == remark.Left) { // carried over, but may differ
-		l.spoken[field] = kind
+	before, noted := l.noted[field]
+	if l.Written(field) && (!noted || before != "" || kind == remark.Left) { // carried over, but may differ
+		l.noted[field] = kind
 	}
 	l.remark(l.At(field), kind, format, args...)
 }
@@ -171,7 +171,7 @@ func (l *Ledger) Account(reasons map[string]Reason) {
 		case !known:
 			why := reasonFor(reasons, field, l.Dialect)
 			l.remark(l.At(field), why.Kind, "%s: %s", lastKey(field), why.Why)
-		case l.spoken[above] == remark.Left && l.At(above) != l.At(field):
+		case l.noted[above] == remark.Left && l.At(above) != l.At(field):
 			l.remark(l.At(field), remark.Left, "below %s, which is left out", l.At(above))
 		}
 	}
@@ -181,7 +181,7 @@ func (l *Ledger) Account(reasons map[string]Reason) {
 // nearest returns the field, or the nearest one above it, whose note covers all fields below.
 func (l *Ledger) nearest(field string) (string, bool) {
 	for own := field; ; {
-		if kind, spoken := l.spoken[field]; spoken && (kind != remark.Approximated || field == own) {
+		if kind, noted := l.noted[field]; noted && (kind != remark.Approximated || field == own) {
 			return field, true
 		}
 		if field == "" {

@@ -110,7 +110,7 @@ func anyMatches(lines []Line, pattern *regexp.Regexp) *remark.At {
 // Account leaves out, as not understood, each line that no reader has noted. Comments begin with one of the marks.
 func (d *Draft) Account(marks string) {
 	for _, line := range d.lines {
-		if !d.Spoken(line.At) && !line.Blank(marks) {
+		if !d.Noted(line.At) && !line.Blank(marks) {
 			d.Left(line.At, "not understood; look at it by hand")
 		}
 	}
@@ -127,5 +127,5 @@ func (d *Draft) Carried() []remark.At {
 	return lines
 }
 
-// Spoken reports whether a reader has carried over a line or remarked on it.
-func (d *Draft) Spoken(at remark.At) bool { return d.carried[at] || d.remarked[at] }
+// Noted reports whether a reader has carried over a line or remarked on it.
+func (d *Draft) Noted(at remark.At) bool { return d.carried[at] || d.remarked[at] }

@@ -62,7 +62,7 @@ func (r *reader) last() {
 			r.resolvers(s)
 		}
 		for _, l := range s.lines {
-			if s.carried && l.unread == "" && (l.is("server") || l.is("server-template")) && !r.Spoken(l.at) {
+			if s.carried && l.unread == "" && (l.is("server") || l.is("server-template")) && !r.Noted(l.at) {
 				r.Left(l.at, "no service that is carried over has it")
 			}
 		}
@@ -170,7 +170,7 @@ func (r *reader) decide(s *section) {
 	s.main = r.target(s)
 	if r.asProxy(s) {
 		r.readRoutes(s)
-		r.lend(s)
+		r.borrowServers(s)
 	}
 	s.why = r.whyNot(s, s.main)
 	parts := s.parts()

@@ -66,9 +66,9 @@ func (r *reader) whyNotProxy(s, to *section) string {
 	return ""
 }
 
-// lend gives a section without servers the servers of another one, if its routes have some, or if the section only
-// redirects clients to TLS.
-func (r *reader) lend(s *section) {
+// borrowServers gives a section without servers the servers of another one, if its routes have some, or if the section
+// only redirects clients to TLS.
+func (r *reader) borrowServers(s *section) {
 	if s.main != nil {
 		return
 	}

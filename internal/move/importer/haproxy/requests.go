@@ -74,12 +74,12 @@ func (r *reader) proxySetting(s *section, l line) bool {
 	case "source":
 		return r.sendFrom(q, l)
 	case "log", "compression", "monitor-uri", "errorfile", "errorloc", "errorloc302", "errorloc303", "monitor-net":
-		return r.asItStands(s, l)
+		return r.keepClientLine(s, l)
 	case "http-reuse":
-		return !s.among && !s.direct && r.stand(&section{kind: "backend"}, q, l) == ""
+		return !s.among && !s.direct && r.keepVerbatim(&section{kind: "backend"}, q, l) == ""
 	case "stick-table":
 		if s.kind == "frontend" {
-			if why := r.stand(s, q, l); why != "" {
+			if why := r.keepVerbatim(s, q, l); why != "" {
 				r.Left(l.at, "%s", why)
 			}
 			return true
@@ -168,7 +168,7 @@ func (r *reader) proxyTimeout(s *section, q *requests, l line) bool {
 		if l.words[1] == "server-fin" {
 			of.kind = "backend"
 		}
-		return r.stand(of, q, l) == ""
+		return r.keepVerbatim(of, q, l) == ""
 	}
 	if into == nil || err != nil {
 		return false
@@ -211,8 +211,8 @@ func (r *reader) sendFrom(q *requests, l line) bool {
 	return true
 }
 
-// asItStands keeps a line for clients verbatim.
-func (r *reader) asItStands(s *section, l line) bool {
+// keepClientLine keeps a line for clients verbatim.
+func (r *reader) keepClientLine(s *section, l line) bool {
 	if l.is("log", "global") {
 		if strings.Contains("\n"+r.Engine.Global, "\nlog ") {
 			r.Carry(l.at)
@@ -250,7 +250,7 @@ func (r *reader) proxyOption(s *section, q *requests, l line) bool {
 	logged := strings.Contains("\n"+r.Engine.Global, "\nlog ")
 	switch {
 	case name == "forwardfor" && len(l.words) > 2:
-		return r.stand(&section{kind: "frontend"}, q, l) == ""
+		return r.keepVerbatim(&section{kind: "frontend"}, q, l) == ""
 	case name == "forwardfor":
 		q.forward, q.noForward = true, false
 		r.Approximate(l.at, "each request gets X-Forwarded-Proto, too")
@@ -258,9 +258,9 @@ func (r *reader) proxyOption(s *section, q *requests, l line) bool {
 	case name == "redispatch" && !s.direct: // mode proxy always does so
 	case (name == "httplog" || name == "tcplog") && logged:
 	case slices.Contains(backendOptions, name) && !s.among && !s.direct:
-		return r.stand(&section{kind: "backend"}, q, l) == ""
+		return r.keepVerbatim(&section{kind: "backend"}, q, l) == ""
 	case slices.Contains(clientOptions, name) && !(s.kind == "backend" && s.among) && !s.direct:
-		return r.stand(s, q, l) == ""
+		return r.keepVerbatim(s, q, l) == ""
 	default:
 		return false
 	}
@@ -277,9 +277,9 @@ func (r *reader) optionOff(s *section, q *requests, l line) bool {
 		q.forward, q.noForward = false, true
 		r.Carry(l.at)
 	case slices.Contains(backendOptions, name) && !s.among:
-		return r.stand(&section{kind: "backend"}, q, whole) == ""
+		return r.keepVerbatim(&section{kind: "backend"}, q, whole) == ""
 	case slices.Contains(clientOptions, name) && !(s.kind == "backend" && s.among):
-		return r.stand(s, q, whole) == ""
+		return r.keepVerbatim(s, q, whole) == ""
 	default:
 		return false
 	}
@@ -308,7 +308,7 @@ func (r *reader) rule(s *section, q *requests, l line) {
 	if !s.raw(l) && r.byKey(s, q, l) {
 		return
 	}
-	if why := r.stand(s, q, l); why != "" {
+	if why := r.keepVerbatim(s, q, l); why != "" {
 		r.Left(l.at, "no key is like it, and as it stands it cannot be carried over: %s", why)
 	}
 }

@@ -80,8 +80,8 @@ func (l line) essential() bool {
 	return true
 }
 
-// stands reports whether a line can be kept verbatim in a service.
-func (l line) stands() bool {
+// canKeepVerbatim reports whether a line can be kept verbatim in a service.
+func (l line) canKeepVerbatim() bool {
 	return l.isRule() || l.is("option", "checkcache") || l.is("option", "http-restrict-req-hdr-names")
 }
 
@@ -109,7 +109,7 @@ func (r *reader) unsafe(s *section, proxied bool) string {
 			_, why := r.asLines(part, l)
 			if l.unread != "" {
 				why = "it cannot be read"
-			} else if !l.stands() {
+			} else if !l.canKeepVerbatim() {
 				why = "Jeoul has nothing like it"
 			} else if !proxied {
 				why = "a balancer of connections has nothing like it; --mode proxy takes such lines as they are"
@@ -152,7 +152,7 @@ func (s *section) index() *ruleIndex {
 		}
 	}
 	for _, l := range s.all() {
-		if s.rules.raw[l.words[0]] == 0 && s.standsRaw(l) {
+		if s.rules.raw[l.words[0]] == 0 && s.isPlainRule(l) {
 			s.rules.raw[l.words[0]] = l.at.Line
 		}
 		if s.rules.ends == 0 && l.is("http-request") &&
@@ -163,8 +163,8 @@ func (s *section) index() *ruleIndex {
 	return s.rules
 }
 
-// standsRaw reports whether a line is a rule without a key.
-func (s *section) standsRaw(l line) bool {
+// isPlainRule reports whether a line is a rule without a key.
+func (s *section) isPlainRule(l line) bool {
 	if l.no || l.unread != "" || !l.isRule() || securityHeader(l) {
 		return false
 	}
@@ -226,14 +226,14 @@ func (r *reader) asLines(s *section, l line) (lines []string, why string) {
 			return nil, "it goes by " + name + ", which the section does not define"
 		}
 		for _, d := range definitions {
-			text, why := standing(d)
+			text, why := selfContained(d)
 			if why != "" {
 				return nil, why
 			}
 			lines = append(lines, text)
 		}
 	}
-	text, why := standing(l)
+	text, why := selfContained(l)
 	if why != "" {
 		return nil, why
 	}
@@ -267,8 +267,8 @@ func (l line) conditions() (names []string) {
 // definitions returns the lines that define an ACL.
 func (s *section) definitions(name string) []line { return s.index().defined[name] }
 
-// standing returns a line in HAProxy's syntax, if it depends on nothing outside. Otherwise why is the reason.
-func standing(l line) (text, why string) {
+// selfContained returns a line in HAProxy's syntax, if it depends on nothing outside. Otherwise why is the reason.
+func selfContained(l line) (text, why string) {
 	words := make([]string, len(l.words))
 	for i, word := range l.words {
 		if foreign.MatchString(word) {
@@ -336,9 +336,9 @@ func (s *section) forwards(l line) bool {
 	return option != nil
 }
 
-// stand keeps a rule verbatim in the lines for clients or, in a section with only servers, in the lines for backends.
-// It returns the reason if it cannot.
-func (r *reader) stand(s *section, q *requests, l line) string {
+// keepVerbatim keeps a rule verbatim in the lines for clients or, in a section with only servers, in the lines for
+// backends. It returns the reason if it cannot.
+func (r *reader) keepVerbatim(s *section, q *requests, l line) string {
 	lines, why := r.asLines(s, l)
 	into := &q.front
 	if s.kind == "backend" {

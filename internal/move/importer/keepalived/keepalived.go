@@ -95,7 +95,7 @@ func (r *reader) below(n *node, do func(*node)) {
 
 // group carries over a group that a virtual server uses, and leaves out any other.
 func (r *reader) group(n *node) {
-	if !slices.ContainsFunc(n.children, func(c *node) bool { return r.Spoken(c.at) }) {
+	if !slices.ContainsFunc(n.children, func(c *node) bool { return r.Noted(c.at) }) {
 		r.leave(n, "no virtual server that is carried over names it")
 		return
 	}

@@ -399,7 +399,7 @@ func (l *look) leaves(r rule) (is, known bool) {
 // restOfGuards remarks on the rules of other tables that were not carried over.
 func (r *reader) restOfGuards() {
 	for _, h := range r.guards.hooks {
-		if !r.Spoken(h.at) && h.drops {
+		if !r.Noted(h.at) && h.drops {
 			r.Needless(h.at, "drops no packet of a service that is carried over")
 		}
 	}
@@ -410,7 +410,7 @@ func (r *reader) restOfGuards() {
 			of = "the table " + table
 		}
 		for _, rule := range r.guards.chains[chain] {
-			carried := r.Spoken(rule.at)
+			carried := r.Noted(rule.at)
 			if !carried {
 				r.Left(rule.at, "of %s: %s", of, notPassed)
 			}
@@ -450,7 +450,7 @@ const cannotRead = "a rule that cannot be read"
 func (r *reader) rest() {
 	for _, chain := range sortedKeys(r.chains) {
 		for _, rule := range r.chains[chain] {
-			if r.Spoken(rule.at) {
+			if r.Noted(rule.at) {
 				continue
 			}
 			switch {

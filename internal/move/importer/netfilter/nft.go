@@ -198,7 +198,7 @@ func (s *ruleset) block(open token) ([]token, error) {
 
 // carryBrace carries over the line of a brace, unless the line has a remark or is carried over already.
 func (s *ruleset) carryBrace(t token) {
-	if !s.Spoken(t.at) {
+	if !s.Noted(t.at) {
 		s.Carry(t.at)
 	}
 }

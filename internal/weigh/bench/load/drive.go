@@ -132,7 +132,7 @@ func (d Drive) bringUp(ctx context.Context, runners []*runner) error {
 	}
 	err := eachRunner(runners, func(r *runner) error {
 		if r.far != nil {
-			return at(r, r.far.stand(ctx, d, r.client.Share, r.client.CPUs))
+			return at(r, r.far.start(ctx, d, r.client.Share, r.client.CPUs))
 		}
 		return at(r, r.start(ctx, d.Kind))
 	})

@@ -19,21 +19,21 @@ import (
 // released at one moment. Each worker gets that moment in advance, in the time of its own clock, so the delay of a
 // message does not matter.
 
-// standing has the generators of this process that wait at their gates or run, by their host; a worker has one.
-var standing = struct {
+// waiting holds the generators of this process that wait at their gates or run, by their host; a worker has one.
+var waiting = struct {
 	sync.Mutex
 	runners map[*lab.Host]*runner
 }{runners: map[*lab.Host]*runner{}}
 
-// farStand describes a generator that a worker has to bring to its gate.
-type farStand struct {
+// farStart describes a generator that a worker has to bring to its gate.
+type farStart struct {
 	Kind     string
 	Settings json.RawMessage
 	Share    Share
 	CPUs     []int
 }
 
-var standTask = lab.NewTask("load-stand", func(ctx context.Context, h *lab.Host, s farStand) (struct{}, error) {
+var startTask = lab.NewTask("load-start", func(ctx context.Context, h *lab.Host, s farStart) (struct{}, error) {
 	kind, err := kindOf(s.Kind, s.Settings)
 	if err != nil {
 		return struct{}{}, err
@@ -71,9 +71,9 @@ type farEnd struct {
 }
 
 var goTask = lab.NewTask("load-go", func(ctx context.Context, h *lab.Host, g farGo) (farEnd, error) {
-	standing.Lock()
-	r := standing.runners[h]
-	standing.Unlock()
+	waiting.Lock()
+	r := waiting.runners[h]
+	waiting.Unlock()
 	if r == nil {
 		return farEnd{}, errors.New("no load generator stands ready")
 	}
@@ -113,12 +113,12 @@ var clockTask = lab.NewTask("clock", func(context.Context, *lab.Host, struct{}) 
 
 // exchange replaces a host's generator, and returns the previous one.
 func exchange(h *lab.Host, r *runner) *runner {
-	standing.Lock()
-	defer standing.Unlock()
-	other := standing.runners[h]
-	delete(standing.runners, h)
+	waiting.Lock()
+	defer waiting.Unlock()
+	other := waiting.runners[h]
+	delete(waiting.runners, h)
 	if r != nil {
-		standing.runners[h] = r
+		waiting.runners[h] = r
 	}
 	return other
 }
@@ -150,8 +150,8 @@ type farRunner struct {
 // section 10: the least delay has the least error).
 const clockSamples = 5
 
-// stand starts the generator up to its gate.
-func (f *farRunner) stand(ctx context.Context, d Drive, share Share, cpus []int) error {
+// start starts the generator up to its gate.
+func (f *farRunner) start(ctx context.Context, d Drive, share Share, cpus []int) error {
 	f.uncertain = math.MaxInt64
 	for range clockSamples {
 		sent := time.Now()
@@ -165,7 +165,7 @@ func (f *farRunner) stand(ctx context.Context, d Drive, share Share, cpus []int)
 	}
 	settings, err := json.Marshal(d.Kind)
 	if err == nil {
-		_, err = standTask.On(ctx, f.host, farStand{Kind: d.Kind.Name(), Settings: settings, Share: share, CPUs: cpus})
+		_, err = startTask.On(ctx, f.host, farStart{Kind: d.Kind.Name(), Settings: settings, Share: share, CPUs: cpus})
 	}
 	return err
 }

@@ -281,7 +281,7 @@ func (r *rig) measure(id int, m measured, packets uint32) (float64, error) {
 	if err := r.harness.SendAtLeast(r.program(m), r.stream(m, r.next[id]), warm); err != nil {
 		return 0, err
 	}
-	if err := r.remember(id); err != nil {
+	if err := r.storeNext(id); err != nil {
 		return 0, err
 	}
 	if err := r.live(id, m); err != nil {
@@ -293,9 +293,9 @@ func (r *rig) measure(id int, m measured, packets uint32) (float64, error) {
 	}
 	ns, err := r.harness.Send(r.program(m), r.stream(m, r.next[id]), packets)
 	if err != nil {
-		return 0, errors.Join(err, r.remember(id))
+		return 0, errors.Join(err, r.storeNext(id))
 	}
-	if err := r.remember(id); err != nil {
+	if err := r.storeNext(id); err != nil {
 		return 0, err
 	}
 	after, err := r.counts(m)
@@ -316,15 +316,15 @@ func (r *rig) live(id int, m measured) error {
 		if err := r.harness.SendAtLeast(r.program(m), r.stream(m, r.next[id]), 4); err != nil {
 			return err
 		}
-		if err := r.remember(id); err != nil {
+		if err := r.storeNext(id); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// remember stores the next flow of a case in the harness.
-func (r *rig) remember(id int) (err error) {
+// storeNext stores the next flow of a case in the harness.
+func (r *rig) storeNext(id int) (err error) {
 	r.next[id], err = r.harness.Next()
 	return err
 }

@@ -33,12 +33,19 @@ func TestDialOwnAddress(t *testing.T) {
 				Flags: unix.IFA_F_NODAD}); err != nil {
 				return err
 			}
-			for range 4 {
+			dial := func() error {
 				dialer, err := dialerTo(ip)
-				if err != nil {
-					return err
+				if err == nil {
+					_, err = dialer.Dial("tcp", netip.AddrPortFrom(ip, 7000).String())
 				}
-				if _, err := dialer.Dial("tcp", netip.AddrPortFrom(ip, 7000).String()); !errors.Is(err, unix.ECONNREFUSED) {
+				return err
+			}
+			// The kernel adds the route to an IPv6 address a moment after the address.
+			testenv.Eventually(t, testenv.WaitLimit, "there is a route to "+address, func() bool {
+				return !errors.Is(dial(), unix.ENETUNREACH)
+			})
+			for range 4 {
+				if err := dial(); !errors.Is(err, unix.ECONNREFUSED) {
 					t.Errorf("%s: %v, want a refusal", address, err)
 				}
 			}

@@ -142,7 +142,7 @@ func (c *changer) pick() (service, backend int, flows []netip.AddrPort, err erro
 		service = c.random.IntN(c.shape.services)
 		known := c.flows[service]
 		if known == nil {
-			if known, err = c.look(service); err != nil {
+			if known, err = c.fetchBackends(service); err != nil {
 				return 0, 0, nil, err
 			}
 			c.flows[service] = known
@@ -157,9 +157,9 @@ func (c *changer) pick() (service, backend int, flows []netip.AddrPort, err erro
 	return 0, 0, nil, errNoFlows
 }
 
-// look determines which backends the flows of a service reach. The flows are not stored by that: the packets open no
-// flows, and the service has not changed yet.
-func (c *changer) look(service int) (map[uint32][]netip.AddrPort, error) {
+// fetchBackends determines which backends the flows of a service reach. The flows are not stored by that: the packets
+// open no flows, and the service has not changed yet.
+func (c *changer) fetchBackends(service int) (map[uint32][]netip.AddrPort, error) {
 	frame := harness.NewFrame(netip.AddrPortFrom(firstClient, 0), netip.AddrPortFrom(c.shape.vip(service), port),
 		lb.TCP, packet.FlagACK)
 	// At least four for each backend.

@@ -37,7 +37,7 @@ func fallSilent(ctx context.Context, c *changeTrial) error {
 	server, s := c.backends()[serverSilent], &silence{}
 	c.silence = s
 	s.cut = time.Now()
-	if err := server.Silence(true); err != nil {
+	if err := server.Disconnect(true); err != nil {
 		return err
 	}
 	stayed := c.staySilent(ctx, server)
@@ -77,7 +77,7 @@ func (c *changeTrial) bringBack(server *lab.Host) error {
 			destroyed))
 		destroyed = nil
 	}
-	return errors.Join(destroyed, server.Silence(false), server.Greet(c.runner.Lab.Balancer))
+	return errors.Join(destroyed, server.Disconnect(false), server.Greet(c.runner.Lab.Balancer))
 }
 
 // waitFor returns when a subject was first seen to reach a server, or no longer to reach it, by its counters or status.

@@ -68,18 +68,18 @@ func (f *floodTrial) run(ctx context.Context) (err error) {
 		next, // the quiet phase
 		func() error { return f.client.pass(ctx, each) },
 		next,
-		func() error { return errors.Join(f.read(&f.quiet[1]), f.remember(ctx, 0)) },
+		func() error { return errors.Join(f.read(&f.quiet[1]), f.readFlowState(ctx, 0)) },
 		func() error { return f.begin(ctx) },
 		func() error { return f.client.pass(ctx, floodBegins) },
 		func() error { return f.read(&f.flooded[0]) },
 		next, // the phase under the flood
 		func() error { return f.client.pass(ctx, each) },
 		next,
-		func() error { return errors.Join(f.read(&f.flooded[1]), f.remember(ctx, 1), f.stage.stop()) },
+		func() error { return errors.Join(f.read(&f.flooded[1]), f.readFlowState(ctx, 1), f.stage.stop()) },
 		func() error { return f.client.pass(ctx, floodEnds) },
 		next,
 		func() error { return f.client.wait(ctx, cmp.Or(own(f.trial.By).Timeout, load.SteadyTimeout)) },
-		func() error { return f.remember(ctx, 2) },
+		func() error { return f.readFlowState(ctx, 2) },
 	} {
 		if err := step(); err != nil {
 			return err
@@ -122,8 +122,8 @@ func (f *floodTrial) read(into *floodReading) (err error) {
 	return err
 }
 
-// remember asks the subject how much state it stores.
-func (f *floodTrial) remember(ctx context.Context, at int) (err error) {
+// readFlowState asks the subject how much state it stores.
+func (f *floodTrial) readFlowState(ctx context.Context, at int) (err error) {
 	if subject, ok := f.running.(subject.Remembering); ok {
 		f.remembered[at], err = subject.Remembered(ctx)
 	}

@@ -39,7 +39,7 @@ func (w *wireTrial) watch(ctx context.Context) (stop func() error, err error) {
 				return
 			case <-ticker.C:
 			}
-			if err := w.look(ctx); err != nil && ctx.Err() == nil {
+			if err := w.sample(ctx); err != nil && ctx.Err() == nil {
 				ended <- err
 				return
 			}
@@ -51,8 +51,8 @@ func (w *wireTrial) watch(ctx context.Context) (stop func() error, err error) {
 	}, nil
 }
 
-// look takes one reading.
-func (w *wireTrial) look(ctx context.Context) error {
+// sample takes one reading.
+func (w *wireTrial) sample(ctx context.Context) error {
 	now, err := available()
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func (w *wireTrial) look(ctx context.Context) error {
 	return nil
 }
 
-// write adds the readings to a result. It must not run concurrently with look.
+// write adds the readings to a result. It must not run concurrently with sample.
 func (k wireKept) write(got *results.Trial) {
 	got.Metrics[results.MachineBytes] = float64(k.before - k.least)
 	of := k.remembered

@@ -97,7 +97,7 @@ func (h *holder) background() {
 		h.group.Go(func() { h.askUDP(uint64(i) + 1) })
 	}
 	for i := range h.load.Laps.Ports {
-		h.group.Go(func() { h.goRound(h.load.Laps.First + i) })
+		h.group.Go(func() { h.runLaps(h.load.Laps.First + i) })
 	}
 }
 

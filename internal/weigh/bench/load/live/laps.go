@@ -41,8 +41,8 @@ type laps struct {
 	stay map[int]string
 }
 
-// goRound opens connections from one port, lap after lap.
-func (h *holder) goRound(port int) {
+// runLaps opens connections from one port, lap after lap.
+func (h *holder) runLaps(port int) {
 	wait := time.Duration(rand.Int64N(int64(h.load.Laps.Pace)))
 	// Whether the server ended the previous connection, which had to stay open.
 	again := false
@@ -113,8 +113,8 @@ func reset(conn net.Conn) {
 	conn.Close()
 }
 
-// let signals to the server that its answer has arrived: until then the server delays its reset.
-func (e ending) let(conn net.Conn) error {
+// confirmAnswer signals to the server that its answer has arrived: until then the server delays its reset.
+func (e ending) confirmAnswer(conn net.Conn) error {
 	if e != endsByReset {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (e ending) let(conn net.Conn) error {
 
 // ended waits until the server has ended a connection, and reports whether it did.
 func (h *holder) ended(conn net.Conn, how ending) bool {
-	if err := how.let(conn); err != nil {
+	if err := how.confirmAnswer(conn); err != nil {
 		return causeOf(err) == Reset
 	}
 	if err := conn.SetReadDeadline(time.Now().Add(h.load.Timeout)); err != nil {

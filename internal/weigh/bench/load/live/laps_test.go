@@ -59,7 +59,7 @@ func TestServersEndConnectionsAsAsked(t *testing.T) {
 		if from, err := l.ask(bound); err != nil || from.Server != "a" {
 			t.Fatalf("ending %d: answered by %v, %v", how, from, err)
 		}
-		if err := how.let(conn); err != nil {
+		if err := how.confirmAnswer(conn); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := conn.Read(make([]byte, 1)); causeOf(err) != want {

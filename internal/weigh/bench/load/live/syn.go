@@ -47,12 +47,12 @@ func (w *synWatch) tick() {
 	if w.over {
 		return
 	}
-	w.look()
+	w.readRetransmits()
 	w.timer.Reset(pollInterval)
 }
 
-// look reads how often the SYN has been retransmitted. The caller holds the lock.
-func (w *synWatch) look() {
+// readRetransmits reads how often the SYN has been retransmitted. The caller holds the lock.
+func (w *synWatch) readRetransmits() {
 	var info *unix.TCPInfo
 	var read error
 	err := w.raw.Control(func(fd uintptr) { info, read = unix.GetsockoptTCPInfo(int(fd), unix.SOL_TCP, unix.TCP_INFO) })
@@ -83,7 +83,7 @@ func (w *synWatch) end(err error) []time.Time {
 	}
 	w.timer.Stop()
 	if err == nil {
-		w.look()
+		w.readRetransmits()
 	} else if causeOf(err) == Silent {
 		w.lost = append(w.lost, w.sent)
 	}

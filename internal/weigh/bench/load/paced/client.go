@@ -82,15 +82,15 @@ func (o Options) Run(ctx context.Context) (*Report, error) {
 	return c.report, nil
 }
 
-// look is the interval of checks for connections without an answer.
-const look = 50 * time.Millisecond
+// checkInterval is the interval of checks for connections without an answer.
+const checkInterval = 50 * time.Millisecond
 
 func (c *client) run(ctx context.Context) error {
 	looked := time.Duration(0)
 	for {
 		now := time.Since(c.began)
 		c.ask(now)
-		if now-looked >= look {
+		if now-looked >= checkInterval {
 			looked = now
 			if c.cannotMeetBound(now) {
 				c.giveUp()
@@ -104,7 +104,7 @@ func (c *client) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		wait := look
+		wait := checkInterval
 		if c.next < c.total() && c.free() {
 			wait = min(wait, c.due(c.next)-time.Since(c.began))
 		}

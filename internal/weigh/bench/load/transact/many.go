@@ -103,12 +103,12 @@ func (m *many) watch(s *stream, events uint32) error {
 	return m.loop.Add(s.fd, events)
 }
 
-// look is the interval of checks for streams without an answer.
-const look = 100 * time.Millisecond
+// checkInterval is the interval of checks for streams without an answer.
+const checkInterval = 100 * time.Millisecond
 
 // transact handles the events of sockets until the time is over and no transaction is outstanding.
 func (m *many) transact(ctx context.Context) error {
-	next := look
+	next := checkInterval
 	if err := m.loop.After(next); err != nil {
 		return err
 	}
@@ -121,8 +121,8 @@ func (m *many) transact(ctx context.Context) error {
 		}
 		if now := time.Since(m.began); now >= next {
 			m.giveUp()
-			next = now + look
-			if err := m.loop.After(look); err != nil {
+			next = now + checkInterval
+			if err := m.loop.After(checkInterval); err != nil {
 				return err
 			}
 		}

@@ -207,7 +207,7 @@ func setTable(t *testing.T, here *lab.Here, table *ipvsTable, on bool, refusal s
 		t.Fatalf("on %v: %v; want %q", on, err, refusal)
 	}
 	if err == nil && on {
-		if err := json.Unmarshal(answer, &table.Forgot); err != nil {
+		if err := json.Unmarshal(answer, &table.PreviousExpire); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -113,17 +113,17 @@ type runningKeepalived struct {
 	runningIPVS
 	subject keepalived
 	process *subject.Program
-	// forgot is the previous value of the sysctl forgetConnections.
-	forgot string
+	// previousExpire is the previous value of the sysctl forgetConnections.
+	previousExpire string
 }
 
 // forget makes the kernel delete connections of removed servers.
 func (r *runningKeepalived) forget(on bool) error {
 	return r.setup.Lab.Balancer.Do(func() (err error) {
 		if !on {
-			return sysctl.Write(forgetConnections, r.forgot)
+			return sysctl.Write(forgetConnections, r.previousExpire)
 		}
-		if r.forgot, err = sysctl.Read(forgetConnections); err != nil {
+		if r.previousExpire, err = sysctl.Read(forgetConnections); err != nil {
 			return err
 		}
 		return sysctl.Write(forgetConnections, "1")

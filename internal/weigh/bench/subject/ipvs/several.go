@@ -109,12 +109,12 @@ func (b *ipvsBalancer) set(ctx context.Context, on bool) error {
 			return err
 		}
 	}
-	forgot, err := ipvsTask.On(ctx, b.at, ipvsChange{*b.table, on})
+	previousExpire, err := ipvsTask.On(ctx, b.at, ipvsChange{*b.table, on})
 	if err != nil {
 		return fmt.Errorf("setting the services of IPVS on %s: %w", b.at.Name, err)
 	}
 	if b.serves = on; on {
-		b.table.Forgot = forgot
+		b.table.PreviousExpire = previousExpire
 		return nil
 	}
 	return b.awaitForgotten(ctx)

@@ -32,8 +32,9 @@ type ipvsTable struct {
 	Services     []ipvsService
 	// Guarded makes a machine's worker remove the table if the run dies.
 	Guarded bool
-	// Forgot is the value of the sysctl forgetConnections from before the services were created; empty until then.
-	Forgot string
+	// PreviousExpire is the value of the sysctl forgetConnections from before the services were created; empty until
+	// then.
+	PreviousExpire string
 }
 
 // ipvsService is a port of the VIP, with the addresses of its servers.
@@ -94,7 +95,7 @@ var ipvsTask = lab.NewTask("ipvs-services", func(_ context.Context, h *lab.Host,
 	if err == nil && c.Table.Guarded {
 		h.AtEnd(ipvsGuard, func() error { return onIPVS(h, c.Table.remove) })
 	}
-	return c.Table.Forgot, err
+	return c.Table.PreviousExpire, err
 })
 
 // ipvsGuard is the name of the clean-up that a worker does at its end.
@@ -102,15 +103,15 @@ const ipvsGuard = "ipvs"
 
 // set creates the services on the balancer, or removes them.
 func (t *ipvsTable) set(l *lab.Lab, on bool) error {
-	if !on && t.Forgot == "" {
+	if !on && t.PreviousExpire == "" {
 		return nil // nothing was created; existing services belong to another program
 	}
-	forgot, err := ipvsTask.On(context.Background(), l.Balancer, ipvsChange{*t, on})
+	previousExpire, err := ipvsTask.On(context.Background(), l.Balancer, ipvsChange{*t, on})
 	if err != nil {
 		return fmt.Errorf("setting the services of IPVS: %w", err)
 	}
 	if on {
-		t.Forgot = forgot
+		t.PreviousExpire = previousExpire
 	}
 	return nil
 }
@@ -160,7 +161,7 @@ const forgetConnections = "net.ipv4.vs.expire_nodest_conn"
 
 // add creates the services, all of them or none.
 func (t *ipvsTable) add(kernel *moby.Handle) (err error) {
-	if t.Forgot, err = sysctl.Read(forgetConnections); err != nil {
+	if t.PreviousExpire, err = sysctl.Read(forgetConnections); err != nil {
 		return err
 	}
 	if err := sysctl.Write(forgetConnections, "1"); err != nil {
@@ -249,7 +250,7 @@ func (t *ipvsTable) remove(kernel *moby.Handle) error {
 		}
 	}
 	if t.Guarded {
-		errs = append(errs, sysctl.Write(forgetConnections, t.Forgot))
+		errs = append(errs, sysctl.Write(forgetConnections, t.PreviousExpire))
 	}
 	return errors.Join(errs...)
 }

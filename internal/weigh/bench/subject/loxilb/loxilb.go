@@ -139,7 +139,7 @@ func (r *runningLoxiLB) start(ctx context.Context) error {
 		err = r.keepSettings()
 	}
 	if err == nil {
-		err = r.meetNeighbours()
+		err = r.resolveNeighbours()
 	}
 	if err != nil {
 		return err
@@ -201,10 +201,10 @@ func (r *runningLoxiLB) neighbours() []*lab.Host {
 	return slices.Concat(r.setup.Lab.Clients, r.setup.Lab.Servers)
 }
 
-// meetNeighbours makes the balancer's kernel resolve the MAC addresses of clients and servers. LoxiLB reads them from
-// there. Until it has one, it loses packets to that host, where the kernel would queue them: each client's first
+// resolveNeighbours makes the balancer's kernel resolve the MAC addresses of clients and servers. LoxiLB reads them
+// from there. Until it has one, it loses packets to that host, where the kernel would queue them: each client's first
 // connection took a second longer.
-func (r *runningLoxiLB) meetNeighbours() error {
+func (r *runningLoxiLB) resolveNeighbours() error {
 	balancer := r.setup.Lab.Balancer
 	err := balancer.Do(func() error {
 		link, err := netlink.LinkByName(balancer.Interface)

@@ -156,7 +156,7 @@ func TestLoxiLBKeepsSettings(t *testing.T) {
 
 func TestLoxiLBMeetsNeighbours(t *testing.T) {
 	r := newLoxiLB(t)
-	if err := r.meetNeighbours(); err != nil {
+	if err := r.resolveNeighbours(); err != nil {
 		t.Fatal(err)
 	}
 	for _, host := range r.neighbours() {

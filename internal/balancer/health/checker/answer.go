@@ -35,8 +35,8 @@ var errnos = map[unix.Errno]health.Answer{
 var troubles = []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.EADDRNOTAVAIL, unix.ENETDOWN,
 	unix.EPERM}
 
-// judge turns an error of the request into an answer.
-func (a *ask) judge(err error) health.Answer {
+// answerOf turns an error of the request into an answer.
+func (a *ask) answerOf(err error) health.Answer {
 	var mine own
 	if errors.As(err, &mine) || errors.Is(err, health.ErrNoPath) {
 		return trouble(err)
