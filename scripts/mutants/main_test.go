@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-const judged = `package judged
+const program = `package changed
 
 import "log/slog"
 
@@ -29,7 +29,7 @@ func note(list []int) {
 // replaced.
 func TestMutants(t *testing.T) {
 	dir, to := t.TempDir(), t.TempDir()
-	for name, source := range map[string]string{"judged.go": judged, "judged_test.go": "package judged\n"} {
+	for name, source := range map[string]string{"changed.go": program, "changed_test.go": "package changed\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(source), 0o666); err != nil {
 			t.Fatal(err)
 		}

@@ -57,16 +57,17 @@ func (w *world) clients(seconds int, dead ...string) {
 	synctest.Wait()
 }
 
-// judged is a controller whose backends are judged by their answers.
-func judged(t *testing.T, file string) (w *world, c *Controller, asked *checks, kept *noted, stop func() error) {
+// newEjecting is a controller that ejects backends by their answers.
+func newEjecting(t *testing.T, file string) (w *world, c *Controller, asked *checks, kept *noted, stop func() error) {
 	t.Helper()
 	kept = &noted{}
-	w, c, asked, stop = judgedInto(t, file, kept, nil)
+	w, c, asked, stop = newEjectingInto(t, file, kept, nil)
 	return w, c, asked, kept, stop
 }
 
-// judgedInto is judged with a place where ejections are kept, and files that report what content they cannot write.
-func judgedInto(t *testing.T, file string, kept Memory, files *durable.Files) (
+// newEjectingInto is newEjecting with a place where ejections are kept, and files that report the content that they
+// cannot write.
+func newEjectingInto(t *testing.T, file string, kept Memory, files *durable.Files) (
 	w *world, c *Controller, asked *checks, stop func() error) {
 	t.Helper()
 	w = newWorld(t)
@@ -83,7 +84,7 @@ func judgedInto(t *testing.T, file string, kept Memory, files *durable.Files) (
 // is away for longer the next time.
 func TestOutliers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c, _, kept, stop := judged(t, natWeb)
+		w, c, _, kept, stop := newEjecting(t, natWeb)
 		w.clients(20)
 		w.expect()
 		w.clients(8, "web01")
@@ -128,7 +129,7 @@ func TestOutliers(t *testing.T) {
 // TestOutliersOverRestart: the next process goes on with the ejection, and ends it in time.
 func TestOutliersOverRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, _, _, kept, stop := judged(t, natWeb)
+		w, _, _, kept, stop := newEjecting(t, natWeb)
 		w.clients(8, "web01")
 		stop()
 		w.done()
@@ -174,7 +175,7 @@ func TestOutliersAndChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := strings.Replace(natWeb, "    backends:", "    check: tcp\n    backends:", 1) +
 			"      - {name: web04, address: 192.0.2.4, backup: true}\n"
-		w, c, asked, _, stop := judged(t, file)
+		w, c, asked, _, stop := newEjecting(t, file)
 		asked.say(t, c, healthy(), "web01", "web02", "web03", "web04")
 		w.clients(8, "web01")
 		w.done()
@@ -207,7 +208,7 @@ func TestOutliersAndBackups(t *testing.T) {
 		file := strings.Replace(natWeb,
 			"      - {name: web02, address: 192.0.2.2}\n      - {name: web03, address: 192.0.2.3}",
 			"      - {name: web02, address: 192.0.2.2, backup: true}", 1)
-		w, c, _, _, stop := judged(t, file)
+		w, c, _, _, stop := newEjecting(t, file)
 		w.clients(8, "web01")
 		w.expect("apply web: web01=1!e web02=2")
 		w.expectLog("service web: its backups take new flows, for no other backend does")
@@ -231,7 +232,7 @@ func TestOutliersAndBackups(t *testing.T) {
 // the last that serves cannot be drained but where the ejected one then serves.
 func TestOperationsOutrankOutliers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c, _, _, stop := judged(t, natWeb)
+		w, c, _, _, stop := newEjecting(t, natWeb)
 		w.clients(8, "web01")
 		w.done()
 		done, err := c.Operate(t.Context(), ops.Order{Verb: ops.Enable, Service: "web", Backend: "web01", By: "uid 0"})
@@ -268,7 +269,7 @@ func TestOperationsOutrankOutliers(t *testing.T) {
 // TestOutliersUnread: counters that cannot be read are reported, and change nothing.
 func TestOutliersUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c, _, _, stop := judged(t, natWeb)
+		w, c, _, _, stop := newEjecting(t, natWeb)
 		w.mu.Lock()
 		w.countErr = errors.New("no such map")
 		w.mu.Unlock()
@@ -290,7 +291,7 @@ func TestOutliersUnread(t *testing.T) {
 // TestSavedOutliers: a process of another build can read the saved outliers.
 func TestSavedOutliers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, _, _, kept, stop := judged(t, natWeb)
+		w, _, _, kept, stop := newEjecting(t, natWeb)
 		w.clients(8, "web01")
 		var saved savedOutliers
 		if err := json.Unmarshal(kept.data, &saved); err != nil || len(saved.Backends) != 1 ||

@@ -301,8 +301,8 @@ func TestRoutesWaitForVerdicts(t *testing.T) {
 		synctest.Wait()
 		return w, c, asked, told, stop
 	}
-	// judge has only before announced until each backend has an answer.
-	judge := func(t *testing.T, c *Controller, asked *checks, told *announcer, before string) {
+	// awaitAnnounced expects that only before is announced until each backend has an answer.
+	awaitAnnounced := func(t *testing.T, c *Controller, asked *checks, told *announcer, before string) {
 		t.Helper()
 		told.expect(t, "without answers", before)
 		if v := statusOf(t, c).BGP.VIPs[0]; v.Announced || v.Reason != awaitsVerdicts {
@@ -323,7 +323,7 @@ func TestRoutesWaitForVerdicts(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T){
 		"with all verdicts": func(t *testing.T) {
 			w, c, asked, told, stop := begin(t, false)
-			judge(t, c, asked, told, "")
+			awaitAnnounced(t, c, asked, told, "")
 			if !fresh(w) {
 				t.Error("the table before is one to go on from")
 			}
@@ -356,7 +356,7 @@ func TestRoutesWaitForVerdicts(t *testing.T) {
 		},
 		"going on without a speaker": func(t *testing.T) {
 			_, c, asked, told, stop := begin(t, true)
-			judge(t, c, asked, told, "no BGP")
+			awaitAnnounced(t, c, asked, told, "no BGP")
 			if err := stop(); err != nil {
 				t.Fatal(err)
 			}

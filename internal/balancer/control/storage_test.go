@@ -76,7 +76,7 @@ func TestUnwritableEjections(t *testing.T) {
 			disk, path := &testdisk.FileSystem{}, filepath.Join(t.TempDir(), "run.ejections")
 			files := durable.New(durable.Options{FileSystem: disk, Fallback: &testdisk.Spare{}})
 			kept := onDisk{files.Content("the ejected backends", path, "ejections", 0o600)}
-			w, c, _, stop := judgedInto(t, natWeb, kept, files)
+			w, c, _, stop := newEjectingInto(t, natWeb, kept, files)
 			w.clients(20)
 			w.expect()
 			disk.Fail(&trouble, 0)

@@ -137,7 +137,7 @@ func TestHopsAreNotAnswered(t *testing.T) {
 	reply, reply6 := nat.answer(), nat6.answer()
 	reply.flags, reply6.flags = "A", "A"
 	about := with(nat, func(p *packetSpec) { p.at, p.dport = netip.MustParseAddr("198.18.2.1"), portNAT+natPortOffset })
-	stranger := with(nat, func(p *packetSpec) { p.from = netip.MustParseAddr("224.0.0.1") })
+	fromGroup := with(nat, func(p *packetSpec) { p.from = netip.MustParseAddr("224.0.0.1") })
 	runCases(t, freshRig, []packetCase{
 		{"flow", nat.build(t), "forwarded"},
 		{"flow, IPv6", nat6.build(t), "forwarded"},
@@ -155,7 +155,7 @@ func TestHopsAreNotAnswered(t *testing.T) {
 		{"later fragment", withHops(fragment(big.build(t), 51, 504, 1020), 1), "dropped_time_exceeded"},
 		{"later fragment by two hops", withHops(fragment(big.build(t), 51, 504, 1020), 2), "forwarded"},
 		{"first fragment without hops", withHops(fragment(big.build(t), 52, 0, 504), 1), "answered_time_exceeded"},
-		{"from a group", withHops(stranger.build(t), 1), "dropped_time_exceeded"},
+		{"from a group", withHops(fromGroup.build(t), 1), "dropped_time_exceeded"},
 		{"too big as well", withHops(with(nat, func(p *packetSpec) { p.payload = 1500 }).build(t), 1),
 			"answered_time_exceeded"},
 	})

@@ -76,8 +76,8 @@ func TestPortUsedAgainTakesATurn(t *testing.T) {
 	})
 }
 
-// TestStrangersTakeNoTurn: a packet in the middle of an unknown flow goes by its hash and leaves no entry.
-func TestStrangersTakeNoTurn(t *testing.T) {
+// TestUnknownFlowsTakeNoTurn: a packet in the middle of an unknown flow goes by its hash and leaves no entry.
+func TestUnknownFlowsTakeNoTurn(t *testing.T) {
 	runScenario(t, scheduled(lb.RoundRobin, 1, 1, 1), func(y *scenario) {
 		first := y.to(1, "S")
 		for port := 100; port < 150; port++ {

@@ -45,7 +45,7 @@ func TestReplyHops(t *testing.T) {
 			}
 		}
 		for _, vip := range vips {
-			client, router, stranger := clientOf(0, vip.Is6(), neighbours-3), gateway4,
+			client, router, unserved := clientOf(0, vip.Is6(), neighbours-3), gateway4,
 				clientOf(0, vip.Is6(), neighbours+3)
 			if vip.Is6() {
 				router = gateway6
@@ -66,7 +66,7 @@ func TestReplyHops(t *testing.T) {
 			if err != nil || answer.Outcome != "returned" {
 				t.Fatalf("%+v, %v", answer, err)
 			}
-			send(stranger, actions[hook].pass)
+			send(unserved, actions[hook].pass)
 			expect("a question, and a stranger")
 			send(client, actions[hook].redirect)
 			send(clientOf(1, vip.Is6(), 5), actions[hook].redirect)

@@ -345,8 +345,8 @@ func (r *relay) copyBytes(n int, record *bytes.Buffer, from io.Reader, to io.Wri
 	}
 }
 
-// TestChangedOnTheWay: a byte that was changed ends the connection, and all flows are sent by the next one.
-func TestChangedOnTheWay(t *testing.T) {
+// TestChangedInTransit: a byte that was changed ends the connection, and all flows are sent by the next one.
+func TestChangedInTransit(t *testing.T) {
 	t.Parallel()
 	var refused refusals
 	a, b := start(t, "a", nil), start(t, "b", func(o *Options) { o.Refused = refused.record })

@@ -96,7 +96,7 @@ func (p *parser) values(item Item, fail func(field, format string, args ...any))
 	if item.Value.IsZero() && item.Compare != CompareNonzero {
 		fail("value", "missing; give a value, or leave")
 	}
-	if item.OneWay && !item.Value.leaves() {
+	if item.Irreversible && !item.Value.leaves() {
 		fail("oneway", "goes with value: leave; what cannot be taken back is not changed")
 	}
 	if item.Compare == CompareNonzero && !item.ReadOnly {

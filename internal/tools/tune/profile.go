@@ -75,15 +75,15 @@ type Item struct {
 	Matters bool `yaml:"matters,omitempty" json:"matters,omitempty"`
 	// ReadOnly means that the setting is read and never written.
 	ReadOnly bool `yaml:"readonly,omitempty" json:"readonly,omitempty"`
-	// OneWay means that writing has side effects (such as the loss of addresses) that writing the old value does not
-	// undo. The setting is never written.
-	OneWay   bool      `yaml:"oneway,omitempty" json:"oneway,omitempty"`
-	Needs    Needs     `yaml:"needs,omitempty" json:"needs,omitzero"`
-	Why      string    `yaml:"why" json:"why"`
-	Cost     string    `yaml:"cost,omitempty" json:"cost,omitempty"`
-	Source   string    `yaml:"source" json:"source"`
-	Except   string    `yaml:"except,omitempty" json:"except,omitempty"`
-	Document *Document `yaml:"document,omitempty" json:"document,omitempty"`
+	// Irreversible means that writing has side effects (such as the loss of addresses) that writing the old value does
+	// not undo. The setting is never written.
+	Irreversible bool      `yaml:"oneway,omitempty" json:"oneway,omitempty"`
+	Needs        Needs     `yaml:"needs,omitempty" json:"needs,omitzero"`
+	Why          string    `yaml:"why" json:"why"`
+	Cost         string    `yaml:"cost,omitempty" json:"cost,omitempty"`
+	Source       string    `yaml:"source" json:"source"`
+	Except       string    `yaml:"except,omitempty" json:"except,omitempty"`
+	Document     *Document `yaml:"document,omitempty" json:"document,omitempty"`
 	// Drop removes a built-in item.
 	Drop bool `yaml:"drop,omitempty" json:"-"`
 }

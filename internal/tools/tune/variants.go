@@ -30,7 +30,7 @@ func (p *Profile) Document(role Role) *Profile {
 	var items []Item
 	for _, it := range p.Items {
 		value := it.Document.For(role)
-		if value == "" || it.OneWay || !slices.Contains(Roles, role) ||
+		if value == "" || it.Irreversible || !slices.Contains(Roles, role) ||
 			strings.HasPrefix(it.Setting, string(setting.KindCmdline)) {
 			continue
 		}

@@ -155,22 +155,22 @@ func TestPin(t *testing.T) {
 	}
 }
 
-// TestAttackersWays checks the routes to addresses that no host has, and that taps can be attached and detached.
-func TestAttackersWays(t *testing.T) {
+// TestAttackersRoutes checks the routes to addresses that no host has, and that taps can be attached and detached.
+func TestAttackersRoutes(t *testing.T) {
 	l := newFloodLab(t)
 	nowhere := netip.MustParsePrefix("198.19.0.0/16")
-	stranger := netip.MustParseAddr("198.19.3.4")
+	unknown := netip.MustParseAddr("198.19.3.4")
 	server := l.Servers[0]
-	if _, err := server.NextHop(stranger); err == nil {
-		t.Errorf("%s has a way to %v before it was given one", server.Name, stranger)
+	if _, err := server.NextHop(unknown); err == nil {
+		t.Errorf("%s has a way to %v before it was given one", server.Name, unknown)
 	}
 	for _, on := range []bool{true, true, false, false} {
 		if err := server.RouteThrough(l.Attacker, nowhere, on); err != nil {
 			t.Fatal(err)
 		}
-		next, err := server.NextHop(stranger)
+		next, err := server.NextHop(unknown)
 		if on && (err != nil || next != l.Attacker.IPv4) || !on && err == nil {
-			t.Errorf("route %v: the next hop to %v is %v, error %v", on, stranger, next, err)
+			t.Errorf("route %v: the next hop to %v is %v, error %v", on, unknown, next, err)
 		}
 	}
 	pass, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL",

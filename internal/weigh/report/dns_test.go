@@ -198,7 +198,7 @@ func TestDNSIdleMachineIsNoLimit(t *testing.T) {
 	}
 }
 
-func TestDNSEvennessIsJudgedWhereSocketsAskAlike(t *testing.T) {
+func TestDNSEvennessCountsWhereSocketsAskAlike(t *testing.T) {
 	subjects := dnsSubjects()
 	subjects[5].uneven = 30
 	for name, change := range map[string]func(*results.Trial){

@@ -30,14 +30,14 @@ const (
 	FailedPercent = "failed_percent"
 	// Retransmitted is the number of packets that the tester sent again. The others count packets that are in no
 	// result: late, twice, of or for no known connection, broken.
-	Retransmitted     = "retransmitted"
-	StrangeLate       = "strange_late"
-	StrangeDuplicate  = "strange_duplicate"
-	StrangeStranger   = "strange_stranger"
-	StrangeChecksum   = "strange_checksum"
-	StrangeMalformed  = "strange_malformed"
-	StrangeOtherFlows = "strange_wrong_backend"
-	StrangeUnknown    = "strange_unacknowledgeable"
+	Retransmitted               = "retransmitted"
+	UnexpectedLate              = "strange_late"
+	UnexpectedDuplicate         = "strange_duplicate"
+	UnexpectedUnknownPeer       = "strange_stranger"
+	UnexpectedChecksum          = "strange_checksum"
+	UnexpectedMalformed         = "strange_malformed"
+	UnexpectedOtherFlows        = "strange_wrong_backend"
+	UnexpectedUnacknowledgeable = "strange_unacknowledgeable"
 	// SetupLatencyMsP50 and its like are the times from the first SYN to its SYN-ACK, ResponseLatencyMsP50 and its like
 	// the times from a request to the first byte of its answer.
 	SetupLatencyMsP50    = "setup_latency_ms_p50"

@@ -66,13 +66,14 @@ func (s Step) named() map[string]uint64 {
 		results.Failed:       s.Failed.Total(), results.FailedNoAnswer: s.Failed.NoAnswer,
 		results.FailedReset:        s.Failed.Reset,
 		results.FailedWrongBackend: s.Failed.WrongBackend, results.FailedChecksum: s.Failed.Checksum,
-		results.FailedUnsent:  s.Failed.Unsent,
-		results.Retransmitted: s.Retransmitted,
-		results.StrangeLate:   s.Unexpected.Late, results.StrangeDuplicate: s.Unexpected.Duplicate,
-		results.StrangeStranger: s.Unexpected.UnknownPeer,
-		results.StrangeChecksum: s.Unexpected.Checksum, results.StrangeMalformed: s.Unexpected.Malformed,
-		results.StrangeOtherFlows: s.Unexpected.WrongBackend, results.StrangeUnknown: s.Unexpected.Unacknowledgeable,
-		results.WireSent: s.Clients.Sent + s.Servers.Sent, results.WireReceived: s.Clients.Received +
+		results.FailedUnsent:   s.Failed.Unsent,
+		results.Retransmitted:  s.Retransmitted,
+		results.UnexpectedLate: s.Unexpected.Late, results.UnexpectedDuplicate: s.Unexpected.Duplicate,
+		results.UnexpectedUnknownPeer: s.Unexpected.UnknownPeer,
+		results.UnexpectedChecksum:    s.Unexpected.Checksum, results.UnexpectedMalformed: s.Unexpected.Malformed,
+		results.UnexpectedOtherFlows:        s.Unexpected.WrongBackend,
+		results.UnexpectedUnacknowledgeable: s.Unexpected.Unacknowledgeable,
+		results.WireSent:                    s.Clients.Sent + s.Servers.Sent, results.WireReceived: s.Clients.Received +
 			s.Servers.Received,
 	}
 }

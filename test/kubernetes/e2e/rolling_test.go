@@ -122,11 +122,11 @@ func (s *scope) rollUnderLoad(vip netip.AddrPort, load load) {
 	if errors := refusals(); len(failed) > 0 {
 		t.Logf("ICMP errors that the client of new connections got: %v", errors)
 	}
-	s.judgeRoll(connections.end(), failed, ends)
+	s.checkRoll(connections.end(), failed, ends)
 	t.Logf("%d new connections, %d requests over %d held ones", made.opened.Load(), connections.asked.Load(), load.held)
 }
 
-func (s *scope) judgeRoll(broken []breakage, failed []error, ends map[string]time.Time) {
+func (s *scope) checkRoll(broken []breakage, failed []error, ends map[string]time.Time) {
 	s.t.Helper()
 	if len(failed) > 0 {
 		s.t.Errorf("%d new connections failed, the first with: %v", len(failed), failed[0])

@@ -171,7 +171,7 @@ func (d *drawing) free(until []time.Duration) (free []int) {
 // draw draws a fault; false if there is none of the kinds that may be drawn.
 func (d *drawing) draw() (Fault, bool) {
 	if d.IntN(100) < strange {
-		return d.drawStranger()
+		return d.drawUnknownSender()
 	}
 	balancers, backends := d.free(d.balancers), d.free(d.backends)
 	// At most two faults of balancers go on, of which one may be of a pair; and all but two of the backends have none.
@@ -182,10 +182,10 @@ func (d *drawing) draw() (Fault, bool) {
 	if len(backends) > d.among.Backends-2 && len(d.ofBackends) > 0 {
 		return d.drawOfBackend(backends[0]), true
 	}
-	return d.drawStranger()
+	return d.drawUnknownSender()
 }
 
-func (d *drawing) drawStranger() (Fault, bool) {
+func (d *drawing) drawUnknownSender() (Fault, bool) {
 	return Fault{Kind: UnknownSender, Balancers: []int{d.IntN(d.among.Balancers)}}, d.among.Kinds == nil ||
 		slices.Contains(d.among.Kinds, UnknownSender)
 }

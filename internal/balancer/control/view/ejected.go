@@ -21,15 +21,15 @@ import (
 func (v *View) Outliers(counts map[lb.BackendKey]lb.BackendCount) (all []outliers.Service) {
 	for _, i := range v.Ejecting {
 		s := v.Config.Services[i]
-		judged := outliers.Service{Outliers: s.Outliers, Protocol: s.Protocol,
+		service := outliers.Service{Outliers: s.Outliers, Protocol: s.Protocol,
 			Backends: make([]outliers.Backend, len(s.Backends))}
 		for j, b := range s.Backends {
 			key := s.BackendKey(b)
 			m := v.member(Use{i, j})
-			judged.Backends[j] = outliers.Backend{Key: key, Count: counts[key],
+			service.Backends[j] = outliers.Backend{Key: key, Count: counts[key],
 				Eligible: !v.OverlayOf(s, b).IsOut() && m.isEligible() && m.State != lb.Failing}
 		}
-		all = append(all, judged)
+		all = append(all, service)
 	}
 	return all
 }
