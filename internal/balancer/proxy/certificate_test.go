@@ -77,46 +77,6 @@ func TestReadCertificate(t *testing.T) {
 	}
 }
 
-func TestFilesChanged(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "c.pem")
-	write := func(contents string) {
-		t.Helper()
-		if err := os.WriteFile(path, []byte(contents), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var files Files
-	changed := func() bool { return len(files.Changed([]string{path})) > 0 }
-	write("one")
-	for range 2 {
-		if changed() {
-			t.Error("changed when it was new")
-		}
-	}
-	write("other")
-	if !changed() || changed() {
-		t.Error("a change is not reported once")
-	}
-	later := time.Now().Add(time.Hour)
-	if err := os.Chtimes(path, later, later); err != nil {
-		t.Fatal(err)
-	}
-	if changed() {
-		t.Error("another time is no change")
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if changed() {
-		t.Error("a file that is gone is no change")
-	}
-	write("third")
-	if !changed() {
-		t.Error("a file that comes back as another is no change")
-	}
-}
-
 func TestReadVersion(t *testing.T) {
 	t.Parallel()
 	for output, want := range map[string]string{

@@ -145,9 +145,6 @@ func (d *Draft) remark(at remark.At, kind remark.Kind, format string, args ...an
 	}
 }
 
-// Line returns a line of the input unchanged.
-func (d *Draft) Line(at remark.At) string { return d.texts[at] }
-
 // Text returns a line of the input, shortened, and without characters that a terminal or a comment would interpret.
 func (d *Draft) Text(at remark.At) string { return remark.Shorten(d.texts[at]) }
 
