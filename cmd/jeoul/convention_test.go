@@ -52,8 +52,7 @@ func ownFlags(node *kong.Node) (flags []*kong.Flag) {
 	return flags
 }
 
-// conventionRow matches a row of the table of CONTRIBUTING.md that has a flag: "`-o`, `--output FORMAT` |
-// what it is".
+// conventionRow matches a row of the table of CONTRIBUTING.md that has a flag: "| `-o`, `--output FORMAT` | …".
 var conventionRow = regexp.MustCompile("(?m)^\\| (?:`-([a-z])`, )?`--([a-z-]+)(?: ([A-Z]+))?` \\|")
 
 // conventions returns the flags of the table: name to short letter and placeholder.

@@ -69,7 +69,8 @@ func TestWatchingMeasured(t *testing.T) {
 			watched.add(w.part(t))
 			end()
 		}
-		fmt.Fprintf(file, "%s\n  unwatched  %s\n  watched    %s\n  read       %s\n", stream.name, quiet, watched, w.read())
+		fmt.Fprintf(file, "%s\n  unwatched  %s\n  watched    %s\n  read       %s\n", stream.name, quiet, watched,
+			w.read())
 		if cost := watched.cost() - quiet.cost(); cost > maxWatchCost {
 			t.Errorf("%s: watching takes %.1f %% of a core, more than %.0f %%", stream.name, 100*cost, 100*maxWatchCost)
 		}

@@ -128,7 +128,7 @@ const endTimeout = 10 * time.Second
 // killIfMarked kills a process that has mark in its environment, and waits until it has ended: until then the process
 // holds the lock of its laboratory, which would count as alive. The pidfd holds the process between the check and the
 // kill, so that a reused PID is never hit. killIfMarked also waits for a process that is ending by itself, which shows
-// no environment any more: SIGTERM ends gotestsum and the tests at once, and nobody waits for the tests.
+// no environment any more: SIGTERM ends gotestsum and the tests at once, and the script does not wait for the tests.
 func killIfMarked(pid int, mark string) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil || pid == os.Getpid() {

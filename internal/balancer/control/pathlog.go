@@ -174,7 +174,8 @@ func (p *pathLog) logNewAddresses(before *view.View, kind events.Kind) {
 			}
 			if to := view.AddressText(*s, b); known && from != to {
 				about := events.About{Kind: kind, Service: s.Name, Backend: b.Name}
-				lines.Logf(about, "%s has another address: %s → %s%s", name, from, to, p.view.RetainedOperations(*s, b))
+				lines.Logf(about, "%s has another address: %s → %s%s", name, from, to,
+					p.view.RetainedOperations(*s, b))
 			}
 		}
 	}
@@ -223,7 +224,8 @@ func (p *pathLog) logMoves(before *view.View, numbers iter.Seq[int]) {
 			p.outages.markLogged(key)
 			p.logLost(lost, s, b, now)
 		default:
-			found.Logf(loglines.AboutBackend(events.KindPath, s, b), "%s has moved from %s to %s", loglines.BackendText(s, b), from, to)
+			found.Logf(loglines.AboutBackend(events.KindPath, s, b), "%s has moved from %s to %s",
+				loglines.BackendText(s, b), from, to)
 		}
 	})
 	found.Flush("%d more backends were found or have moved: `jeoul status` shows them")

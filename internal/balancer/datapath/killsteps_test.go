@@ -476,7 +476,8 @@ func (w *killWalk) start(t *testing.T) *testkill.Victim {
 		t.Fatal(err)
 	}
 	command := exec.Command(program, "-test.run=^TestKillVictim$", "-test.timeout=10m")
-	command.Env = append(os.Environ(), fmt.Sprintf("%s=%s|%s|%t|%s", killVariable, w.method.Name, w.name, w.balances, w.dir))
+	command.Env = append(os.Environ(), fmt.Sprintf("%s=%s|%s|%t|%s", killVariable, w.method.Name, w.name, w.balances,
+		w.dir))
 	var output strings.Builder
 	command.Stdout, command.Stderr = &output, &output
 	var victim *testkill.Victim

@@ -58,8 +58,8 @@ type Answer struct {
 	// Silent says of a failed check that it only waited without success: a host that was too busy to read the answer
 	// would have seen the same.
 	Silent bool
-	// Unreached says of a failed check that nothing came from the endpoint, which the network may have kept back.
-	Unreached bool
+	// Unreachable says of a failed check that the network reported the endpoint as unreachable.
+	Unreachable bool
 	// Passing says of NoEvidence that a start or an operation brings it, and that it is no trouble.
 	Passing bool
 	// Final ends the count of rise and fall: the endpoint has reported its state itself.
@@ -86,9 +86,9 @@ func Pass(text string) Answer { return Answer{Outcome: Passed, Text: text} }
 // Fail returns the answer of a check that failed, for that reason.
 func Fail(text, reason string) Answer { return Answer{Outcome: Failed, Text: text, Reason: reason} }
 
-// Unreachable is Fail where nothing came from the endpoint.
+// Unreachable is Fail where the network reports the endpoint as unreachable.
 func Unreachable(text, reason string) Answer {
-	return Answer{Outcome: Failed, Unreached: true, Text: text, Reason: reason}
+	return Answer{Outcome: Failed, Unreachable: true, Text: text, Reason: reason}
 }
 
 // Trouble returns the answer of a check that could not be made: kind names the trouble, reason describes it in full.
@@ -98,6 +98,6 @@ func Trouble(kind, reason string) Answer {
 
 // Silence returns the answer of a check in which the endpoint was asked, and did not answer.
 func Silence(timeout time.Duration) Answer {
-	return Answer{Outcome: Failed, Silent: true, Unreached: true, Text: "no answer",
-		Reason: "does not answer within " + timeout.String()}
+	return Answer{Outcome: Failed, Silent: true, Text: "no answer", Reason: "does not answer within " +
+		timeout.String()}
 }

@@ -49,12 +49,14 @@ func TestClockIsSet(t *testing.T) {
 		t.Run(by.String(), func(t *testing.T) {
 			setClock(t, by)
 			asked := web.asked.Load()
-			testenv.Eventually(t, testenv.WaitLimit, "checks go on", func() bool { return web.asked.Load() >= asked+10 })
+			testenv.Eventually(t, testenv.WaitLimit, "checks go on",
+				func() bool { return web.asked.Load() >= asked+10 })
 			if changed := e.Changed(); len(changed) > 0 || !web.all(e, lb.Healthy) {
 				t.Errorf("verdicts have changed: %v", changed)
 			}
 			web.server.Close()
-			testenv.Eventually(t, testenv.WaitLimit, "every backend fails", func() bool { return web.all(e, lb.Failing) })
+			testenv.Eventually(t, testenv.WaitLimit, "every backend fails",
+				func() bool { return web.all(e, lb.Failing) })
 			saved := e.Save()
 			setClock(t, by)
 			next := web.watching(t)

@@ -293,7 +293,8 @@ func TestSettling(t *testing.T) {
 		expect(t, e, silent, Healthy, "")
 		expect(t, e, unreachable, Healthy, "")
 		expect(t, e, refusing, Failing, "refuses connections")
-		if v, _ := e.Verdict(silent.Backend); v.Checks[0].Failed != 0 || v.Checks[0].Answer != "interface eth9 is down" {
+		v, _ := e.Verdict(silent.Backend)
+		if v.Checks[0].Failed != 0 || v.Checks[0].Answer != "interface eth9 is down" {
 			t.Errorf("of one that is silent while the network settles: %+v", v)
 		}
 		time.Sleep(6 * time.Second)

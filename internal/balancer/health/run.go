@@ -120,7 +120,7 @@ func (e *Engine) offlineReason(a pendingCheck, answer Answer) string {
 	if why := cmp.Or(e.offline, a.offline); why != "" {
 		return why
 	}
-	if answer.Unreached && a.began < e.settled {
+	if (answer.Silent || answer.Unreachable) && a.began < e.settled {
 		return e.lastOffline
 	}
 	return ""

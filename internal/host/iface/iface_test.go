@@ -219,7 +219,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestSignal: a change is signalled before anybody reads the states.
+// TestSignal: the watch signals a change before the states are read.
 func TestSignal(t *testing.T) {
 	l := newTestNetwork(t)
 	i := l.watch("ctl0")
@@ -227,7 +227,7 @@ func TestSignal(t *testing.T) {
 	select {
 	case <-i.Changes():
 	case <-time.After(testenv.WaitLimit):
-		t.Fatal("nobody signals that ctl0 was set up")
+		t.Fatal("no signal after ctl0 was set up")
 	}
 	if s, err := first(i); err != nil || s.Index == 0 {
 		t.Errorf("after the signal: %+v, %v", s, err)

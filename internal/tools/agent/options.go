@@ -191,7 +191,7 @@ type Options struct {
 	Dir string
 }
 
-// Hook is the way of attaching the program to the ingress of an interface.
+// Hook is the attachment point of the program at the ingress of an interface.
 type Hook string
 
 // filterName is the program's name in `tc filter show dev DEV ingress`, and at the egress.

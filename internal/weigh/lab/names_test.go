@@ -24,8 +24,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 )
 
-// namesVariable makes the test binary run one of namesTests, in a mount namespace whose /run nobody else sees: the
-// machine's /run/netns is not touched.
+// namesVariable makes the test binary run one of namesTests, in a mount namespace with a private /run: the test does
+// not change the machine's /run/netns.
 const namesVariable = "JEOUL_TEST_LAB_NAMES"
 
 var namesTests = map[string]func(ctx context.Context) error{

@@ -35,8 +35,9 @@ func (h *Host) sockets(of measure.Scope) (SocketCount, error) {
 	return count, nil
 }
 
-// DestroySockets ends every TCP socket of the host that is not listening, immediately and in whatever state: nobody
-// needs to wait for the sockets that the last trial left, TIME-WAIT above all. Peers of open connections see a reset.
+// DestroySockets ends every TCP socket of the host that is not listening, immediately and in any state: a
+// trial does not wait for the sockets that the previous one left, most of them in TIME-WAIT. Peers of open connections
+// see a reset.
 // It returns ErrNoSocketDestroy on a kernel that cannot.
 //
 // On a machine it ends only the lab's sockets.

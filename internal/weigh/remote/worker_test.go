@@ -83,7 +83,7 @@ func TestWorkerTakesEverythingBack(t *testing.T) {
 	if begun.Interface != l.Balancer.Interface || begun.Prefix.String() != "198.18.0.1/16" {
 		t.Errorf("it is %+v", begun)
 	}
-	// A process that prints something, and for whose end nobody waits.
+	// The process prints a line, and the test does not wait for its end.
 	var output strings.Builder
 	printed := make(chan struct{})
 	stop := sync.OnceFunc(func() { close(printed) }) // output may arrive in pieces, some of them empty

@@ -120,7 +120,8 @@ func (s Summary) String() string {
 		total += s.Faults[kind]
 		fmt.Fprintf(&text, "  %-14s %d\n", kind, s.Faults[kind])
 	}
-	fmt.Fprintf(&text, "faults: %d, of them %d beside another balancer's; changes of the router's next hops: %d\n", total,
+	fmt.Fprintf(&text, "faults: %d, of them %d beside another balancer's; changes of the router's next hops: %d\n",
+		total,
 		s.Overlapping, s.NextHopChanges)
 	fmt.Fprintf(&text, "connections: %d opened, %d answers, %d lived to the end\n", s.Opened, s.Answered, s.Open)
 	for _, reason := range slices.SortedFunc(maps.Keys(s.Broken), func(a, b Reason) int { return cmp.Compare(a, b) }) {

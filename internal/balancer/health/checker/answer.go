@@ -27,8 +27,7 @@ var errnos = map[unix.Errno]health.Answer{
 	unix.EACCES:      health.Fail("prohibited", "cannot be reached: a router prohibits it"),
 	unix.ENOPROTOOPT: health.Fail("protocol unreachable", "does not speak the protocol, says its host"),
 	unix.EPROTO:      health.Fail("protocol error", "breaks the protocol"),
-	unix.ETIMEDOUT: {Outcome: health.Failed, Silent: true, Unreached: true, Text: "no answer",
-		Reason: "does not answer"},
+	unix.ETIMEDOUT:   {Outcome: health.Failed, Silent: true, Text: "no answer", Reason: "does not answer"},
 }
 
 // troubles are errors that this host makes, wherever they come up.

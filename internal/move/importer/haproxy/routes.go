@@ -178,7 +178,7 @@ func parseRoute(words []string, acls map[string]test) (route, bool) {
 	return all, some
 }
 
-// hostFetches and pathFetches map HAProxy's fetches of a request's host and path to the way of comparing.
+// hostFetches and pathFetches map HAProxy's fetches of a request's host and path to the match method.
 var (
 	hostFetches = map[string]string{"hdr": "str", "hdr_dom": "dom", "hdr_end": "end", "req.hdr": "str",
 		"req.hdr_dom": "dom", "req.hdr_end": "end", "ssl_fc_sni": "str", "ssl_fc_sni_end": "end", "hdr_beg": "beg",

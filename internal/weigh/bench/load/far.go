@@ -226,7 +226,7 @@ func (r *runner) closeFar() {
 // farGrace is how long a machine may take, beyond its generator's bound, to end the generator and to report the result.
 const farGrace = 15 * time.Second
 
-// releaseLead is how long in advance machines are told when to begin.
+// releaseLead is the time between the message that schedules a start on machines and that start.
 const releaseLead = 30 * time.Millisecond
 
 // lateBound is how much later than the others a generator may begin without a note.
