@@ -292,8 +292,8 @@ func WriteService(c *Config, s lb.Service) ([]byte, error) {
 	return bytes.TrimPrefix(text, []byte(FragmentHead)), nil
 }
 
-// WriteServices returns the texts of services as WriteService does, by one YAML encoder for all: one for each would
-// take more memory than all texts.
+// WriteServices returns the texts of services as WriteService does. It encodes them as one list: an encoder for each
+// service would take more memory than all texts.
 func WriteServices(c *Config, services []lb.Service) ([][]byte, error) {
 	if len(services) == 0 {
 		return nil, nil

@@ -16,8 +16,8 @@ const indent = 2
 const partNodes = 8192
 
 // Encode returns the text of a value as the YAML library writes it. An encoder keeps an event of several hundred bytes
-// for each node until its end, so that each writes only a part of a long list, and the
-// next reuses the memory for it.
+// for each node until its end. Therefore each encoder writes only a part of a long list, and the memory is free for the
+// next one.
 func Encode(node *yaml.Node) ([]byte, error) { return encodeParts(node, partNodes) }
 
 func encodeParts(node *yaml.Node, size int) ([]byte, error) {
@@ -34,8 +34,8 @@ func encodeParts(node *yaml.Node, size int) ([]byte, error) {
 	return text, nil
 }
 
-// appendEntry appends the text of an entry of the outermost mapping, in parts of some size nodes if its value
-// is a list.
+// appendEntry appends the text of an entry of the outermost mapping, in parts of some size nodes if its value is a
+// list.
 func appendEntry(text []byte, key, value *yaml.Node, size int) ([]byte, error) {
 	head := []byte(nil)
 	for _, part := range partsOf(value, size) {

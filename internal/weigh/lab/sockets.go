@@ -37,8 +37,7 @@ func (h *Host) sockets(of measure.Scope) (SocketCount, error) {
 
 // DestroySockets ends every TCP socket of the host that is not listening, immediately and in any state: a
 // trial does not wait for the sockets that the previous one left, most of them in TIME-WAIT. Peers of open connections
-// see a reset.
-// It returns ErrNoSocketDestroy on a kernel that cannot.
+// see a reset. It returns ErrNoSocketDestroy on a kernel that cannot.
 //
 // On a machine it ends only the lab's sockets.
 func (h *Host) DestroySockets() error {
