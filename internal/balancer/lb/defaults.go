@@ -30,9 +30,8 @@ const (
 	DefaultMTU = 1500
 )
 
-// MaxInterfaces is how many interfaces a balancer takes packets on: as many as the data plane
-// has room for (MAX_INTERFACES in bpf/types.h: internal/balancer/datapath does not compile where the two
-// differ).
+// MaxInterfaces is how many interfaces a balancer takes packets on: as many as the data plane has room for
+// (MAX_INTERFACES in bpf/balancer/types/limits.h: internal/balancer/datapath does not compile where the two differ).
 const MaxInterfaces = 16
 
 // Timeouts are how long a remembered flow may be silent, by its state. 0 means the default.

@@ -30,9 +30,8 @@ type Near struct {
 	Prefixes []netip.Prefix
 }
 
-// MaxNear is how many networks of near clients an interface can have, in each family: as many as the
-// data plane has room for (MAX_NEAR in bpf/balancer/types.h: internal/balancer/datapath does not compile where the
-// two differ).
+// MaxNear is how many networks of near clients an interface can have, in each family: as many as the data plane has
+// room for (MAX_NEAR in bpf/balancer/types/limits.h: internal/balancer/datapath does not compile where the two differ).
 const MaxNear = 16
 
 // On reports whether there are such clients.

@@ -8,7 +8,7 @@ import "runtime"
 var weaklyOrdered = runtime.GOARCH != "amd64"
 
 // Weak returns 1 where the processor may reorder reads and writes, and 0 elsewhere: `weak` of struct settings in
-// bpf/balancer/types.h.
+// bpf/balancer/types/settings.h.
 func Weak() uint8 {
 	if weaklyOrdered {
 		return 1
