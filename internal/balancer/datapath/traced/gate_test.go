@@ -18,7 +18,7 @@ type plainPacket struct {
 }
 
 // matchesToVIP says whether a filter matches the packet on its way to a VIP, as capture_may_match and
-// capture_may_be_service of bpf/balancer/capture.h have it, but for the interface.
+// capture_may_be_service of bpf/balancer/capture/filter.h have it, but for the interface.
 func matchesToVIP(f *XdpCaptureFilter, p plainPacket) bool {
 	for i := range p.source {
 		if p.source[i]&f.ClientMask[i] != f.Client[i] || p.destination[i]&f.VipMask[i] != f.Vip[i] ||

@@ -123,13 +123,14 @@ func (w *Names) port(index uint32) string {
 
 // cameOf returns the incoming packet, nil if it could not be parsed.
 func cameOf(r *traced.XdpTraceRecord) *trace.Flow {
-	if r.Family == 0 {
+	p := &r.Received
+	if p.Family == 0 {
 		return nil
 	}
 	return &trace.Flow{
-		Source: mapmem.ToAddress(r.Source, r.Family), SourcePort: mapmem.NetworkOrder(r.SourcePort),
-		Destination: mapmem.ToAddress(r.Destination, r.Family), DestinationPort: mapmem.NetworkOrder(r.DestinationPort),
-		Protocol: protocolName(r.Protocol), Flags: trace.FlagNames(r.TcpFlags), Length: r.Length,
+		Source: mapmem.ToAddress(p.Source, p.Family), SourcePort: mapmem.NetworkOrder(p.SourcePort),
+		Destination: mapmem.ToAddress(p.Destination, p.Family), DestinationPort: mapmem.NetworkOrder(p.DestinationPort),
+		Protocol: protocolName(p.Protocol), Flags: trace.FlagNames(r.TcpFlags), Length: r.Length,
 	}
 }
 
