@@ -66,7 +66,7 @@ must_not_reach 'balancer/datapath/flowtable balancer/datapath/attach balancer/da
 	"^$ours/balancer/datapath(/(generation|sharedmaps))?$"
 must_not_reach 'balancer/datapath/generation' "^$ours/balancer/datapath(/(attach|libxdp|pins|sharedmaps|traced))?$"
 must_not_reach 'balancer/datapath/sharedmaps' "^$ours/balancer/datapath(/(attach|libxdp|pins|traced))?$"
-for room in loader keeper localsockets takeover picture flowsync checkpath tracing; do
+for room in loader keeper localsockets takeover readview flowsync checkpath tracing; do
 	must_not_reach "balancer/datapath/$room" "^$ours/balancer/datapath$"
 done
 # The desired state depends on no package that observes it, or applies it.

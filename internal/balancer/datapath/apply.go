@@ -95,7 +95,7 @@ func (d *Datapath) publish(c *generation.Revision) (bool, error) {
 	p.Publish()
 	c.StoreHead(m.Head())
 	d.commit(c, d.shared)
-	d.publishPicture()
+	d.publishView()
 	d.keeper.RemoveOld(d.current)
 	return true, nil
 }
@@ -169,7 +169,7 @@ func (d *Datapath) activate(c *generation.Revision, ports []attach.Port, program
 	d.commit(c, oldShared)
 	d.noteMemory(c)
 	d.checks.SetPorts(ports)
-	d.publishPicture()
+	d.publishView()
 	d.published.WaitForReaders()
 	d.finishAdoption(oldShared)
 	d.awaitLoads()

@@ -41,6 +41,6 @@ func (d *Datapath) OpenChecks() (*checkpath.Checks, error) {
 			c.Close())
 	}
 	d.plan.Checks = c.Plan().Checks
-	d.publishPicture()
+	d.publishView()
 	return c, nil
 }

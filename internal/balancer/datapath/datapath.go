@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/localsockets"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/picture"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/readview"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/tracing"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -75,7 +75,7 @@ func (o Options) withDefaults() Options {
 // goroutines; those that touch the interfaces must run in their namespace.
 type Datapath struct {
 	// Reading methods do not wait for a change under way.
-	*picture.Reader
+	*readview.Reader
 	*flowsync.Exchange
 
 	options Options
@@ -119,8 +119,8 @@ type Datapath struct {
 	method attach.Method
 	// tags are the VLAN tags that devices strip from frames, and the offloads switched off so that XDP sees them.
 	tags attach.Tags
-	// published is the picture of the data plane in use, for readers.
-	published *picture.Published
+	// published is the view of the data plane in use, for readers.
+	published *readview.Published
 	// standby is not 0 where packets for the VIPs are passed to the kernel, because another balancer has the VIPs.
 	standby uint16
 	// tracing has the maps that programs are loaded with while packets are traced or captured.

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/picture"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/readview"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -86,7 +86,7 @@ func TestFlowsListed(t *testing.T) {
 func TestFlowStatesHaveWords(t *testing.T) {
 	var words []lb.FlowState
 	for state := range objects.XDPFlowStateFLOW_STATES {
-		if word, is := picture.FlowStates[state]; is {
+		if word, is := readview.FlowStates[state]; is {
 			words = append(words, word)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/picture"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/readview"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -28,10 +28,10 @@ var onNew = func(*Datapath) {}
 // newDatapath returns a data plane without programs, maps or configuration.
 func newDatapath(options Options) *Datapath {
 	d := &Datapath{options: options, programs: loader.KindFor, kernel: loader.ThisKernel,
-		published: &picture.Published{},
+		published: &readview.Published{},
 		stop:      make(chan struct{}), flowsCounted: make(chan struct{}, 1), now: time.Now, secret: rand.Uint64(),
 		register: generation.NewRegister(), janitor: flowtable.NewJanitor(options.Timeouts)}
-	d.Reader = picture.NewReader(d.published, d.janitor)
+	d.Reader = readview.NewReader(d.published, d.janitor)
 	d.Exchange = flowsync.New(d.published, d.janitor, func() time.Time { return d.now() })
 	return d
 }
@@ -57,7 +57,7 @@ func Open(options Options) (*Datapath, error) {
 		return nil, err
 	}
 	d.register.Unused = d.unused
-	d.publishPicture()
+	d.publishView()
 	return d, nil
 }
 
@@ -70,7 +70,7 @@ func NewDetached(options Options, mac net.HardwareAddr) *Datapath {
 	d.detached = true
 	d.attachments = []lb.Attachment{{Hook: options.Hook, Reason: "not attached"}}
 	onNew(d)
-	d.publishPicture()
+	d.publishView()
 	return d
 }
 

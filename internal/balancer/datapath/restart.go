@@ -183,7 +183,7 @@ func (d *Datapath) finishAdoption(old *sharedmaps.Maps) {
 	}
 	ended := d.ledger.EndPrevious()
 	if len(ended) > 0 {
-		d.publishPicture()
+		d.publishView()
 		d.published.WaitForReaders()
 		for _, end := range ended {
 			end()
@@ -225,7 +225,7 @@ func (d *Datapath) end(release func() error) error {
 	close(d.stop)
 	d.janitor.Stop()
 	err := errors.Join(release(), d.checks.Close())
-	d.publishPicture()
+	d.publishView()
 	d.published.WaitForReaders()
 	d.awaitLoads()
 	d.ledger.Previous.Close()

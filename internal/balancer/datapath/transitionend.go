@@ -34,7 +34,7 @@ func (d *Datapath) publishViews(c *generation.Revision) bool {
 	d.keeper.WriteNumber(d.current.Memory)
 	p.Publish()
 	d.register.Commit(c)
-	d.publishPicture()
+	d.publishView()
 	d.keeper.RemoveOld(d.current)
 	return true
 }

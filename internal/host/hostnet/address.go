@@ -366,7 +366,7 @@ func (c *Changes) Links(addr netip.Addr) ([]string, error) {
 	var names []string
 	for _, index := range indices {
 		link, err := c.netlink.LinkByIndex(index)
-		if _, gone := err.(netlink.LinkNotFoundError); gone {
+		if netdump.IsLinkMissing(err) {
 			continue
 		}
 		if err != nil {
@@ -407,7 +407,7 @@ func placeOf(a netlink.Addr) (place, bool) {
 
 func (c *Changes) link(name string) (netlink.Link, error) {
 	link, err := c.netlink.LinkByName(name)
-	if _, missing := err.(netlink.LinkNotFoundError); missing {
+	if netdump.IsLinkMissing(err) {
 		return nil, fmt.Errorf("%w: %s", ErrNoLink, name)
 	}
 	if err != nil {

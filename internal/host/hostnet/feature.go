@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/safchain/ethtool"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -76,7 +76,7 @@ func (c *Changes) RestoreFeature(name, feature, why string) error {
 // undoFeature switches a feature on again, unless it is on already, or its link was deleted.
 func (u *undoer) undoFeature(ch change) error {
 	link, err := u.netlink.LinkByIndex(ch.Index)
-	if _, missing := err.(netlink.LinkNotFoundError); missing {
+	if netdump.IsLinkMissing(err) {
 		return nil
 	}
 	if err != nil {

@@ -235,7 +235,7 @@ func (c *Changes) undoClsact(ch change, reason string) error {
 
 func (c *Changes) hasClsact(index int) (bool, error) {
 	link, err := c.netlink.LinkByIndex(index)
-	if _, missing := err.(netlink.LinkNotFoundError); missing {
+	if netdump.IsLinkMissing(err) {
 		return false, nil
 	}
 	if err != nil {

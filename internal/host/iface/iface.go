@@ -89,7 +89,7 @@ func Watch(names ...string) (*Interfaces, error) {
 func (i *Interfaces) find(names []string) (found []watched, err error) {
 	for _, name := range names {
 		link, err := i.handle.LinkByName(name)
-		if _, missing := err.(netlink.LinkNotFoundError); missing {
+		if netdump.IsLinkMissing(err) {
 			return nil, fmt.Errorf("interface %q: %w in this network namespace: `ip link` lists those there are", name,
 				ErrNotFound)
 		}
@@ -223,12 +223,12 @@ func (i *Interfaces) States() ([]State, error) {
 // findAgain looks up an interface by its index, or by its name if that index is deleted.
 func (i *Interfaces) findAgain(w watched) (watched, error) {
 	_, err := i.handle.LinkByIndex(w.index)
-	if _, missing := err.(netlink.LinkNotFoundError); !missing {
+	if !netdump.IsLinkMissing(err) {
 		w.gone = false
 		return w, wrapError("ask for the interface", err)
 	}
 	link, err := i.handle.LinkByName(w.name)
-	if _, missing := err.(netlink.LinkNotFoundError); missing {
+	if netdump.IsLinkMissing(err) {
 		w.gone = true
 		return w, nil
 	}
@@ -258,7 +258,7 @@ func (i *Interfaces) states(list []watched) ([]State, error) {
 
 func (i *Interfaces) state(w watched) (State, error) {
 	link, err := i.handle.LinkByIndex(w.index)
-	if _, missing := err.(netlink.LinkNotFoundError); missing {
+	if netdump.IsLinkMissing(err) {
 		return State{}, fmt.Errorf("%w: %s", ErrGone, w.name)
 	}
 	if err != nil {

@@ -39,3 +39,8 @@ func Consistent[T any](dump func() ([]T, error)) (list []T, err error) {
 
 // Links returns all links of the calling thread's network namespace.
 func Links() ([]netlink.Link, error) { return Consistent(netlink.LinkList) }
+
+// IsLinkMissing reports whether err says that the link asked for does not exist, and not that asking failed.
+func IsLinkMissing(err error) bool {
+	return errors.As(err, new(netlink.LinkNotFoundError))
+}

@@ -3,7 +3,6 @@
 package agent
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/internal/host/hostnet"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/host/sysctl"
 )
 
@@ -64,7 +64,7 @@ func byIndex(links []netlink.Link, index int) netlink.Link {
 // isDeleted reports whether the interface with that index is deleted for certain.
 func isDeleted(index int) bool {
 	_, err := netlink.LinkByIndex(index)
-	return errors.As(err, &netlink.LinkNotFoundError{})
+	return netdump.IsLinkMissing(err)
 }
 
 // hasTCX checks for TCX without attaching anything.

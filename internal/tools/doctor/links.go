@@ -46,11 +46,9 @@ func readLink(l netlink.Link) (evidence.Link, error) {
 		Up:  a.Flags&net.FlagUp != 0,
 		XDP: a.Xdp != nil && a.Xdp.Attached}
 	addresses, err := netdump.Consistent(func() ([]netlink.Addr, error) {
-		return netlink.AddrList(l,
-			netlink.FAMILY_ALL)
+		return netlink.AddrList(l, netlink.FAMILY_ALL)
 	})
-	var gone netlink.LinkNotFoundError
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) && !errors.As(err, &gone) {
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) && !netdump.IsLinkMissing(err) {
 		return link, err
 	}
 	for _, address := range addresses {

@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/picture"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/readview"
 	"github.com/jeoul/jeoul/internal/balancer/health"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -31,7 +31,7 @@ import (
 // The present row of a backend is written into the map of check targets when a check of it begins: so the program need
 // not be replaced with the generation, and checks do not wait for a change.
 type Checks struct {
-	published *picture.Published
+	published *readview.Published
 	net       *checknet.Net
 	// first is the index of the interface that checks leave by where the path names none: the first one that packets
 	// arrive on.
@@ -53,10 +53,10 @@ type checkTarget struct {
 	target objects.XDPCheckTarget
 }
 
-// serviceIndex has the services of a picture by their keys.
+// serviceIndex has the services of a view by their keys.
 type serviceIndex struct {
-	picture *picture.Picture
-	byKey   map[lb.ServiceKey]*generation.Record
+	view  *readview.View
+	byKey map[lb.ServiceKey]*generation.Record
 }
 
 // Dial opens a connection to a port of the VIP on a backend: network is "tcp" or "udp". In the modes that translate,
@@ -124,8 +124,8 @@ func (c *Checks) find(key lb.BackendKey) (*generation.Record, int, error) {
 		return nil, 0, p.Err
 	}
 	found := c.services.Load()
-	if found == nil || found.picture != p {
-		found = &serviceIndex{picture: p, byKey: make(map[lb.ServiceKey]*generation.Record, len(p.Records))}
+	if found == nil || found.view != p {
+		found = &serviceIndex{view: p, byKey: make(map[lb.ServiceKey]*generation.Record, len(p.Records))}
 		for _, r := range p.Records {
 			found.byKey[r.Key] = r
 		}

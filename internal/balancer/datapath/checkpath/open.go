@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/picture"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/readview"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/memleft"
@@ -27,7 +27,7 @@ var _ [checknet.FirstPort]struct{} = [objects.XDPCheckAgreementCHECK_FIRST_PORT]
 
 // Open sets up the path of health checks through the published data plane, which receives packets on these interfaces:
 // nothing of it outlives the process. Errors: checknet.ErrNoRights, attach.ErrUnsupported, lb.ErrTooLarge.
-func Open(shown *picture.Published, ports []attach.Port) (*Checks, error) {
+func Open(shown *readview.Published, ports []attach.Port) (*Checks, error) {
 	c := &Checks{published: shown, byBackend: map[lb.BackendKey]*checkTarget{}}
 	c.SetPorts(ports)
 	if err := c.open(); err != nil {

@@ -4,7 +4,7 @@ package flowsync
 
 import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/picture"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/readview"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -14,7 +14,7 @@ func (e *Exchange) Bases() (bases []lb.Base, err error) {
 	now := e.now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	err = e.published.Read(func(p *picture.Picture) error {
+	err = e.published.Read(func(p *readview.View) error {
 		// Records do not change, and comparing tables takes time: so the base of each is computed once.
 		current := map[*generation.Record]lb.Base{}
 		for _, r := range p.Records {

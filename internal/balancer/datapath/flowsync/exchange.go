@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/picture"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/readview"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -23,7 +23,7 @@ import (
 // were sent to others, and which of theirs were refused. Its methods may be called from several goroutines, and do not
 // wait for a change of the data plane under way; packets do not wait for them.
 type Exchange struct {
-	published *picture.Published
+	published *readview.Published
 	janitor   *flowtable.Janitor
 	now       func() time.Time
 
@@ -33,9 +33,9 @@ type Exchange struct {
 	next  int
 	// marks has a mark for each place, of the entry that was sent to or came from another balancer; 0 for none.
 	marks []uint32
-	// returns has the keys of replies to flows of full NAT, as of a picture.
+	// returns has the keys of replies to flows of full NAT, as of a view.
 	returns   flowtable.ReplyKeys
-	returnsAt *picture.Picture
+	returnsAt *readview.View
 	missed    missed
 	// bases are the bases of services in a transition, without their times.
 	bases map[*generation.Record]lb.Base
@@ -43,7 +43,7 @@ type Exchange struct {
 
 // New returns an exchange for the flows of the published data plane. The janitor has the clock of the flows, and now
 // returns the time of services' transitions.
-func New(shown *picture.Published, janitor *flowtable.Janitor, now func() time.Time) *Exchange {
+func New(shown *readview.Published, janitor *flowtable.Janitor, now func() time.Time) *Exchange {
 	return &Exchange{published: shown, janitor: janitor, now: now}
 }
 
@@ -68,7 +68,7 @@ func (e *Exchange) SnapshotFlows() lb.FlowWalk { return &flowWalk{exchange: e} }
 // After the table was replaced, the walk begins again. Next does not wait for a change under way. Errors: ErrClosed.
 func (w *flowWalk) Next(places int, visit func(*lb.Flow)) (done bool, err error) {
 	gaps, clock := w.exchange.janitor.ClockGaps(), w.exchange.janitor.Now()
-	err = w.exchange.published.Read(func(p *picture.Picture) error {
+	err = w.exchange.published.Read(func(p *readview.View) error {
 		if p.Shared == nil {
 			done = true
 			return nil
@@ -101,7 +101,7 @@ func (e *Exchange) ChangedFlows(places int, visit func(*lb.Flow)) (done bool, er
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	gaps, clock, timeouts := e.janitor.ClockGaps(), e.janitor.Now(), e.janitor.Timeouts()
-	err = e.published.Read(func(p *picture.Picture) error {
+	err = e.published.Read(func(p *readview.View) error {
 		if p.Shared == nil {
 			done = true
 			return nil
@@ -129,7 +129,7 @@ func (e *Exchange) ChangedFlows(places int, visit func(*lb.Flow)) (done bool, er
 
 // FlowPlaces returns the number of places in the table of proven flows; 0 before the first Apply.
 func (e *Exchange) FlowPlaces() (places int) {
-	_ = e.published.Read(func(p *picture.Picture) error {
+	_ = e.published.Read(func(p *readview.View) error {
 		if p.Shared != nil {
 			places = len(p.Shared.Proven.Buckets) * flowtable.PerBucket
 		}
@@ -221,7 +221,7 @@ func markOf(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32, time
 
 // toPeerFlow translates an entry for another balancer; false where that balancer does not need it: it computes the same
 // backend, the flow is a hairpin's, whose addresses are this host's, or the entry is a client's affinity.
-func toPeerFlow(r *picture.FlowReader, gaps flowtable.ClockGaps, flow *objects.XDPFlow, state objects.XDPFlowState,
+func toPeerFlow(r *readview.FlowReader, gaps flowtable.ClockGaps, flow *objects.XDPFlow, state objects.XDPFlowState,
 	seen uint32) (one lb.Flow, wanted bool) {
 	one, wanted = r.Read(flow, state, seen)
 	if !wanted {

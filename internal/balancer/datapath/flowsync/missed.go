@@ -4,7 +4,7 @@ package flowsync
 
 import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
-	"github.com/jeoul/jeoul/internal/balancer/datapath/picture"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/readview"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
@@ -16,8 +16,8 @@ import (
 // missed has the backends of such flows.
 type missed struct {
 	backends map[lb.BackendKey]struct{}
-	// lastPicture is the last picture that was compared.
-	lastPicture *picture.Picture
+	// lastView is the last view that was compared.
+	lastView *readview.View
 }
 
 // maxMissed bounds the recorded backends. Flows of further backends are sent again with those of recorded ones.
@@ -43,11 +43,11 @@ func (m *missed) note(r *generation.Register, f *lb.Flow, reason string) bool {
 func (e *Exchange) RetryMissed() (retry bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	err = e.published.Read(func(p *picture.Picture) error {
-		if len(e.missed.backends) == 0 || e.missed.lastPicture == p {
+	err = e.published.Read(func(p *readview.View) error {
+		if len(e.missed.backends) == 0 || e.missed.lastView == p {
 			return nil
 		}
-		e.missed.lastPicture = p
+		e.missed.lastView = p
 		for _, r := range p.Records {
 			if !r.LooksUpFlows() {
 				continue

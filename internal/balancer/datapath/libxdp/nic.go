@@ -3,13 +3,14 @@
 package libxdp
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
 // nic is an interface whose XDP program is read and replaced. Its sockets stay in the interface's network namespace,
@@ -42,7 +43,7 @@ func (n *nic) close() {
 // where there is no such interface.
 func (n *nic) attached() (id ebpf.ProgramID, generic bool, err error) {
 	link, err := n.handle.LinkByIndex(n.index)
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
+	if netdump.IsLinkMissing(err) {
 		return 0, false, unix.ENODEV
 	}
 	if err != nil {

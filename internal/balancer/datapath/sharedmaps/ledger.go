@@ -12,7 +12,7 @@ import (
 )
 
 // Ledger corrects the maps' counters: the counts of an index with a new owner start from 0, and the counts of a
-// replaced map are added. Its Go maps are immutable, because a picture shares them: each change makes others.
+// replaced map are added. Its Go maps are immutable, because a view shares them: each change makes others.
 type Ledger struct {
 	// Baselines[i] is the count of index i when its present owner got it.
 	Baselines map[uint32]lb.BackendCount

@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/host/sysctl"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
@@ -23,9 +24,8 @@ func unwrap(server *lab.Host, on bool) error {
 		device := &netlink.Iptun{LinkAttrs: netlink.NewLinkAttrs(), Local: server.IPv4.AsSlice()}
 		device.Name = unwrapDevice
 		if !on {
-			var absent netlink.LinkNotFoundError
 			link, err := netlink.LinkByName(unwrapDevice)
-			if errors.As(err, &absent) {
+			if netdump.IsLinkMissing(err) {
 				return nil
 			}
 			if err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package picture
+package readview
 
 import (
 	"net/netip"
@@ -33,7 +33,7 @@ var FlowStates = map[objects.XDPFlowState]lb.FlowState{
 // change under way, and packets do not wait for it. Errors: ErrClosed.
 func (r *Reader) Flows(wanted func(*lb.Flow) bool, limit int) (flows []lb.Flow, matching uint64, err error) {
 	clock := r.janitor.Now()
-	err = r.published.Read(func(p *Picture) error {
+	err = r.published.Read(func(p *View) error {
 		if p.Shared == nil {
 			return nil
 		}
@@ -72,7 +72,7 @@ type flowOwner struct {
 }
 
 // FlowReader returns a reader of entries at a time of the data plane's clock.
-func (p *Picture) FlowReader(clock uint32) *FlowReader {
+func (p *View) FlowReader(clock uint32) *FlowReader {
 	r := &FlowReader{backends: make([]flowOwner, p.Indices), numbers: p.Numbers, clock: clock}
 	for _, record := range p.Records {
 		for i, place := range record.Places {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package picture
+package readview
 
 import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
@@ -18,8 +18,8 @@ func eachBackend(records []*generation.Record, do func(key lb.BackendKey, index 
 }
 
 // countFlows adds the present flows, and the counters of services. The janitor's numbers may be from slightly before or
-// after the picture: if an index gets another owner in between, its flows count for the other owner once.
-func (p *Picture) countFlows(c *lb.Counters, records []*generation.Record, sums flowtable.Presence) {
+// after the view: if an index gets another owner in between, its flows count for the other owner once.
+func (p *View) countFlows(c *lb.Counters, records []*generation.Record, sums flowtable.Presence) {
 	c.Flows = sums.Flows
 	c.Flows.ProvenLimit, c.Flows.UnprovenLimit = uint64(p.Plan.ProvenLimit), uint64(p.Plan.UnprovenLimit)
 	c.Flows.Bytes = p.Plan.Proven + p.Plan.Unproven + p.Plan.Returns

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package picture
+package readview
 
 import (
 	"sync"
@@ -12,8 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Picture is the data plane in use, for readers. It is immutable: each change publishes another.
-type Picture struct {
+// View is the data plane in use, for readers. It is immutable: each change publishes another.
+type View struct {
 	Attachments []lb.Attachment
 	Plan        lb.MemoryPlan
 	// Shared is nil before the first Apply. Its maps stay open during Published.Read.
@@ -30,31 +30,31 @@ type Picture struct {
 	Err error
 }
 
-// Published holds the current picture, which readers load without a lock.
+// Published holds the current view, which readers load without a lock.
 type Published struct {
-	picture atomic.Pointer[Picture]
-	// readers is read-locked while a picture's maps are read.
+	view atomic.Pointer[View]
+	// readers is read-locked while a view's maps are read.
 	readers sync.RWMutex
 }
 
-// Publish replaces the current picture.
-func (s *Published) Publish(p *Picture) { s.picture.Store(p) }
+// Publish replaces the current view.
+func (s *Published) Publish(p *View) { s.view.Store(p) }
 
-// Load returns the current picture, whose maps may be closed by now: see Read.
-func (s *Published) Load() *Picture { return s.picture.Load() }
+// Load returns the current view, whose maps may be closed by now: see Read.
+func (s *Published) Load() *View { return s.view.Load() }
 
-// WaitForReaders waits until readers of previous pictures have finished, which takes milliseconds: then maps that only
+// WaitForReaders waits until readers of previous views have finished, which takes milliseconds: then maps that only
 // those have may be closed.
 func (s *Published) WaitForReaders() {
 	s.readers.Lock()
 	defer s.readers.Unlock()
 }
 
-// Read calls do with the picture in use. Its maps stay open until do returns. Error: the picture's, or that of do.
-func (s *Published) Read(do func(*Picture) error) error {
+// Read calls do with the view in use. Its maps stay open until do returns. Error: the view's, or that of do.
+func (s *Published) Read(do func(*View) error) error {
 	s.readers.RLock()
 	defer s.readers.RUnlock()
-	p := s.picture.Load()
+	p := s.view.Load()
 	if p.Err != nil {
 		return p.Err
 	}

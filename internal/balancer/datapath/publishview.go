@@ -5,12 +5,12 @@ package datapath
 import (
 	"slices"
 
-	"github.com/jeoul/jeoul/internal/balancer/datapath/picture"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/readview"
 )
 
-// publishPicture publishes the present state of the data plane for readers; the caller holds the lock.
-func (d *Datapath) publishPicture() {
-	next := &picture.Picture{Attachments: slices.Clone(d.attachments), Plan: d.plan, Ledger: d.ledger}
+// publishView publishes the present state of the data plane for readers; the caller holds the lock.
+func (d *Datapath) publishView() {
+	next := &readview.View{Attachments: slices.Clone(d.attachments), Plan: d.plan, Ledger: d.ledger}
 	switch {
 	case d.closed:
 		next.Err = ErrClosed

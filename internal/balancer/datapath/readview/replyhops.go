@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package picture
+package readview
 
 import (
 	"encoding/binary"
@@ -30,7 +30,7 @@ type replyHopBuffers struct {
 // way. Errors: ErrClosed.
 func (r *Reader) ReplyHops(within time.Duration) (hops []lb.ReplyHop, err error) {
 	now := r.janitor.Now()
-	err = r.published.Read(func(p *Picture) error {
+	err = r.published.Read(func(p *View) error {
 		if p.Shared == nil || p.Shared.ReplyHops.MaxEntries() <= 1 {
 			return nil
 		}
@@ -78,7 +78,7 @@ func hopOf(h *objects.XDPReplyHop) lb.ReplyHop {
 // withMirror calls do with the mirror of the routes of replies, unless there is none: before the first Apply, and where
 // no mode has replies. It does not wait for a change under way.
 func (r *Reader) withMirror(do func(mirror.Table)) error {
-	return r.published.Read(func(p *Picture) error {
+	return r.published.Read(func(p *View) error {
 		if p.Shared != nil && p.Shared.ReplyBlocks.MaxEntries() == mirror.Blocks {
 			do(p.Shared.Mirror())
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package picture
+package readview
 
 import (
 	"slices"
@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Reader reads the current picture. It may be used by several goroutines.
+// Reader reads the current view. It may be used by several goroutines.
 type Reader struct {
 	published *Published
 	janitor   *flowtable.Janitor
@@ -20,7 +20,7 @@ type Reader struct {
 	replyHops replyHopBuffers
 }
 
-// NewReader returns a reader of the published picture. The janitor has the clock of the flows.
+// NewReader returns a reader of the published view. The janitor has the clock of the flows.
 func NewReader(s *Published, janitor *flowtable.Janitor) *Reader {
 	return &Reader{published: s, janitor: janitor}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package picture
+package readview
 
 import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
@@ -12,7 +12,7 @@ import (
 // Counters reads all counters. It blocks neither packets, so that the counters of different backends may be from
 // slightly different times, nor a change under way, nor does it wait for that.
 func (r *Reader) Counters() (counters lb.Counters, err error) {
-	err = r.published.Read(func(p *Picture) error {
+	err = r.published.Read(func(p *View) error {
 		if p.Shared == nil {
 			return nil
 		}
@@ -29,7 +29,7 @@ func (r *Reader) Counters() (counters lb.Counters, err error) {
 // CountersOf returns the counters of some services and of their backends only, as Counters does. Its cost is
 // proportional to their number.
 func (r *Reader) CountersOf(services map[lb.ServiceKey]bool) (counters lb.Counters, err error) {
-	err = r.published.Read(func(p *Picture) error {
+	err = r.published.Read(func(p *View) error {
 		if p.Shared == nil {
 			return nil
 		}
@@ -48,7 +48,7 @@ func (r *Reader) CountersOf(services map[lb.ServiceKey]bool) (counters lb.Counte
 }
 
 // countedOf reads the packets' counters of the backends of services one by one.
-func (p *Picture) countedOf(records []*generation.Record) (map[lb.BackendKey]lb.BackendCount, error) {
+func (p *View) countedOf(records []*generation.Record) (map[lb.BackendKey]lb.BackendCount, error) {
 	backends := map[lb.BackendKey]lb.BackendCount{}
 	var failed error
 	eachBackend(records, func(key lb.BackendKey, index uint32) {
@@ -64,7 +64,7 @@ func (p *Picture) countedOf(records []*generation.Record) (map[lb.BackendKey]lb.
 }
 
 // counters reads the packets' counters.
-func (p *Picture) counters() (lb.Counters, error) {
+func (p *View) counters() (lb.Counters, error) {
 	outcomes, err := sharedmaps.ReadOutcomes(p.Shared.Outcomes)
 	if err == nil {
 		err = p.Ledger.AddOutcomes(outcomes)
@@ -90,7 +90,7 @@ func (p *Picture) counters() (lb.Counters, error) {
 }
 
 // counted reads the counters of each index, which include those of its previous owners.
-func (p *Picture) counted() ([]lb.BackendCount, error) {
+func (p *View) counted() ([]lb.BackendCount, error) {
 	counts, err := sharedmaps.ReadBackends(p.Shared.Counts, p.Indices)
 	for index := range counts {
 		counts[index] = counts[index].Plus(p.Ledger.OtherCount(uint32(index)))
@@ -103,7 +103,7 @@ func (p *Picture) counted() ([]lb.BackendCount, error) {
 func (r *Reader) BackendCounts(services map[lb.ServiceKey]bool) (counts map[lb.BackendKey]lb.BackendCount,
 	err error) {
 	counts = map[lb.BackendKey]lb.BackendCount{}
-	err = r.published.Read(func(p *Picture) error {
+	err = r.published.Read(func(p *View) error {
 		if p.Shared == nil {
 			return nil
 		}
