@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What captures get of a packet: its record and its frame, as received and as sent. */
+/* The record and the frame of a packet, as received and as sent, for the captures that match it. */
 #pragma once
 
 #include "filter.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What is fixed when a program is loaded, and the header of the memory that it reads. */
+/* The settings that are fixed when a program is loaded, and the header of the memory that it reads. */
 #pragma once
 
 #include <linux/types.h>
