@@ -67,7 +67,7 @@ type command struct {
 
 	LeaseNamespace string `name:"lease-namespace" default:"jeoul-system" placeholder:"NAMESPACE" help:"Namespace of the Lease by which one of several balancers writes status (${default})."`
 	Identity       string `name:"identity" placeholder:"NAME" help:"This balancer's name in the Lease, which no other has (the host's name)."`
-	Listen         string `name:"listen" placeholder:"ADDRESS:PORT" help:"Answer /healthz and /readyz over HTTP there, with how old the picture of the cluster is."`
+	Listen         string `name:"listen" placeholder:"ADDRESS:PORT" help:"Answer /healthz and /readyz over HTTP there, with the age of the known state of the cluster."`
 }
 
 func main() {

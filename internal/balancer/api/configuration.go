@@ -192,7 +192,7 @@ func (b Balancer) handleConfiguration(a huma.API) {
 			return &answer[[]Source]{list}, err
 		})
 	addEndpoint(a, endpoint{method: http.MethodPut, path: feedPath, id: "put-feed",
-		summary: "Report the state of the program that keeps a source: the system that it follows, the age of its picture, and its faults. The report is forgotten when the daemon ends",
+		summary: "Report the state of the program that keeps a source: the system that it follows, the age of the state that it knows, and its faults. The report is forgotten when the daemon ends",
 		body:    schemaOf[ops.FeedReport](a), required: true, role: ops.RoleConfigure},
 		func(_ context.Context, in *struct {
 			SourceParams

@@ -211,10 +211,10 @@ func (s *realBalancer) usage(b *testing.B) (cpu time.Duration, memory int) {
 	return time.Duration(ticks) * 10 * time.Millisecond, memory * os.Getpagesize()
 }
 
-// BenchmarkScale is a change of one EndpointSlice of 5,000 with 20 endpoints each, from the picture of the cluster to
-// the configuration that a balancer's sources have taken and stored, without its data plane and the API server. It says
-// how much of it is the picture (build), the text (write) and the sources, the CPU time of all, how long the sources
-// took with all of them at the start, and the memory in use.
+// BenchmarkScale is a change of one EndpointSlice of 5,000 with 20 endpoints each, from the watched objects to the
+// configuration that a balancer's sources have taken and stored, without its data plane and the API server. It reports
+// how much of the time the model (build), the text (write) and the sources take, the CPU time of all, how long the
+// sources took with all slices at the start, and the memory in use.
 func BenchmarkScale(b *testing.B) {
 	c, balancer := largeCluster(), newSourceBalancer(b)
 	all, err := pools.Parse("pools", []byte("pools: [{name: a, addresses: [198.18.0.0/16]}]"))

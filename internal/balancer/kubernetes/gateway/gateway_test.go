@@ -84,7 +84,7 @@ func built(t *testing.T, o Objects) ([]lb.Service, Report) {
 	}
 	grants := pools.Allocate(all, p.Claims(all))
 	for name, g := range grants {
-		g.Held = g.Addresses // as of the second picture, when the status has them
+		g.Held = g.Addresses // as of the second result, when the status has them
 		grants[name] = g
 	}
 	services := p.Build(grants, finder{})

@@ -124,7 +124,7 @@ type Result struct {
 // Key returns the "namespace/name" of an object, such as a Service.
 func Key(object metav1.Object) string { return object.GetNamespace() + "/" + object.GetName() }
 
-// builder is a picture that is being made.
+// builder has the Result under construction.
 type builder struct {
 	settings Settings
 	// slices are the EndpointSlices of each Service, by "namespace/name".
@@ -148,12 +148,12 @@ func newBuilder(c Cluster, settings Settings) *builder {
 	return b
 }
 
-// Build makes services of a cluster. Wishes are those of the picture before, nil if there is none.
+// Build returns the services of a cluster. `before` has the settings of the Result before; nil if there was none.
 func Build(c Cluster, settings Settings, before ServiceSettings) Result {
 	return Rebuild(c, settings, Result{ServiceSettings: before})
 }
 
-// Rebuild is Build after a picture, from which it takes over the part of each Service whose objects are the same ones
+// Rebuild is Build after another Result, from which it takes over the part of each Service whose objects are the same
 // as before.
 func Rebuild(c Cluster, settings Settings, before Result) Result {
 	b := newBuilder(c, settings)
@@ -177,7 +177,7 @@ func Rebuild(c Cluster, settings Settings, before Result) Result {
 	return b.Result
 }
 
-// allocate assigns addresses to Gateways and Services. It keeps those of the last picture where pools and claims are
+// allocate assigns addresses to Gateways and Services. It keeps those of the Result before where pools and claims are
 // the same.
 func (b *builder) allocate(gateways []pools.Claim, ours []*serviceResult, before Result) {
 	b.pools, b.claims = b.settings.Pools, gateways

@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// TestRebuild: parts that are taken over from the picture before equal those that would be recreated, whatever has
+// TestRebuild: parts that are taken over from the Result before equal those that would be recreated, whatever has
 // changed, and unchanged ones are taken over.
 func TestRebuild(t *testing.T) {
 	at := func(ip string) func(*corev1.Service) {

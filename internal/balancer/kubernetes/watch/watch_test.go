@@ -56,7 +56,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	testenv.Eventually(t, testenv.WaitLimit, what, holds)
 }
 
-// TestClusterGoesBack: a Service that vanishes because the cluster went back in time stays in the picture, with its
+// TestClusterGoesBack: a Service that vanishes because the cluster went back in time stays in the known state, with its
 // endpoints, and is named; those that are there, made again, or deleted afterwards, are as in the cluster.
 func TestClusterGoesBack(t *testing.T) {
 	client := fake.NewClientset(balanced("old"), balanced("new"), sliceOf("new"))
@@ -87,7 +87,7 @@ func TestClusterGoesBack(t *testing.T) {
 		return w.Synced() && slices.Equal(kept, []string{"shop/new"})
 	})
 	if got := names(w); !slices.Equal(got, []string{"shop/new", "shop/old"}) || len(w.Cluster().Slices) != 1 {
-		t.Errorf("the picture has %v, and %d slices", got, len(w.Cluster().Slices))
+		t.Errorf("the known state has %v, and %d slices", got, len(w.Cluster().Slices))
 	}
 	services := lost.CoreV1().Services("shop")
 	if _, err := services.Create(t.Context(), balanced("new"), metav1.CreateOptions{}); err != nil {
@@ -104,9 +104,9 @@ func TestClusterGoesBack(t *testing.T) {
 	eventually(t, "it is deleted", func() bool { return slices.Equal(names(w), []string{"shop/old"}) })
 }
 
-// TestGatewaysGoBack: a Gateway that vanishes because the cluster went back in time stays in the picture with its route
-// and the Service that this leads to, and both are named; those that are made again, or deleted afterwards, are as in
-// the cluster.
+// TestGatewaysGoBack: a Gateway that vanishes because the cluster went back in time stays in the known state with its
+// route and the Service that this leads to, and both are named; those that are made again, or deleted afterwards, are as
+// in the cluster.
 func TestGatewaysGoBack(t *testing.T) {
 	inner := func(name string) *corev1.Service {
 		s := balanced(name)
