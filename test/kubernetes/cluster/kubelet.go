@@ -30,8 +30,8 @@ const heartbeat = 10 * time.Second
 
 // kubelet stands in for the kubelet of a node: see the package's documentation. It knows containers whose image has a
 // program, readiness probes by HTTP and TCP, preStop hooks that sleep, environment variables with values and of the
-// pod's fields, restarts, and the end of a pod within its grace period. It does not know init containers, volumes,
-// liveness probes, resource limits and the host's network.
+// pod's fields, restarts, and the end of a pod within its grace period. It does not know init containers,
+// liveness probes and resource limits.
 type kubelet struct {
 	node   *Node
 	client kubernetes.Interface

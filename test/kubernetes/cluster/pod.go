@@ -21,11 +21,15 @@ import (
 // restartDelay is how long a container that ended waits for its next start.
 const restartDelay = time.Second
 
-// namespaceOfPod is the network of a pod. It has no name, and is gone with this process.
+// namespaceOfPod is the network of a pod: a namespace of its own, which has no name and is gone with this process, or
+// its node's.
 type namespaceOfPod struct {
+	// netns is nil where the pod has its node's network.
 	netns      *namespace.Namespace
 	number     int
 	ipv4, ipv6 netip.Addr
+	// do calls a function in the namespace.
+	do func(func() error) error
 }
 
 // container is a container of a pod, and its process while it runs.
@@ -114,8 +118,8 @@ func (w *podWorker) name() string { return w.pod.Namespace + "/" + w.pod.Name }
 // setUp makes the network of the pod and starts its containers.
 func (w *podWorker) setUp() error {
 	w.started = time.Now()
-	if w.pod.Spec.HostNetwork || len(w.pod.Spec.InitContainers) > 0 {
-		return fmt.Errorf("this cluster has no pods with hostNetwork or initContainers")
+	if len(w.pod.Spec.InitContainers) > 0 {
+		return fmt.Errorf("this cluster has no pods with initContainers")
 	}
 	if err := w.makeVolumes(); err != nil {
 		return err
@@ -135,6 +139,10 @@ func (w *podWorker) setUp() error {
 }
 
 func (w *podWorker) makeNetwork() error {
+	if host := w.kubelet.node.Host; w.pod.Spec.HostNetwork {
+		w.network = &namespaceOfPod{ipv4: host.IPv4, ipv6: host.IPv6, do: host.Do}
+		return nil
+	}
 	number, ipv4, ipv6, err := w.kubelet.takeAddresses()
 	if err != nil {
 		return err
@@ -143,6 +151,7 @@ func (w *podWorker) makeNetwork() error {
 	if w.network.netns, err = namespace.New(); err != nil {
 		return err
 	}
+	w.network.do = w.network.netns.Do
 	return w.kubelet.node.devicePod(fmt.Sprintf("pod%d", number), w.network)
 }
 
@@ -168,7 +177,7 @@ func (w *podWorker) start(c *container) error {
 		cmd.Env = append(cmd.Env, name+"="+w.located(c.spec, value))
 	}
 	cmd.Stdout, cmd.Stderr = log, log
-	if c.process, err = startIn(w.network.netns, cmd); err != nil {
+	if c.process, err = startIn(w.network.do, cmd); err != nil {
 		return fmt.Errorf("start container %s: %w", c.spec.Name, err)
 	}
 	c.started = time.Now()
@@ -283,7 +292,7 @@ func (w *podWorker) tearDown() {
 	for _, c := range w.containers {
 		c.probe.stop()
 	}
-	if w.network == nil {
+	if w.network == nil || w.pod.Spec.HostNetwork {
 		return
 	}
 	if w.network.netns != nil {
@@ -299,14 +308,14 @@ type process struct {
 	done chan struct{}
 }
 
-// startIn starts a command in a namespace, from a thread that waits for its end: the death signal comes with the
-// death of the thread that started a process.
-func startIn(netns *namespace.Namespace, cmd *exec.Cmd) (*process, error) {
+// startIn starts a command from a thread in a namespace, which waits for its end: the death signal comes with the death
+// of the thread that started a process.
+func startIn(inNamespace func(func() error) error, cmd *exec.Cmd) (*process, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() {
-		err := netns.Do(func() error {
+		err := inNamespace(func() error {
 			if err := cmd.Start(); err != nil {
 				return err
 			}

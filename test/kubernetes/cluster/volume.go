@@ -30,13 +30,18 @@ func (w *podWorker) makeVolumes() error {
 				error) {
 				return w.readSecret(ctx, v.Secret.SecretName)
 			}, v.Secret.Items
+		case v.HostPath != nil:
+			if err := os.MkdirAll(w.volume(v.Name), 0o755); err != nil {
+				return fmt.Errorf("volume %s: %w", v.Name, err)
+			}
+			continue
 		case v.ConfigMap != nil:
 			read, items = func(ctx context.Context) (map[string][]byte,
 				error) {
 				return w.readConfigMap(ctx, v.ConfigMap.Name)
 			}, v.ConfigMap.Items
 		default:
-			return fmt.Errorf("volume %s: this cluster has volumes of Secrets and ConfigMaps only", v.Name)
+			return fmt.Errorf("volume %s: this cluster has volumes of Secrets, ConfigMaps and host paths only", v.Name)
 		}
 		files, err := w.awaitObject(read)
 		if err != nil {
@@ -49,8 +54,14 @@ func (w *podWorker) makeVolumes() error {
 	return nil
 }
 
-// volume returns the directory of a volume.
+// volume returns the directory of a volume. A host path is below the node's own directory, for nodes share the
+// machine's files.
 func (w *podWorker) volume(name string) string {
+	for i := range w.pod.Spec.Volumes {
+		if v := &w.pod.Spec.Volumes[i]; v.Name == name && v.HostPath != nil {
+			return filepath.Join(w.kubelet.node.Host.Dir, "files", v.HostPath.Path)
+		}
+	}
 	return filepath.Join(w.kubelet.node.Host.Dir, "volumes", string(w.pod.UID), name)
 }
 
@@ -116,9 +127,15 @@ func writeVolume(dir string, files map[string][]byte, items []corev1.KeyToPath) 
 }
 
 // located returns a text of a container, an argument or the value of a variable, with the directory of a volume in the
-// place of the path at which the container has it.
+// place of the path at which the container has it, also behind `--flag=`.
 func (w *podWorker) located(c *corev1.Container, text string) string {
+	if flag, path, found := strings.Cut(text, "="); found && strings.HasPrefix(flag, "--") {
+		return flag + "=" + w.located(c, path)
+	}
 	for _, mount := range c.VolumeMounts {
+		if text == mount.MountPath {
+			return w.volume(mount.Name)
+		}
 		if rest, below := strings.CutPrefix(text, strings.TrimSuffix(mount.MountPath, "/")+"/"); below {
 			return filepath.Join(w.volume(mount.Name), rest)
 		}

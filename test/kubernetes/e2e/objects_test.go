@@ -51,10 +51,22 @@ func newScope(t *testing.T, c *cluster.Cluster) *scope {
 	return s
 }
 
-// remove deletes the namespace, and waits until its pods are gone, so that the next test has the machine for itself.
+// remove deletes the namespace. Pods and Services are deleted first: the namespace's controller gives pods their whole
+// grace period, and deletes Services after them, whose addresses and backends the next test would meet.
 func (s *scope) remove() {
 	ctx := context.Background()
-	err := s.Client.CoreV1().Pods(s.name).DeleteCollection(ctx,
+	services := s.Client.CoreV1().Services(s.name)
+	list, err := services.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		s.t.Errorf("list the Services of namespace %s: %v", s.name, err)
+		return
+	}
+	for _, service := range list.Items {
+		if err := services.Delete(ctx, service.Name, metav1.DeleteOptions{}); err != nil {
+			s.t.Errorf("delete Service %s/%s: %v", s.name, service.Name, err)
+		}
+	}
+	err = s.Client.CoreV1().Pods(s.name).DeleteCollection(ctx,
 		metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](1)}, metav1.ListOptions{})
 	if err == nil {
 		err = s.Client.CoreV1().Namespaces().Delete(ctx, s.name, metav1.DeleteOptions{})

@@ -30,6 +30,8 @@ import (
 const addressPools = `pools:
   - name: tests
     addresses: [198.18.0.160-198.18.0.179, 2001:2::160-2001:2::179]
+  - name: agents # those of deploy/kubernetes/agent
+    addresses: [198.18.0.100/32, "2001:2::100/128"]
 `
 
 // controller is a balancer and the `jeoul-kubernetes` beside it.
@@ -55,7 +57,7 @@ func startControllerBeside(t *testing.T, c *cluster.Cluster, b *balancer, argume
 		t.Fatal(err)
 	}
 	k.arguments = append([]string{"--kubeconfig", c.Kubeconfig, "--socket", k.socket(), "--pools", k.path("pools.yaml"),
-		"--identity", "balancer-1"}, arguments...)
+		"--identity", b.host.Name}, arguments...)
 	k.run()
 	t.Cleanup(func() {
 		k.process.Stop(context.Background())
@@ -87,6 +89,7 @@ func TestLoadBalancer(t *testing.T) {
 	k := startController(t, c)
 	t.Run("Local", func(t *testing.T) { localIsEvenOverBothFamilies(t, c, k) })
 	t.Run("Cluster", func(t *testing.T) { clusterIsServed(t, c) })
+	t.Run("Shared", func(t *testing.T) { addressIsShared(t, c, k) })
 	t.Run("Refused", func(t *testing.T) { refusalIsSaid(t, c) })
 	t.Run("Reported", func(t *testing.T) { weightsFollowNodes(t, c, k) })
 	// The namespaces of the tests above are deleted, and their services with them.
@@ -126,6 +129,48 @@ func clusterIsServed(t *testing.T, c *cluster.Cluster) {
 	// kube-proxy translates the client to the node that took the packet: each of them was one.
 	if len(got.clients) != len(c.Nodes) {
 		t.Errorf("the pod saw %v; want each of the %d nodes", got.clients, len(c.Nodes))
+	}
+}
+
+// addressIsShared: two Services have one address, and its ports by number and by protocol.
+func addressIsShared(t *testing.T, c *cluster.Cluster, k *controller) {
+	s := newScope(t, c)
+	s.spread("one", 1)
+	s.spread("two", 1)
+	const address = "198.18.0.170"
+	for _, name := range []string{"one", "two"} {
+		service := s.service(name, name, corev1.ServiceExternalTrafficPolicyCluster)
+		service.Spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicySingleStack)
+		service.Annotations = map[string]string{annotations.Addresses: address}
+		ports := service.Spec.Ports
+		if name == "two" {
+			ports[0].Port = 8080
+			ports = ports[:1]
+		} else {
+			ports = append(ports, corev1.ServicePort{Name: "more", Port: 8080, Protocol: corev1.ProtocolUDP,
+				TargetPort: ports[0].TargetPort})
+		}
+		service.Spec.Ports = ports
+		s.create(service)
+		if got := s.awaitAddresses(name, 1)[0].String(); got != address {
+			t.Fatalf("Service %s has %s; want %s", name, got, address)
+		}
+	}
+	vip := netip.MustParseAddr(address)
+	for _, port := range []uint16{80, 8080} {
+		s.awaitNodes(netip.AddrPortFrom(vip, port))
+	}
+	k.eventually("every node is up", allUp)
+	for _, want := range []struct {
+		network string
+		port    uint16
+		app     string
+	}{{"tcp", 80, "one"}, {"udp", 80, "one"}, {"udp", 8080, "one"}, {"tcp", 8080, "two"}} {
+		answer := s.awaitAnswer(c.Lab.Clients[0], want.network, netip.AddrPortFrom(vip, want.port))
+		if !strings.HasPrefix(answer.Pod, want.app+"-") {
+			t.Errorf("%s of %s:%d answers at port %d by %s; want a pod of %s", answer.Pod, vip, want.port, want.port,
+				want.network, want.app)
+		}
 	}
 }
 

@@ -51,16 +51,20 @@ func (s *scope) shareEvenly(vip netip.AddrPort) {
 			t.Errorf("%s got %d connections; want %d ± %d", pod, n, connections/pods, tolerance)
 		}
 	}
-	own := client.IPv4
-	if vip.Addr().Is6() {
-		own = client.IPv6
-	}
-	if want := map[string]int{own.String(): connections}; !maps.Equal(got.clients, want) {
+	if want := map[string]int{addressFor(client, vip).String(): connections}; !maps.Equal(got.clients, want) {
 		t.Errorf("the pods saw %v; want %v", got.clients, want)
 	}
 	if n := replies(); n != 0 {
 		t.Errorf("%d replies passed the balancer", n)
 	}
+}
+
+// addressFor returns the address by which a client asks a service.
+func addressFor(client *lab.Host, vip netip.AddrPort) netip.Addr {
+	if vip.Addr().Is6() {
+		return client.IPv6
+	}
+	return client.IPv4
 }
 
 // countReplies counts the packets from a service's address that reach the balancer, until the function that it

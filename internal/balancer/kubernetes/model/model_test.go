@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/pools"
@@ -78,6 +79,13 @@ func slice(of string, pods ...string) *discoveryv1.EndpointSlice {
 			s.AddressType = discoveryv1.AddressTypeIPv6
 		}
 	}
+	return s
+}
+
+// atPort returns the slice s with another number of its port.
+func atPort(port int32, s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	s.Name = fmt.Sprintf("%s-%d", s.Name, port)
+	s.Ports[0].Port = &port
 	return s
 }
 
@@ -229,6 +237,13 @@ var cases = []struct {
 		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1", "10.1.0.2 n2 terminating",
 			"10.1.0.3 n3 unready")}}, func(s *Settings) { s.RoutedPods = true },
 		"shop:web:http tcp 192.0.2.1:80 fullnat: 10.1.0.1=10.1.0.1:8080*1 10.1.0.2=10.1.0.2:8080*1-drain 10.1.0.3=10.1.0.3:8080*1-drain\n"},
+	{"a named port that pods of two versions have at other numbers", Cluster{
+		Services: []*corev1.Service{service("web", annotated("mode", "fullnat"), func(s *corev1.Service) {
+			s.Spec.Ports[0].TargetPort = intstr.FromString("listen")
+		})},
+		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1"), atPort(9090, slice("web", "10.1.0.2 n2"))}},
+		func(s *Settings) { s.RoutedPods = true },
+		"shop:web:http tcp 192.0.2.1:80 fullnat: 10.1.0.1=10.1.0.1:8080*1 10.1.0.2=10.1.0.2:9090*1\n"},
 	{"full NAT without NodePorts goes to pods",
 		Cluster{Services: []*corev1.Service{service("web", annotated("mode", "nat"), func(s *corev1.Service) {
 			s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = ptr(false), 0
