@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"strconv"
 	"syscall"
 	"testing"
@@ -136,19 +137,19 @@ func TestStalledBalancers(t *testing.T) {
 		return n
 	}
 	before := [2]uint64{changes(c.both[0]), changes(c.both[1])}
-	// stall returns how long they were stopped at most: a busy machine may take longer than requested.
+	// stall returns how long they were stopped at most: a busy machine may take longer than requested. Another process
+	// sends the signals: a test program that is stopped itself between two of them would have one balancer run without
+	// the other one for that long.
 	stall := func(d time.Duration, which ...*balancer) time.Duration {
 		t.Helper()
 		began := time.Now()
-		for _, s := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
-			for _, b := range which {
-				if err := b.daemon.Signal(s); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if s == syscall.SIGSTOP {
-				<-time.After(d)
-			}
+		var pids string
+		for _, b := range which {
+			pids += fmt.Sprintf(" %d", b.daemon.PID())
+		}
+		script := fmt.Sprintf("kill -STOP%[1]s && sleep %[2]g && kill -CONT%[1]s", pids, d.Seconds())
+		if out, err := exec.CommandContext(t.Context(), "sh", "-c", script).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", script, err, out)
 		}
 		return time.Since(began)
 	}
