@@ -151,7 +151,7 @@ func runBalancers(t *testing.T, suite string, want int) (*Runner, []results.Tria
 	if strings.Contains(suite, "router: frr") {
 		kind = router.FRR
 	}
-	if reason := kind.Obstacle(); reason != "" && kind == router.FRR {
+	if reason := kind.SkipReason(); reason != "" && kind == router.FRR {
 		t.Skip(reason) // make test does not need FRR
 	}
 	testenv.Program(t, kind.Program())

@@ -56,8 +56,8 @@ func TestContainerSuites(t *testing.T) {
 		}
 		for _, trial := range Plan(suite.Long, probe.Limits{OpenFiles: 20_000, Cores: 2, LocalPorts: 60_000},
 			Absent{}) {
-			if trial.Obstacle != "" || trial.AllParams()["from"] != from {
-				t.Errorf("%s, %s: %v, obstacle %q", trial.Subject.Name(), trial.Load, trial.AllParams(), trial.Obstacle)
+			if trial.SkipReason != "" || trial.AllParams()["from"] != from {
+				t.Errorf("%s, %s: %v, skip reason %q", trial.Subject.Name(), trial.Load, trial.AllParams(), trial.SkipReason)
 			}
 		}
 		_, err = suite.Long.OnMachines(&remote.Inventory{})

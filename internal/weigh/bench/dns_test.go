@@ -47,8 +47,8 @@ func TestDNSSuite(t *testing.T) {
 		t.Errorf("the second trial's parameters (-want +got):\n%s", diff)
 	}
 	few := Plan(suite.Long, probe.Limits{OpenFiles: 20, Cores: 2, LocalPorts: 60_000}, Absent{})
-	if !strings.Contains(few[0].Obstacle, "open files") {
-		t.Errorf("with 20 open files the obstacle is %q", few[0].Obstacle)
+	if !strings.Contains(few[0].SkipReason, "open files") {
+		t.Errorf("with 20 open files the skip reason is %q", few[0].SkipReason)
 	}
 }
 

@@ -120,7 +120,7 @@ func environment(ctx context.Context, form Form, options Options) (env results.E
 		env.Versions[g.Name], absent.Generators[g.Name] = version, missing
 		errs = append(errs, err)
 	}
-	if kind := form.Lab.router(); form.Lab.Balancers > 0 && kind.Obstacle() == "" {
+	if kind := form.Lab.router(); form.Lab.Balancers > 0 && kind.SkipReason() == "" {
 		env.Versions[string(kind)], err = probe.Version(ctx, kind.Program(), "--version")
 		errs = append(errs, err)
 	}

@@ -19,9 +19,9 @@ type Experiment interface {
 	Name() string
 	// Check reports the mistakes of a load of this kind, which is at a path.
 	Check(l Load, form Form, at Path, fail FailFunc)
-	// Obstacle names the limit that keeps the machine from carrying the point, including the needs of the subject;
+	// SkipReason names the limit that keeps the machine from carrying the point, including the needs of the subject;
 	// empty if there is none.
-	Obstacle(p Point, limits probe.Limits) string
+	SkipReason(p Point, limits probe.Limits) string
 	// Params returns the point's parameters in the results, without those of the subject.
 	Params(p Point) map[string]any
 	// Programs returns the programs that the experiment's hosts must have.

@@ -47,8 +47,8 @@ func TestFloodSuite(t *testing.T) {
 	}
 	limits := probe.Limits{OpenFiles: 1000, Cores: 2, LocalPorts: 60000}
 	trials := Plan(form, limits, Absent{})
-	if len(trials) != 4 || !strings.Contains(trials[0].Obstacle, "UDP") || trials[0].Subject.Name() != "haproxy-tcp" {
-		t.Fatalf("planned %d trials, the first with obstacle %q", len(trials), trials[0].Obstacle)
+	if len(trials) != 4 || !strings.Contains(trials[0].SkipReason, "UDP") || trials[0].Subject.Name() != "haproxy-tcp" {
+		t.Fatalf("planned %d trials, the first with skip reason %q", len(trials), trials[0].SkipReason)
 	}
 	params := trials[1].AllParams()
 	for name, want := range map[string]any{
@@ -61,8 +61,8 @@ func TestFloodSuite(t *testing.T) {
 	}
 	limits.Cores = 1
 	for _, trial := range Plan(form, limits, Absent{}) {
-		if !strings.Contains(trial.Obstacle, "core") {
-			t.Errorf("on one core: obstacle %q", trial.Obstacle)
+		if !strings.Contains(trial.SkipReason, "core") {
+			t.Errorf("on one core: skip reason %q", trial.SkipReason)
 		}
 	}
 	if plain, err := ParseSuite("t", []byte(tinySuite)); err != nil || plain.Long.Spec().Attacker ||

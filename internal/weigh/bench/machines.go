@@ -68,9 +68,9 @@ func (f Form) farAbsent() map[string]string {
 	return absent
 }
 
-// farObstacle names the setting that keeps a point from running on machines; empty if there is none, or if the hosts
+// farSkipReason names the setting that keeps a point from running on machines; empty if there is none, or if the hosts
 // are no machines.
-func (p Point) farObstacle() string {
+func (p Point) farSkipReason() string {
 	switch {
 	case p.Form.Far && p.Pinned:
 		return "pinned: it ties clients and servers that share one machine to cores of their own; on machines each has its own"

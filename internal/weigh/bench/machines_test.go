@@ -30,7 +30,7 @@ func onFewMachines(t *testing.T, suite string) (Form, error) {
 }
 
 func TestDocumentsSuitesRunOnMachines(t *testing.T) {
-	for suite, obstacles := range map[string][]string{
+	for suite, skipReasons := range map[string][]string{
 		"l2dsr-bmt.yaml":       nil,
 		"loxilb-graviton.yaml": nil,
 		"dns-udp.yaml":         {"2 generators: there are 1 clients"},
@@ -45,11 +45,11 @@ func TestDocumentsSuitesRunOnMachines(t *testing.T) {
 			if pinned, there := params["pinned"]; there && pinned != "no" {
 				t.Errorf("%s, %s: pinned is %v", suite, trial.Load, pinned)
 			}
-			if params["clients"] != 1 && trial.Obstacle == "" {
+			if params["clients"] != 1 && trial.SkipReason == "" {
 				t.Errorf("%s, %s: parameters %v", suite, trial.Load, params)
 			}
-			if trial.Obstacle != "" && !strings.Contains(strings.Join(obstacles, "\n"), trial.Obstacle) {
-				t.Errorf("%s, %s: obstacle %q", suite, trial.Load, trial.Obstacle)
+			if trial.SkipReason != "" && !strings.Contains(strings.Join(skipReasons, "\n"), trial.SkipReason) {
+				t.Errorf("%s, %s: skip reason %q", suite, trial.Load, trial.SkipReason)
 			}
 		}
 		notes := strings.Join(form.NotesOnMachines(), "\n")

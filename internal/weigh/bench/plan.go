@@ -15,20 +15,20 @@ import (
 
 // Plan lists the trials of a form in the order in which they run: all points once, then all a second time, and so on (A
 // B C A B C), so that slow changes of the machine affect all subjects equally. A point that the limits do not allow, or
-// whose programs are absent, is listed once, at the front, with its obstacle.
+// whose programs are absent, is listed once, at the front, with its skip reason.
 func Plan(form Form, limits probe.Limits, absent Absent) []Trial {
 	var impossible, trials []Trial
 	points := form.points()
 	most := 0
 	for _, point := range points {
 		most = max(most, point.Repeats)
-		if obstacle := point.obstacle(limits, absent); obstacle != "" {
-			impossible = append(impossible, Trial{Point: point, Repeat: 1, Obstacle: obstacle})
+		if skipReason := point.skipReason(limits, absent); skipReason != "" {
+			impossible = append(impossible, Trial{Point: point, Repeat: 1, SkipReason: skipReason})
 		}
 	}
 	for repeat := 1; repeat <= most; repeat++ {
 		for _, point := range points {
-			if repeat <= point.Repeats && point.obstacle(limits, absent) == "" {
+			if repeat <= point.Repeats && point.skipReason(limits, absent) == "" {
 				trials = append(trials, Trial{Point: point, Repeat: repeat})
 			}
 		}
@@ -113,14 +113,14 @@ func combinations(lists map[string][]any) []subject.Params {
 	return all
 }
 
-// obstacle names the limit that keeps the machine from carrying the point; empty if there is none.
-func (p Point) obstacle(limits probe.Limits, absent Absent) string {
+// skipReason names the limit that keeps the machine from carrying the point; empty if there is none.
+func (p Point) skipReason(limits probe.Limits, absent Absent) string {
 	generator := ""
 	if g := p.By.generator(); g != nil {
 		generator = g.Name
 	}
 	return cmp.Or(absent.Subjects[p.Subject.Name()], absent.Kinds[p.By.Kind], absent.Generators[generator],
-		p.farObstacle(), p.Experiment.Obstacle(p, limits))
+		p.farSkipReason(), p.Experiment.SkipReason(p, limits))
 }
 
 // params returns all parameters of the point, for the results.

@@ -51,21 +51,21 @@ func TestPlanInterleavesRepeats(t *testing.T) {
 	}
 }
 
-func TestPlanNamesObstacles(t *testing.T) {
+func TestPlanNamesSkipReasons(t *testing.T) {
 	suite, err := LoadSuite("../../../suites/l2dsr-bmt.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The limits of the machine that the suite first ran on.
 	limits := probe.Limits{OpenFiles: 20_000, Cores: 2, LocalPorts: 64_512}
-	obstacles := map[string]string{}
+	skipReasons := map[string]string{}
 	for _, trial := range Plan(suite.Long, limits, Absent{}) {
-		if trial.Obstacle != "" {
-			obstacles[NameOf(trial)] = trial.Obstacle
+		if trial.SkipReason != "" {
+			skipReasons[NameOf(trial)] = trial.SkipReason
 		}
 		// A direct path and a forwarder need no more than clients and servers do.
-		if trial.Obstacle != "" && trial.Subject.Name() != "haproxy-http" {
-			t.Errorf("%s: %s", NameOf(trial), trial.Obstacle)
+		if trial.SkipReason != "" && trial.Subject.Name() != "haproxy-http" {
+			t.Errorf("%s: %s", NameOf(trial), trial.SkipReason)
 		}
 	}
 	for trial, says := range map[string]string{
@@ -74,8 +74,8 @@ func TestPlanNamesObstacles(t *testing.T) {
 		"haproxy-http, threads 1, ab, concurrency 30000, repeat 1": "two open files",
 		"haproxy-http, threads 2, ab, concurrency 9000, repeat 1":  "",
 	} {
-		if got := obstacles[trial]; (says == "") != (got == "") || !strings.Contains(got, says) {
-			t.Errorf("%s: obstacle %q, want it to say %q", trial, got, says)
+		if got := skipReasons[trial]; (says == "") != (got == "") || !strings.Contains(got, says) {
+			t.Errorf("%s: skip reason %q, want it to say %q", trial, got, says)
 		}
 	}
 }
@@ -86,15 +86,15 @@ func TestClientsAndServersHaveLimitsToo(t *testing.T) {
 	want := map[int]string{500: "", 5000: "local ports", 15_000: "open files", 30_000: "ab can hold"}
 	for _, trial := range Plan(form, probe.Limits{OpenFiles: 10_000, Cores: 2, LocalPorts: 4000}, Absent{}) {
 		says := want[trial.Concurrency]
-		if (says == "") != (trial.Obstacle == "") || !strings.Contains(trial.Obstacle, says) {
-			t.Errorf("%d connections: obstacle %q, want it to say %q", trial.Concurrency, trial.Obstacle, says)
+		if (says == "") != (trial.SkipReason == "") || !strings.Contains(trial.SkipReason, says) {
+			t.Errorf("%d connections: skip reason %q, want it to say %q", trial.Concurrency, trial.SkipReason, says)
 		}
 	}
 	form.Lab.Clients = 20
 	form.Loads[0].Concurrency = []int{19_000}
 	if got := Plan(form, probe.Limits{OpenFiles: 10_000, Cores: 2, LocalPorts: 60_000},
-		Absent{})[0].Obstacle; !strings.Contains(got, "per web server") {
-		t.Errorf("19000 connections to one server: obstacle %q", got)
+		Absent{})[0].SkipReason; !strings.Contains(got, "per web server") {
+		t.Errorf("19000 connections to one server: skip reason %q", got)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestPlanNamesWhatIsAbsent(t *testing.T) {
 	} {
 		got := map[string]string{}
 		for _, trial := range Plan(bulkForm(2), roomy, tc.absent) {
-			got[trial.Subject.Name()] = trial.Obstacle
+			got[trial.Subject.Name()] = trial.SkipReason
 		}
 		if diff := cmp.Diff(tc.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
@@ -146,14 +146,14 @@ func TestBulkHasLimitsToo(t *testing.T) {
 	want := map[int]string{2: "", 300: "iperf3 can have 128"}
 	for _, trial := range Plan(form, roomy, Absent{}) {
 		says := want[trial.Concurrency]
-		if (says == "") != (trial.Obstacle == "") || !strings.Contains(trial.Obstacle, says) {
-			t.Errorf("%d streams: obstacle %q, want it to say %q", trial.Concurrency, trial.Obstacle, says)
+		if (says == "") != (trial.SkipReason == "") || !strings.Contains(trial.SkipReason, says) {
+			t.Errorf("%d streams: skip reason %q, want it to say %q", trial.Concurrency, trial.SkipReason, says)
 		}
 	}
 	limits := roomy
 	limits.Cores = 3
-	if got := Plan(form, limits, Absent{})[0].Obstacle; !strings.Contains(got, "are 4, and this machine has 3") {
-		t.Errorf("pinned on three cores: obstacle %q", got)
+	if got := Plan(form, limits, Absent{})[0].SkipReason; !strings.Contains(got, "are 4, and this machine has 3") {
+		t.Errorf("pinned on three cores: skip reason %q", got)
 	}
 }
 

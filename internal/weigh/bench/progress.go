@@ -88,7 +88,7 @@ func (p *progress) ended(t Trial, all ...results.Trial) {
 
 // outcome describes the result of a trial in a few words.
 func outcome(t Trial, all []results.Trial) string {
-	if t.Obstacle != "" {
+	if t.SkipReason != "" {
 		return "not valid: " + all[0].Notes[0]
 	}
 	return t.Experiment.Line(all)

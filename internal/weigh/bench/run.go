@@ -328,8 +328,8 @@ func (r *Runner) save() error {
 // several results.
 func (r *Runner) trial(ctx context.Context, t Trial) ([]results.Trial, error) {
 	got := blank(t)
-	if t.Obstacle != "" {
-		got.Notes = append(got.Notes, t.Obstacle)
+	if t.SkipReason != "" {
+		got.Notes = append(got.Notes, t.SkipReason)
 		return []results.Trial{got}, nil
 	}
 	if err := errors.Join(r.Lab.Offload(t.Offloads), r.tune(ctx, t)); err != nil {

@@ -82,12 +82,12 @@ func (f Form) checkRouter(at Path, fail FailFunc) {
 	}
 }
 
-// RouterObstacle returns the reason why the form's router cannot run; empty if it can, or if there is none.
-func (f Form) RouterObstacle() string {
+// RouterSkipReason returns the reason why the form's router cannot run; empty if it can, or if there is none.
+func (f Form) RouterSkipReason() string {
 	if f.Lab.Balancers == 0 {
 		return ""
 	}
-	return f.Lab.router().Obstacle()
+	return f.Lab.router().SkipReason()
 }
 
 // severalParams returns the parameters that distinguish results of several balancers.

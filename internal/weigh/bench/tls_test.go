@@ -85,12 +85,12 @@ func TestRunTLS(t *testing.T) {
 // deaf is an HTTP proxy without support for TLS.
 type deaf struct{ subject.Subject }
 
-func (deaf) Name() string                                      { return "deaf" }
-func (deaf) Can() subject.Abilities                            { return subject.Abilities{HTTPOnly: true} }
-func (deaf) Obstacle(subject.Params, int, probe.Limits) string { return "" }
+func (deaf) Name() string                                        { return "deaf" }
+func (deaf) Can() subject.Abilities                              { return subject.Abilities{HTTPOnly: true} }
+func (deaf) SkipReason(subject.Params, int, probe.Limits) string { return "" }
 
-// TestTLSObstacle checks the obstacle of a proxy that cannot terminate TLS.
-func TestTLSObstacle(t *testing.T) {
+// TestTLSSkipReason checks the skip reason of a proxy that cannot terminate TLS.
+func TestTLSSkipReason(t *testing.T) {
 	form := Form{Lab: Size{Clients: 1, Servers: 1}, Web: Web{FileBytes: 1}}
 	limits := probe.Limits{OpenFiles: 20_000, Cores: 2, LocalPorts: 60_000}
 	proxy, _ := subjects.Find("haproxy-http")
@@ -101,7 +101,7 @@ func TestTLSObstacle(t *testing.T) {
 	}{{deaf{}, true, "deaf reads HTTP, and is not set up to end TLS"}, {deaf{}, false, ""}, {proxy, true, ""}} {
 		p := Point{Subject: tc.subject, Params: subject.Params{"threads": 1}, Experiment: web.AB, Concurrency: 1, Form: form,
 			By: Load{}.With(web.Settings{TLS: tc.tls})}
-		if got := web.AB.Obstacle(p, limits); !strings.Contains(got, tc.says) || (got == "") != (tc.says == "") {
+		if got := web.AB.SkipReason(p, limits); !strings.Contains(got, tc.says) || (got == "") != (tc.says == "") {
 			t.Errorf("%s, TLS %v: %q, want %q", tc.subject.Name(), tc.tls, got, tc.says)
 		}
 	}

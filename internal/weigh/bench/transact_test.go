@@ -103,15 +103,15 @@ func TestNetperf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	obstacle := r.Absent.Generators["netperf"]
+	skipReason := r.Absent.Generators["netperf"]
 	for _, trial := range run.Trials {
 		byNetperf := trial.Load == "crr"
 		if byNetperf != (trial.Params["generator"] == "netperf") {
 			t.Errorf("%s: parameters %v", trial.Load, trial.Params)
 		}
-		if byNetperf && obstacle != "" {
-			if trial.Valid || trial.Notes[0] != obstacle {
-				t.Errorf("valid %v, notes %q; want %q", trial.Valid, trial.Notes, obstacle)
+		if byNetperf && skipReason != "" {
+			if trial.Valid || trial.Notes[0] != skipReason {
+				t.Errorf("valid %v, notes %q; want %q", trial.Valid, trial.Notes, skipReason)
 			}
 			continue
 		}

@@ -36,8 +36,8 @@ type Trial struct {
 	Point
 	// Repeat counts from 1.
 	Repeat int
-	// Obstacle is the reason why the machine cannot carry the point; empty if it can.
-	Obstacle string
+	// SkipReason is the reason why the machine cannot carry the point; empty if it can.
+	SkipReason string
 }
 
 // Absent has the reasons why requirements of points are missing on this machine: by the names of subjects, of kinds of

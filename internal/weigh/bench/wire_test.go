@@ -60,20 +60,20 @@ func TestWireSuite(t *testing.T) {
 		t.Errorf("the notes are those of another laboratory:\n%s", notes)
 	}
 	limits := probe.Limits{OpenFiles: 20_000, Cores: 2, LocalPorts: 28_000}
-	obstacles, params := map[string]string{}, map[string]map[string]any{}
+	skipReasons, params := map[string]string{}, map[string]map[string]any{}
 	trials := Plan(form, limits, Absent{})
 	if len(trials) != 20 {
 		t.Errorf("planned %d trials, want one for each of 4 subjects and 5 loads", len(trials))
 	}
 	for _, trial := range trials {
-		obstacles[trial.Subject.Name()+" "+trial.Load] = trial.Obstacle
+		skipReasons[trial.Subject.Name()+" "+trial.Load] = trial.SkipReason
 		params[trial.Load] = trial.AllParams()
 	}
 	for point, says := range map[string]string{
 		"haproxy-tcp names": "UDP", "haproxy-tcp held": "", "routed ladder": "", "bare held": "", "direct search": "",
 	} {
-		if got := obstacles[point]; (got == "") != (says == "") || !strings.Contains(got, says) {
-			t.Errorf("%s: obstacle %q, want %q", point, got, says)
+		if got := skipReasons[point]; (got == "") != (says == "") || !strings.Contains(got, says) {
+			t.Errorf("%s: skip reason %q, want %q", point, got, says)
 		}
 	}
 	want := map[string]map[string]any{
@@ -93,8 +93,8 @@ func TestWireSuite(t *testing.T) {
 	}
 	limits.Cores = 1
 	for _, trial := range Plan(form, limits, Absent{}) {
-		if !strings.Contains(trial.Obstacle, "core") && trial.Subject.Name() != "haproxy-tcp" {
-			t.Errorf("on one core: obstacle %q", trial.Obstacle)
+		if !strings.Contains(trial.SkipReason, "core") && trial.Subject.Name() != "haproxy-tcp" {
+			t.Errorf("on one core: skip reason %q", trial.SkipReason)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func (memcached) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.
 	}
 }
 
-func (memcached) Obstacle(bench.Point, probe.Limits) string { return "" }
+func (memcached) SkipReason(bench.Point, probe.Limits) string { return "" }
 
 func (memcached) Params(p bench.Point) map[string]any {
 	return map[string]any{"value_bytes": bench.SettingsOf[memcachedSettings](p.By).ValueBytes}
@@ -76,8 +76,8 @@ func TestNewKind(t *testing.T) {
 		t.Fatalf("%d trials, want two subjects and two numbers of connections twice", len(trials))
 	}
 	for _, trial := range trials {
-		if params := trial.Experiment.Params(trial.Point); trial.Obstacle != "" || params["value_bytes"] != 100 {
-			t.Errorf("%s: obstacle %q, parameters %v", trial.Load, trial.Obstacle, params)
+		if params := trial.Experiment.Params(trial.Point); trial.SkipReason != "" || params["value_bytes"] != 100 {
+			t.Errorf("%s: skip reason %q, parameters %v", trial.Load, trial.SkipReason, params)
 		}
 	}
 	for from, c := range map[string]struct{ to, says string }{

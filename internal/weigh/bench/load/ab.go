@@ -34,12 +34,12 @@ func (AB) VersionFlag() string { return "-V" }
 // Counted reports whether ab can stop after a number of requests.
 func (AB) Counted() bool { return true }
 
-// Obstacle limits the connections by the number that ab can hold, and by open files and ports.
-func (AB) Obstacle(share Share, limits probe.Limits) string {
+// SkipReason limits the connections by the number that ab can hold, and by open files and ports.
+func (AB) SkipReason(share Share, limits probe.Limits) string {
 	if share.Concurrency > abMaxConcurrency {
 		return fmt.Sprintf("%d connections per client: ab can hold %d", share.Concurrency, abMaxConcurrency)
 	}
-	return Obstacle("ab", share, limits)
+	return SkipReason("ab", share, limits)
 }
 
 func (AB) percentiles(share Share) string { return filepath.Join(share.Dir, "percentiles.csv") }

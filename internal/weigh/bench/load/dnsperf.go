@@ -38,9 +38,9 @@ func (DNSPerf) Name() string { return "dnsperf" }
 // VersionFlag returns the argument that makes dnsperf print its version.
 func (DNSPerf) VersionFlag() string { return "-h" }
 
-// Obstacle counts a socket for each of dnsperf's clients.
-func (DNSPerf) Obstacle(share Share, limits probe.Limits) string {
-	return Obstacle("dnsperf", share, limits)
+// SkipReason counts a socket for each of dnsperf's clients.
+func (DNSPerf) SkipReason(share Share, limits probe.Limits) string {
+	return SkipReason("dnsperf", share, limits)
 }
 
 // Prepare writes the file of queries, which dnsperf repeats.

@@ -23,11 +23,11 @@ import (
 // real generator.
 type shell struct{ script string }
 
-func (shell) Name() string                        { return "shell" }
-func (shell) VersionFlag() string                 { return "" }
-func (shell) Counted() bool                       { return true }
-func (shell) Bulk() bool                          { return false }
-func (shell) Obstacle(Share, probe.Limits) string { return "" }
+func (shell) Name() string                          { return "shell" }
+func (shell) VersionFlag() string                   { return "" }
+func (shell) Counted() bool                         { return true }
+func (shell) Bulk() bool                            { return false }
+func (shell) SkipReason(Share, probe.Limits) string { return "" }
 
 func (k shell) Prepare(share Share) ([]string, error) {
 	return []string{"/bin/sh", "-c", k.script, share.Dir}, nil

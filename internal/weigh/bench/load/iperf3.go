@@ -35,13 +35,13 @@ func (IPerf3) VersionFlag() string { return "--version" }
 // Bulk reports whether iperf3 transfers bytes to a server of its own kind.
 func (IPerf3) Bulk() bool { return true }
 
-// Obstacle also counts the control connection.
-func (IPerf3) Obstacle(share Share, limits probe.Limits) string {
+// SkipReason also counts the control connection.
+func (IPerf3) SkipReason(share Share, limits probe.Limits) string {
 	if share.Concurrency > iperf3MaxStreams {
 		return fmt.Sprintf("%d streams per client: iperf3 can have %d", share.Concurrency, iperf3MaxStreams)
 	}
 	share.Concurrency++
-	return Obstacle("iperf3", share, limits)
+	return SkipReason("iperf3", share, limits)
 }
 
 // Server returns the command line of a server for one client at a time, at every IPv4 address of its host. With direct

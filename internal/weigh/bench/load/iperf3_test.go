@@ -89,13 +89,13 @@ func TestIPerf3Command(t *testing.T) {
 	}
 }
 
-func TestIPerf3Obstacle(t *testing.T) {
+func TestIPerf3SkipReason(t *testing.T) {
 	limits := probe.Limits{OpenFiles: 100, LocalPorts: 50}
 	for streams, says := range map[int]string{1: "", 49: "", 50: "local ports", 68: "open files",
 		129: "iperf3 can have 128"} {
-		got := IPerf3{}.Obstacle(Share{Concurrency: streams}, limits)
+		got := IPerf3{}.SkipReason(Share{Concurrency: streams}, limits)
 		if (says == "") != (got == "") || !strings.Contains(got, says) {
-			t.Errorf("%d streams: obstacle %q, want it to say %q", streams, got, says)
+			t.Errorf("%d streams: skip reason %q, want it to say %q", streams, got, says)
 		}
 	}
 }

@@ -22,8 +22,8 @@ type Kind interface {
 	// Bulk reports whether the generator transfers bytes to a server of its own kind, instead of sending requests to a
 	// web server.
 	Bulk() bool
-	// Obstacle names the limit that keeps the machine from carrying share; empty if there is none.
-	Obstacle(share Share, limits probe.Limits) string
+	// SkipReason names the limit that keeps the machine from carrying share; empty if there is none.
+	SkipReason(share Share, limits probe.Limits) string
 	// Prepare returns the command line (the program first) that carries share, and writes the program's files to
 	// share.Dir.
 	Prepare(share Share) ([]string, error)
@@ -123,8 +123,8 @@ func (t *Transfer) add(other Transfer) {
 // instance, files of libraries.
 const spareFiles = 32
 
-// Obstacle names the limit of the machine that share exceeds, for any program with one socket per connection.
-func Obstacle(program string, share Share, limits probe.Limits) string {
+// SkipReason names the limit of the machine that share exceeds, for any program with one socket per connection.
+func SkipReason(program string, share Share, limits probe.Limits) string {
 	files := uint64(share.Concurrency) + spareFiles
 	switch {
 	case files > limits.OpenFiles:

@@ -21,9 +21,9 @@ type Own struct{ Requesting }
 // VersionFlag returns the argument that makes jeoul print its version.
 func (Own) VersionFlag() string { return "version" }
 
-// Obstacle counts open files and ports.
-func (Own) Obstacle(share Share, limits probe.Limits) string {
-	return Obstacle("the client", share, limits)
+// SkipReason counts open files and ports.
+func (Own) SkipReason(share Share, limits probe.Limits) string {
+	return SkipReason("the client", share, limits)
 }
 
 // clients has the functions that run a generator with its options, by the generator's name. Options and reports are

@@ -30,8 +30,10 @@ func (Wrk) Name() string { return "wrk" }
 // VersionFlag returns the argument that makes wrk print its version.
 func (Wrk) VersionFlag() string { return "-v" }
 
-// Obstacle counts open files and ports.
-func (Wrk) Obstacle(share Share, limits probe.Limits) string { return Obstacle("wrk", share, limits) }
+// SkipReason counts open files and ports.
+func (Wrk) SkipReason(share Share, limits probe.Limits) string {
+	return SkipReason("wrk", share, limits)
+}
 
 // Prepare writes the script that prints the report.
 func (Wrk) Prepare(share Share) ([]string, error) {

@@ -147,8 +147,8 @@ func (k Kind) Program() string {
 	return string(k)
 }
 
-// Obstacle returns the reason why this router cannot run on this host; empty if it can.
-func (k Kind) Obstacle() string {
+// SkipReason returns the reason why this router cannot run on this host; empty if it can.
+func (k Kind) SkipReason() string {
 	programs := []string{k.Program()}
 	if k == FRR {
 		programs = append(programs, frrPrograms+"bgpd", frrPrograms+"bfdd")

@@ -73,7 +73,7 @@ func TestFilesAreUnderstood(t *testing.T) {
 	for _, kind := range Kinds {
 		for _, bfd := range []time.Duration{0, 50 * time.Millisecond} {
 			t.Run(string(kind)+" "+bfd.String(), func(t *testing.T) {
-				if reason := kind.Obstacle(); reason != "" {
+				if reason := kind.SkipReason(); reason != "" {
 					t.Skip(reason)
 				}
 				daemons, err := kind.Daemons(plan(t.TempDir(), bfd))

@@ -31,9 +31,9 @@ type Subject interface {
 	Params() []Param
 	// Versions returns the versions of the subject's programs, by name.
 	Versions(ctx context.Context) (map[string]string, error)
-	// Obstacle returns the reason why this machine cannot run the subject with params and that many concurrent
+	// SkipReason returns the reason why this machine cannot run the subject with params and that many concurrent
 	// connections; empty if there is none.
-	Obstacle(params Params, concurrency int, limits probe.Limits) string
+	SkipReason(params Params, concurrency int, limits probe.Limits) string
 	// Can returns the subject's abilities.
 	Can() Abilities
 	// Start sets the subject up. The subject is ready when Start returns. If Start fails, it leaves nothing behind.

@@ -46,9 +46,9 @@ func (k kind) Check(l bench.Load, _ bench.Form, at bench.Path, fail bench.FailFu
 	l.CheckRepeats(at, fail)
 }
 
-func (k kind) Obstacle(p bench.Point, limits probe.Limits) string {
+func (k kind) SkipReason(p bench.Point, limits probe.Limits) string {
 	// The first client has the most connections if the concurrency does not divide evenly.
-	reason := cmp.Or(p.Subject.Obstacle(p.Params, p.Concurrency, limits), k.IPerf3.Obstacle(p.Share(0), limits))
+	reason := cmp.Or(p.Subject.SkipReason(p.Params, p.Concurrency, limits), k.IPerf3.SkipReason(p.Share(0), limits))
 	if need := 2 * p.Participants(); reason == "" && p.Pinned && limits.Cores < need {
 		reason = fmt.Sprintf("pinned: a core for each client and each server are %d, and this machine has %d", need,
 			limits.Cores)

@@ -97,9 +97,9 @@ func (c Changes) checkValues(at bench.Path, fail bench.FailFunc) {
 	}
 }
 
-// Obstacle accepts every point of which the subject can carry a part: see connections.
-func (e kind) Obstacle(p bench.Point, limits probe.Limits) string {
-	if reason := cmp.Or(p.Form.RouterObstacle(), p.Subject.Obstacle(p.Params, 1, limits)); reason != "" {
+// SkipReason accepts every point of which the subject can carry a part: see connections.
+func (e kind) SkipReason(p bench.Point, limits probe.Limits) string {
+	if reason := cmp.Or(p.Form.RouterSkipReason(), p.Subject.SkipReason(p.Params, 1, limits)); reason != "" {
 		return reason
 	}
 	const spare = 200

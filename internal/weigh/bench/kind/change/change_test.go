@@ -53,7 +53,7 @@ func TestChangeHoldsWhatItsSubjectCanCarry(t *testing.T) {
 	}
 }
 
-func TestChangeObstacles(t *testing.T) {
+func TestChangeSkipReasons(t *testing.T) {
 	limits := probe.Limits{OpenFiles: 2000, Cores: 1, LocalPorts: 3000}
 	for _, tc := range []struct {
 		point bench.Point
@@ -66,16 +66,16 @@ func TestChangeObstacles(t *testing.T) {
 		{changePoint(t, "haproxy-tcp", subject.Params{"threads": 2, "splice": "off"}, 100),
 			"2 threads: this machine has 1 cores"},
 	} {
-		if got := Kind.Obstacle(tc.point, limits); (got == "") != (tc.says == "") ||
+		if got := Kind.SkipReason(tc.point, limits); (got == "") != (tc.says == "") ||
 			!strings.HasPrefix(got, tc.says) {
-			t.Errorf("%s, %d connections: obstacle %q, want %q", tc.point.Subject.Name(), tc.point.Concurrency,
+			t.Errorf("%s, %d connections: skip reason %q, want %q", tc.point.Subject.Name(), tc.point.Concurrency,
 				got, tc.says)
 		}
 	}
 	limits.OpenFiles, limits.LocalPorts = 20_000, 2500
-	if got := Kind.Obstacle(changePoint(t, "iptables-nth", nil, 10_000), limits); !strings.Contains(got,
+	if got := Kind.SkipReason(changePoint(t, "iptables-nth", nil, 10_000), limits); !strings.Contains(got,
 		"2500 local ports") {
-		t.Errorf("obstacle %q, want one about ports", got)
+		t.Errorf("skip reason %q, want one about ports", got)
 	}
 }
 

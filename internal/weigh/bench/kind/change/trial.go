@@ -267,7 +267,7 @@ func ofBalancers(name string) bool { return strings.HasPrefix(name, balancersPre
 func connections(p bench.Point, limits probe.Limits) (n int, note string) {
 	reused := own(p.By).Reused * p.Form.Lab.Clients
 	carried := func(n int) int { return n + n/newShare + reused }
-	fits := func(n int) bool { return p.Subject.Obstacle(p.Params, carried(n), limits) == "" }
+	fits := func(n int) bool { return p.Subject.SkipReason(p.Params, carried(n), limits) == "" }
 	if fits(p.Concurrency) {
 		return p.Concurrency, ""
 	}
@@ -281,7 +281,7 @@ func connections(p bench.Point, limits probe.Limits) (n int, note string) {
 	}
 	low -= low % 100
 	return low, fmt.Sprintf("%d connections and not %d, for %s", low, p.Concurrency,
-		p.Subject.Obstacle(p.Params, carried(p.Concurrency), limits))
+		p.Subject.SkipReason(p.Params, carried(p.Concurrency), limits))
 }
 
 // awaitLive waits until the server of a host answers. It gives up when the server has ended.

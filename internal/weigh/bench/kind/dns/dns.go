@@ -96,8 +96,8 @@ func (d DNSPerf) check(size bench.Size, at bench.Path, fail bench.FailFunc) {
 	}
 }
 
-func (kind) Obstacle(p bench.Point, limits probe.Limits) string {
-	if reason := p.Subject.Obstacle(p.Params, p.Concurrency, limits); reason != "" {
+func (kind) SkipReason(p bench.Point, limits probe.Limits) string {
+	if reason := p.Subject.SkipReason(p.Params, p.Concurrency, limits); reason != "" {
 		return reason
 	}
 	// The suite was checked against its own laboratory; an inventory may have fewer hosts.
@@ -108,7 +108,7 @@ func (kind) Obstacle(p bench.Point, limits probe.Limits) string {
 	case d.Backends[0] > p.Form.Lab.Servers:
 		return fmt.Sprintf("%d backends: there are %d servers", d.Backends[0], p.Form.Lab.Servers)
 	}
-	return load.DNSPerf{}.Obstacle(load.Share{Concurrency: d.Clients[0]}, limits)
+	return load.DNSPerf{}.SkipReason(load.Share{Concurrency: d.Clients[0]}, limits)
 }
 
 // Params returns the parameters, with the sockets of all generators together as the concurrency.

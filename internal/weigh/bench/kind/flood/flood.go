@@ -84,8 +84,8 @@ func checkFlood(l bench.Load, f Flood, at bench.Path, fail bench.FailFunc) {
 	}
 }
 
-func (kind) Obstacle(p bench.Point, limits probe.Limits) string {
-	if reason := p.Subject.Obstacle(p.Params, p.Concurrency, limits); reason != "" {
+func (kind) SkipReason(p bench.Point, limits probe.Limits) string {
+	if reason := p.Subject.SkipReason(p.Params, p.Concurrency, limits); reason != "" {
 		return reason
 	}
 	files := uint64(p.Concurrency + 64)

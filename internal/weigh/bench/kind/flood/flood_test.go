@@ -22,10 +22,10 @@ func TestSynfloodSuite(t *testing.T) {
 	for name, form := range map[string]bench.Form{"long": suite.Long, "quick": suite.Quick} {
 		var sum time.Duration
 		for _, trial := range bench.Plan(form, limits, bench.Absent{}) {
-			if trial.Obstacle != "" {
+			if trial.SkipReason != "" {
 				if trial.Subject.Name() != "haproxy-tcp" || trial.Load != "udp" {
 					t.Errorf("%s: %s under %s cannot be measured: %s", name, trial.Subject.Name(), trial.Load,
-						trial.Obstacle)
+						trial.SkipReason)
 				}
 				continue
 			}

@@ -95,14 +95,14 @@ func (s Search) check(at bench.Path, clients int, fail bench.FailFunc) {
 
 func (arrivals) SpeaksHTTP() {}
 
-func (arrivals) Obstacle(p bench.Point, limits probe.Limits) string {
-	if reason := p.Subject.Obstacle(p.Params, p.Concurrency, limits); reason != "" {
+func (arrivals) SkipReason(p bench.Point, limits probe.Limits) string {
+	if reason := p.Subject.SkipReason(p.Params, p.Concurrency, limits); reason != "" {
 		return reason
 	}
-	if reason := (paced.Kind{}).Obstacle(p.Share(0), limits); reason != "" {
+	if reason := (paced.Kind{}).SkipReason(p.Share(0), limits); reason != "" {
 		return reason
 	}
-	return web.ServersObstacle(p, limits)
+	return web.ServersSkipReason(p, limits)
 }
 
 func (arrivals) Params(p bench.Point) map[string]any {

@@ -70,11 +70,11 @@ func (x transactions) Check(l bench.Load, form bench.Form, at bench.Path, fail b
 	}
 }
 
-func (x transactions) Obstacle(p bench.Point, limits probe.Limits) string {
-	if reason := p.Subject.Obstacle(p.Params, p.Concurrency, limits); reason != "" {
+func (x transactions) SkipReason(p bench.Point, limits probe.Limits) string {
+	if reason := p.Subject.SkipReason(p.Params, p.Concurrency, limits); reason != "" {
 		return reason
 	}
-	return transact.Kind{Test: x.test}.Obstacle(p.Share(0), limits)
+	return transact.Kind{Test: x.test}.SkipReason(p.Share(0), limits)
 }
 
 // Alone reports whether the point has a single connection. All work of generator, balancer and server is then done on

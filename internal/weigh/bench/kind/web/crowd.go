@@ -28,10 +28,10 @@ func crowd(p bench.Point) int {
 	return p.Concurrency
 }
 
-// crowdObstacle reports whether the answers to all connections at once, as clients of a closed loop request them, need
-// more memory than a kernel holds without pressure. Beyond that the kernel drops segments that have arrived, and the
-// trial would measure their retransmissions, if it ended at all (tcp(7), tcp_mem).
-func crowdObstacle(p bench.Point, limits probe.Limits) string {
+// crowdSkipReason names the memory of the kernel where the answers to all connections at once, as clients of a closed
+// loop request them, need more than it has without pressure. Beyond that the kernel drops segments that have arrived,
+// and the trial would measure their retransmissions, if it ended at all (tcp(7), tcp_mem).
+func crowdSkipReason(p bench.Point, limits probe.Limits) string {
 	each := (min(p.Form.Web.FileBytes+headerBytes, windowBytes) + pageBytes - 1) / pageBytes
 	if pages := crowd(p) * each; limits.TCPPages > 0 && pages > limits.TCPPages {
 		return fmt.Sprintf(

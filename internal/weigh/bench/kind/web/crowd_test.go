@@ -22,8 +22,8 @@ func TestOneKernelHoldsSoManyConnections(t *testing.T) {
 		Loads: []bench.Load{{Name: "ab", Kind: "ab", Concurrency: []int{131_072, 150_000, 191_934, 191_935},
 			Requests: 200_000}}}
 	tests := map[int]struct {
-		linger   bool
-		obstacle string
+		linger     bool
+		skipReason string
 	}{
 		131_072: {false, ""},
 		150_000: {true, ""},
@@ -32,21 +32,21 @@ func TestOneKernelHoldsSoManyConnections(t *testing.T) {
 	}
 	for _, trial := range bench.Plan(form, limits, bench.Absent{}) {
 		want := tests[trial.Concurrency]
-		if mustLinger(trial.Point, limits) != want.linger || !strings.HasPrefix(trial.Obstacle, want.obstacle) ||
-			(want.obstacle == "") != (trial.Obstacle == "") {
-			t.Errorf("%d connections: linger %v, obstacle %q; want %v, %q", trial.Concurrency, mustLinger(trial.Point, limits),
-				trial.Obstacle, want.linger, want.obstacle)
+		if mustLinger(trial.Point, limits) != want.linger || !strings.HasPrefix(trial.SkipReason, want.skipReason) ||
+			(want.skipReason == "") != (trial.SkipReason == "") {
+			t.Errorf("%d connections: linger %v, skip reason %q; want %v, %q", trial.Concurrency, mustLinger(trial.Point, limits),
+				trial.SkipReason, want.linger, want.skipReason)
 		}
-		if mustLinger(trial.Point, roomy) || crowdObstacle(trial.Point, roomy) != "" {
+		if mustLinger(trial.Point, roomy) || crowdSkipReason(trial.Point, roomy) != "" {
 			t.Errorf("%d connections: limits that are not known bound them", trial.Concurrency)
 		}
 	}
 	// On machines, each server's kernel only has its own connections.
 	form.Far = true
 	for _, trial := range bench.Plan(form, limits, bench.Absent{}) {
-		if mustLinger(trial.Point, limits) || trial.Obstacle != "" {
-			t.Errorf("%d connections to 25 machines: linger %v, obstacle %q", trial.Concurrency, mustLinger(trial.Point, limits),
-				trial.Obstacle)
+		if mustLinger(trial.Point, limits) || trial.SkipReason != "" {
+			t.Errorf("%d connections to 25 machines: linger %v, skip reason %q", trial.Concurrency, mustLinger(trial.Point, limits),
+				trial.SkipReason)
 		}
 	}
 }

@@ -36,8 +36,8 @@ func workerConnections(limits probe.Limits) int {
 	return int(max(limits.OpenFiles, spareFiles+2)-spareFiles) / 2
 }
 
-// ServersObstacle names the limit that keeps the web servers from holding their part of the connections of p.
-func ServersObstacle(p bench.Point, limits probe.Limits) string {
+// ServersSkipReason names the limit that keeps the web servers from holding their part of the connections of p.
+func ServersSkipReason(p bench.Point, limits probe.Limits) string {
 	each := bench.Part(p.Concurrency, p.Form.Lab.Servers, 0)
 	if most := int(spread * workers * float64(workerConnections(limits))); each > most {
 		return fmt.Sprintf(

@@ -38,13 +38,13 @@ func (k kind) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.Fai
 	l.CheckRepeats(at, fail)
 }
 
-func (k kind) Obstacle(p bench.Point, limits probe.Limits) string {
+func (k kind) SkipReason(p bench.Point, limits probe.Limits) string {
 	// The first client has the most connections if the concurrency does not divide evenly.
-	reason := cmp.Or(p.Subject.Obstacle(p.Params, p.Concurrency, limits), k.Kind.Obstacle(p.Share(0), limits))
+	reason := cmp.Or(p.Subject.SkipReason(p.Params, p.Concurrency, limits), k.Kind.SkipReason(p.Share(0), limits))
 	if reason == "" && overTLS(p) && p.Subject.Can().HTTPOnly && !p.Subject.Can().EndsTLS {
 		reason = fmt.Sprintf("%s reads HTTP, and is not set up to end TLS here", p.Subject.Name())
 	}
-	return cmp.Or(reason, ServersObstacle(p, limits), crowdObstacle(p, limits))
+	return cmp.Or(reason, ServersSkipReason(p, limits), crowdSkipReason(p, limits))
 }
 
 func (kind) Params(p bench.Point) map[string]any {

@@ -119,7 +119,7 @@ func (w *wireTrial) filled(steps []wire.Step) string {
 			continue
 		}
 		done := wireResult{wireTrial: w, step: step}.done()
-		if reason := w.trial.Subject.Obstacle(w.trial.Params, int(done)+1, w.runner.Limits); reason != "" {
+		if reason := w.trial.Subject.SkipReason(w.trial.Params, int(done)+1, w.runner.Limits); reason != "" {
 			return reason
 		}
 	}

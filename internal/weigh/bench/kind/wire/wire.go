@@ -26,14 +26,14 @@ var Kind bench.Experiment = kind{}
 
 func (kind) Name() string { return "wire" }
 
-func (kind) Obstacle(p bench.Point, limits probe.Limits) string {
-	// How many connections a subject can hold is the figure of a capacity load, and no obstacle there. Connections that
-	// a load sets up also stay open, until their rate has been measured.
+func (kind) SkipReason(p bench.Point, limits probe.Limits) string {
+	// How many connections a subject can hold is the figure of a capacity load, and no reason to skip it. Connections
+	// that a load sets up also stay open, until their rate has been measured.
 	open := 1
 	if own(p.By).Load == wire.Setup {
 		open = max(own(p.By).connections(), 1)
 	}
-	if reason := p.Subject.Obstacle(p.Params, open, limits); reason != "" {
+	if reason := p.Subject.SkipReason(p.Params, open, limits); reason != "" {
 		return reason
 	}
 	switch {

@@ -235,10 +235,10 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestObstacle(t *testing.T) {
+func TestSkipReason(t *testing.T) {
 	limits := probe.Limits{OpenFiles: 100, LocalPorts: 50}
 	for connections, says := range map[int]string{10: "", 60: "50 local ports", 90: "122 open files"} {
-		got := Kind{}.Obstacle(load.Share{Concurrency: connections}, limits)
+		got := Kind{}.SkipReason(load.Share{Concurrency: connections}, limits)
 		if !strings.Contains(got, says) || (says == "") != (got == "") {
 			t.Errorf("%d connections: %q, want %q", connections, got, says)
 		}

@@ -226,10 +226,10 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestObstacle(t *testing.T) {
+func TestSkipReason(t *testing.T) {
 	limits := probe.Limits{OpenFiles: 100, LocalPorts: 50}
 	for connections, says := range map[int]string{10: "", 60: "50 local ports", 90: "122 open files"} {
-		got := Kind{Test: RR}.Obstacle(load.Share{Concurrency: connections}, limits)
+		got := Kind{Test: RR}.SkipReason(load.Share{Concurrency: connections}, limits)
 		if !strings.Contains(got, says) || (says == "") != (got == "") {
 			t.Errorf("%d connections: %q, want %q", connections, got, says)
 		}

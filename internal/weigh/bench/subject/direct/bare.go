@@ -34,7 +34,7 @@ func (b bare) Name() string {
 
 func (bare) Params() []subject.Param                             { return nil }
 func (bare) Versions(context.Context) (map[string]string, error) { return nil, nil }
-func (bare) Obstacle(subject.Params, int, probe.Limits) string   { return "" }
+func (bare) SkipReason(subject.Params, int, probe.Limits) string { return "" }
 
 func (bare) Can() subject.Abilities {
 	return subject.Abilities{UDP: true, Packets: true, DirectReplies: true}

@@ -34,7 +34,7 @@ func (direct) Can() subject.Abilities {
 
 func (direct) Versions(context.Context) (map[string]string, error) { return nil, nil }
 
-func (direct) Obstacle(subject.Params, int, probe.Limits) string { return "" }
+func (direct) SkipReason(subject.Params, int, probe.Limits) string { return "" }
 
 func (direct) Start(ctx context.Context, setup subject.Setup, _ subject.Params) (subject.Running, error) {
 	running := &runningDirect{setup: setup}

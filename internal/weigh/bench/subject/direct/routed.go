@@ -34,7 +34,7 @@ func (routed) Can() subject.Abilities {
 
 func (routed) Versions(context.Context) (map[string]string, error) { return nil, nil }
 
-func (routed) Obstacle(subject.Params, int, probe.Limits) string { return "" }
+func (routed) SkipReason(subject.Params, int, probe.Limits) string { return "" }
 
 func (routed) Start(_ context.Context, setup subject.Setup, _ subject.Params) (subject.Running, error) {
 	running := &runningRouted{setup: setup}

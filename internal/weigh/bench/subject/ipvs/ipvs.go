@@ -69,9 +69,9 @@ func threshold(params subject.Params, name string) uint32 {
 	return uint32(number)
 }
 
-// Obstacle names thresholds that the kernel rejects, and a missing ipvsadm. IPVS needs no file descriptors for
+// SkipReason names thresholds that the kernel rejects, and a missing ipvsadm. IPVS needs no file descriptors for
 // connections.
-func (ipvs) Obstacle(params subject.Params, _ int, _ probe.Limits) string {
+func (ipvs) SkipReason(params subject.Params, _ int, _ probe.Limits) string {
 	upper, lower := threshold(params, paramUpper), threshold(params, paramLower)
 	if lower > upper {
 		return fmt.Sprintf("lower %d: it cannot be more than upper, which is %d", lower, upper)

@@ -35,7 +35,7 @@ func TestIPVSThresholds(t *testing.T) {
 		{subject.Params{paramUpper: 5, paramLower: 6}, "lower 6: it cannot be more than upper, which is 5"},
 		{subject.Params{paramLower: 6}, "lower 6: it cannot be more than upper, which is 0"},
 	} {
-		if got := (ipvs{ipvsDirect}).Obstacle(tc.params, 1, probe.Limits{}); got != tc.want {
+		if got := (ipvs{ipvsDirect}).SkipReason(tc.params, 1, probe.Limits{}); got != tc.want {
 			t.Errorf("%v: %q, want %q", tc.params, got, tc.want)
 		}
 	}

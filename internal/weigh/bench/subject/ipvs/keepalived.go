@@ -37,8 +37,8 @@ const keepalivedProgram = "keepalived"
 func (s keepalived) Name() string          { return keepalivedProgram + "-" + string(s.method) }
 func (keepalived) Params() []subject.Param { return nil }
 
-// Obstacle returns none: IPVS needs no file descriptors for connections.
-func (keepalived) Obstacle(subject.Params, int, probe.Limits) string { return "" }
+// SkipReason returns none: IPVS needs no file descriptors for connections.
+func (keepalived) SkipReason(subject.Params, int, probe.Limits) string { return "" }
 
 func (s keepalived) Can() subject.Abilities {
 	return subject.Abilities{UDP: true, Changes: true, Restarts: true, DirectReplies: s.method != ipvsMasquerade}

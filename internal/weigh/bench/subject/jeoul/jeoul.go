@@ -79,8 +79,8 @@ func (s jeoul) besideContainers(local bool) string {
 // Versions returns none: the version of this jeoul is that of the run itself.
 func (jeoul) Versions(context.Context) (map[string]string, error) { return nil, nil }
 
-// Obstacle returns none: jeoul forwards packets, and needs no file descriptors for connections.
-func (jeoul) Obstacle(subject.Params, int, probe.Limits) string { return "" }
+// SkipReason returns none: jeoul forwards packets, and needs no file descriptors for connections.
+func (jeoul) SkipReason(subject.Params, int, probe.Limits) string { return "" }
 
 // unprovenShare is the default ratio of the room for proven flows to that for unproven flows (see
 // docs/internals/state.md).

@@ -37,8 +37,8 @@ func (jeoulProxy) Versions(ctx context.Context) (map[string]string, error) {
 	return proxy.HAProxyHTTP{}.Versions(ctx)
 }
 
-func (jeoulProxy) Obstacle(params subject.Params, concurrency int, limits probe.Limits) string {
-	return proxy.HAProxyHTTP{}.Obstacle(params, concurrency, limits)
+func (jeoulProxy) SkipReason(params subject.Params, concurrency int, limits probe.Limits) string {
+	return proxy.HAProxyHTTP{}.SkipReason(params, concurrency, limits)
 }
 
 // imported returns the result of `jeoul import haproxy` for the configuration that HAProxy itself runs with.

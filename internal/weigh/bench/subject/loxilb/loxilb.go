@@ -72,8 +72,8 @@ func (loxilb) Versions(ctx context.Context) (map[string]string, error) {
 	return map[string]string{loxilbProgram: version}, err
 }
 
-// Obstacle returns none: LoxiLB needs no file descriptors for connections.
-func (loxilb) Obstacle(subject.Params, int, probe.Limits) string { return "" }
+// SkipReason returns none: LoxiLB needs no file descriptors for connections.
+func (loxilb) SkipReason(subject.Params, int, probe.Limits) string { return "" }
 
 // loxilbRule is a port of the VIP, in the form of the API.
 type loxilbRule struct {

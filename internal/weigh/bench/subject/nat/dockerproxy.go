@@ -67,8 +67,8 @@ func (dockerProxy) Versions(ctx context.Context) (map[string]string, error) {
 	return versions, nil
 }
 
-// Obstacle counts the connections that one relay may have to hold: all connections of a service with one server.
-func (dockerProxy) Obstacle(_ subject.Params, concurrency int, limits probe.Limits) string {
+// SkipReason counts the connections that one relay may have to hold: all connections of a service with one server.
+func (dockerProxy) SkipReason(_ subject.Params, concurrency int, limits probe.Limits) string {
 	if most := int(max(limits.OpenFiles, relaySpareFiles)-relaySpareFiles) / relayFiles; concurrency > most {
 		return fmt.Sprintf(
 			"%d connections at once: docker-proxy may need %d open files for each, and with the limit of %d open files here one can carry %d",

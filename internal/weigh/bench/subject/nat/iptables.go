@@ -40,8 +40,8 @@ func iptablesVersion(ctx context.Context) (map[string]string, error) {
 	return map[string]string{iptablesProgram: version}, err
 }
 
-// Obstacle returns none: the rules need no file descriptors for connections.
-func (iptablesNth) Obstacle(subject.Params, int, probe.Limits) string { return "" }
+// SkipReason returns none: the rules need no file descriptors for connections.
+func (iptablesNth) SkipReason(subject.Params, int, probe.Limits) string { return "" }
 
 func (iptablesNth) Start(ctx context.Context, setup subject.Setup, _ subject.Params) (subject.Running, error) {
 	return startKernelNAT(ctx, setup, iptablesRules{to: toServer})

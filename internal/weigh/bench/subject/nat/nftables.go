@@ -37,8 +37,8 @@ func (nftables) Versions(ctx context.Context) (map[string]string, error) {
 	return map[string]string{nftProgram: version}, err
 }
 
-// Obstacle returns none: the rules need no file descriptors for connections.
-func (nftables) Obstacle(subject.Params, int, probe.Limits) string { return "" }
+// SkipReason returns none: the rules need no file descriptors for connections.
+func (nftables) SkipReason(subject.Params, int, probe.Limits) string { return "" }
 
 func (nftables) Start(ctx context.Context, setup subject.Setup, _ subject.Params) (subject.Running, error) {
 	return startKernelNAT(ctx, setup, nftRules{})

@@ -51,7 +51,7 @@ func envoyConnections(limits probe.Limits) int {
 	return int(max(limits.OpenFiles, envoySpareFiles)-envoySpareFiles) / 2
 }
 
-func (envoy) Obstacle(params subject.Params, concurrency int, limits probe.Limits) string {
+func (envoy) SkipReason(params subject.Params, concurrency int, limits probe.Limits) string {
 	threads := params[ParamThreads].(int)
 	if threads > limits.Cores {
 		return fmt.Sprintf("%d threads: this machine has %d cores, and Envoy's workers are no use beyond them", threads,

@@ -52,7 +52,7 @@ func haproxyMaxConn(limits probe.Limits, files uint64) int {
 	return int(min(spare*100/files, haproxyDocumentMaxConn))
 }
 
-func haproxyObstacle(params subject.Params, concurrency int, limits probe.Limits, files uint64) string {
+func haproxySkipReason(params subject.Params, concurrency int, limits probe.Limits, files uint64) string {
 	threads := params[ParamThreads].(int)
 	if threads > limits.Cores {
 		return fmt.Sprintf("%d threads: this machine has %d cores, and HAProxy's threads are no use beyond them",

@@ -35,9 +35,9 @@ func (HAProxyHTTP) Versions(ctx context.Context) (map[string]string, error) {
 	return haproxyVersion(ctx)
 }
 
-// Obstacle names a limit of open files or of cores that HAProxy would exceed.
-func (HAProxyHTTP) Obstacle(params subject.Params, concurrency int, limits probe.Limits) string {
-	return haproxyObstacle(params, concurrency, limits, haproxyFiles)
+// SkipReason names a limit of open files or of cores that HAProxy would exceed.
+func (HAProxyHTTP) SkipReason(params subject.Params, concurrency int, limits probe.Limits) string {
+	return haproxySkipReason(params, concurrency, limits, haproxyFiles)
 }
 
 // Start runs HAProxy on the balancer.

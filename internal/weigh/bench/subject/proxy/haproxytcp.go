@@ -39,8 +39,8 @@ func (haproxyTCP) Versions(ctx context.Context) (map[string]string, error) {
 	return haproxyVersion(ctx)
 }
 
-func (haproxyTCP) Obstacle(params subject.Params, concurrency int, limits probe.Limits) string {
-	return haproxyObstacle(params, concurrency, limits, haproxyTCPFiles(params))
+func (haproxyTCP) SkipReason(params subject.Params, concurrency int, limits probe.Limits) string {
+	return haproxySkipReason(params, concurrency, limits, haproxyTCPFiles(params))
 }
 
 func (haproxyTCP) Start(ctx context.Context, setup subject.Setup, params subject.Params) (subject.Running, error) {

@@ -29,8 +29,8 @@ func (nginxHTTP) Versions(ctx context.Context) (map[string]string, error) {
 	return map[string]string{"nginx": version}, err
 }
 
-func (nginxHTTP) Obstacle(params subject.Params, concurrency int, limits probe.Limits) string {
-	return nginxObstacle(params, concurrency, limits)
+func (nginxHTTP) SkipReason(params subject.Params, concurrency int, limits probe.Limits) string {
+	return nginxSkipReason(params, concurrency, limits)
 }
 
 //go:embed nginxhttp.conf.tmpl

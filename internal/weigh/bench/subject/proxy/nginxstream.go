@@ -54,11 +54,11 @@ func nginxConnections(limits probe.Limits) int {
 	return int(max(limits.OpenFiles, nginxSpareFiles+2) - nginxSpareFiles)
 }
 
-func (nginxStream) Obstacle(params subject.Params, concurrency int, limits probe.Limits) string {
-	return nginxObstacle(params, concurrency, limits)
+func (nginxStream) SkipReason(params subject.Params, concurrency int, limits probe.Limits) string {
+	return nginxSkipReason(params, concurrency, limits)
 }
 
-func nginxObstacle(params subject.Params, concurrency int, limits probe.Limits) string {
+func nginxSkipReason(params subject.Params, concurrency int, limits probe.Limits) string {
 	threads := params[ParamThreads].(int)
 	if threads > limits.Cores {
 		return fmt.Sprintf("%d workers: this machine has %d cores, and nginx's workers are no use beyond them", threads,
