@@ -105,8 +105,8 @@ func TestClusterGoesBack(t *testing.T) {
 }
 
 // TestGatewaysGoBack: a Gateway that vanishes because the cluster went back in time stays in the known state with its
-// route and the Service that this leads to, and both are named; those that are made again, or deleted afterwards, are as
-// in the cluster.
+// route and the Service that this leads to, and both are named; those that are made again, or deleted afterwards, are
+// as in the cluster.
 func TestGatewaysGoBack(t *testing.T) {
 	inner := func(name string) *corev1.Service {
 		s := balanced(name)
