@@ -103,8 +103,8 @@ func addVIPs(t *testing.T, server *lab.Host, vips []netip.Addr) {
 }
 
 // serveAll answers at addresses of the namespace: with web servers, one of them with TLS, and with services of
-// datagrams. Port 8088 is closed on S4, whose DNS does not have its zone either; a path /bad/S1,S2 fails on those
-// servers.
+// datagrams. Port 8088 is closed on S4, whose DNS does not have its zone either; a path /bad/S1,S2, with the addresses
+// of those servers, fails on them.
 func serveAll(t *testing.T, name, label string, addresses []netip.Addr) error {
 	for _, port := range []int{80, 443, 8080, 8088} {
 		if port == 8088 && label == "S4" {
@@ -115,7 +115,7 @@ func serveAll(t *testing.T, name, label string, addresses []netip.Addr) error {
 			return err
 		}
 		web := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if bad, is := strings.CutPrefix(r.URL.Path, "/bad/"); is && strings.Contains(bad, label) {
+			if bad, is := strings.CutPrefix(r.URL.Path, "/bad/"); is && strings.Contains(bad, addresses[0].String()) {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}
 			fmt.Fprintf(w, "%s port %d host %s path %s\n", name, port, r.Host, r.URL.Path)
