@@ -578,7 +578,7 @@ func (c sameCase) imported(t *testing.T, l *lab.Lab, do func() map[request]map[s
 // isFinal reports whether a backend's state is final: where the original checks servers, some are down.
 func (c sameCase) isFinal(backend ops.Backend) bool {
 	if c.dialect == "keepalived" && backend.Health != nil {
-		return backend.Health.State != lb.HealthUnknown
+		return backend.Health.State == lb.Healthy || backend.Health.State == lb.Failing && backend.State != lb.Up
 	}
 	return slices.Contains([]lb.BackendState{lb.Up, lb.Draining, lb.Standby, lb.WeightZero}, backend.State)
 }

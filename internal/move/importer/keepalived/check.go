@@ -141,6 +141,28 @@ func seconds(blocks []*node, word string, usual time.Duration) time.Duration {
 	return usual
 }
 
+// times sets a check's interval and timeout. keepalived waits for delay_loop after a check, and Jeoul ends a check before
+// the next one begins. So an interval shorter than the timeout that is written is raised, or a slow server would be
+// marked down; a timeout that is not written is bounded by the interval.
+func (r *reader) times(c *lb.Check, n *node, blocks []*node) {
+	interval := seconds(blocks, "delay_loop", defaultDelayLoop)
+	word, usual := "connect_timeout", defaultTimeout
+	if n.word(0) == "MISC_CHECK" {
+		word, usual = "misc_timeout", interval
+	}
+	timeout := min(seconds(blocks, word, usual), time.Minute)
+	switch {
+	case timeout > interval && setting(blocks, word) == "":
+		r.Approximate(n.at, "a check may take %s (delay_loop), in place of keepalived's %s: the next one begins after it",
+			interval, timeout)
+	case timeout > interval:
+		r.Approximate(n.at, "a check may take %s (%s), and the next one begins after it: servers are asked every %s, "+
+			"in place of %s", timeout, word, timeout, interval)
+		interval = timeout
+	}
+	draft.SetTimes(c, interval, timeout)
+}
+
 // checker reads a checker. HTTP_GET becomes one check for each of its URLs.
 func (r *reader) checker(s *draft.Service, n *node, blocks []*node) []lb.Check {
 	usual := checkers[n.word(0)]
@@ -152,8 +174,7 @@ func (r *reader) checker(s *draft.Service, n *node, blocks []*node) []lb.Check {
 	}
 	c.Fall, c.Rise = uint16(retries)+1, 1
 	c.Fast = seconds(blocks, "delay_before_retry", usual.pause)
-	draft.SetTimes(&c, seconds(blocks, "delay_loop", defaultDelayLoop),
-		seconds(blocks, "connect_timeout", defaultTimeout))
+	r.times(&c, n, blocks)
 	if text := setting([]*node{n}, "connect_port"); text != "" {
 		if port, err := draft.Port("tcp", text); err == nil && port != portOf(s, blocks[1]) {
 			c.Port = port
@@ -323,9 +344,6 @@ func (r *reader) misc(n, server *node, c lb.Check) []lb.Check {
 	if err != nil || len(words) == 0 || !strings.HasPrefix(words[0], "/") {
 		r.Left(path.at, "a check's program has an absolute path")
 		return nil
-	}
-	if timeout := seconds([]*node{n}, "misc_timeout", 0); timeout > 0 {
-		draft.SetTimes(&c, 0, timeout)
 	}
 	if c.Exec.Command = forEach(words, server); slices.Equal(c.Exec.Command, words) && len(words) > 1 {
 		r.Approximate(path.at,
