@@ -141,9 +141,9 @@ func seconds(blocks []*node, word string, usual time.Duration) time.Duration {
 	return usual
 }
 
-// times sets a check's interval and timeout. keepalived waits for delay_loop after a check, and Jeoul ends a check before
-// the next one begins. So an interval shorter than the timeout that is written is raised, or a slow server would be
-// marked down; a timeout that is not written is bounded by the interval.
+// times sets a check's interval and timeout. keepalived waits for delay_loop after a check, and Jeoul ends a check
+// before the next one begins. So an interval shorter than the timeout that is written is raised, or a slow server
+// would be marked down; a timeout that is not written is bounded by the interval.
 func (r *reader) times(c *lb.Check, n *node, blocks []*node) {
 	interval := seconds(blocks, "delay_loop", defaultDelayLoop)
 	word, usual := "connect_timeout", defaultTimeout
