@@ -33,7 +33,8 @@ const (
 // TestModes serves a Service of three pods by each mode that a cluster can have besides l2dsr. Every connection is
 // answered, and pods see the client itself wherever the mode keeps its address.
 func TestModes(t *testing.T) {
-	c := newCluster(t, cluster.Options{Nodes: 2, Clients: 1, Images: map[string][]string{agentImage: {binary(t, "jeoul")}}})
+	c := newCluster(t, cluster.Options{Nodes: 2, Clients: 1,
+		Images: map[string][]string{agentImage: {binary(t, "jeoul")}}})
 	k := startControllerBeside(t, c, startConfigured(t, c.Lab.Balancer, fields{"services": []fields{},
 		"fullnat": fields{"addresses": []string{"198.18.0.240"}}}), "--routed-pods")
 	for _, tt := range []struct {
@@ -83,7 +84,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// reachesEveryPod makes connections to a service, and judges the answers.
+// reachesEveryPod makes connections to a service, and checks who answers them, and whom the pods see.
 func (s *scope) reachesEveryPod(vip netip.AddrPort, pods int, sees bool) {
 	t, client := s.t, s.Lab.Clients[0]
 	t.Helper()
@@ -121,7 +122,8 @@ func (s *scope) runAgents(mode lb.Mode) {
 		t.Fatalf("%s has no --mode: %q", agentManifest, arguments)
 	}
 	arguments[at] = "--mode=" + string(mode)
-	if _, err := s.Client.AppsV1().DaemonSets(s.name).Create(t.Context(), &agents, metav1.CreateOptions{}); err != nil {
+	_, err = s.Client.AppsV1().DaemonSets(s.name).Create(t.Context(), &agents, metav1.CreateOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.endAgents(agents.Name) })

@@ -19,7 +19,7 @@ import (
 )
 
 // TestTwoBalancers: two balancers that share the addresses by VRRP have the same tables, and one of them writes status.
-// When that one ends, connections go on through the other one, which gives the next Service its addresses.
+// When the active one ends, connections go on through the other one, which gives the next Service its addresses.
 func TestTwoBalancers(t *testing.T) {
 	c := newCluster(t, cluster.Options{Nodes: 2, Clients: 1})
 	var pair []*controller
@@ -43,8 +43,7 @@ func TestTwoBalancers(t *testing.T) {
 		t.Errorf("the balancers have the tables %v and %v; want the same 4", tables, got)
 	}
 	holder := s.holder()
-	writer := slices.IndexFunc(pair, func(k *controller) bool { return k.host.Name == holder })
-	if writer < 0 {
+	if !slices.ContainsFunc(pair, func(k *controller) bool { return k.host.Name == holder }) {
 		t.Fatalf("the Lease is held by %q; want one of the balancers", holder)
 	}
 

@@ -168,8 +168,8 @@ func addressIsShared(t *testing.T, c *cluster.Cluster, k *controller) {
 	}{{"tcp", 80, "one"}, {"udp", 80, "one"}, {"udp", 8080, "one"}, {"tcp", 8080, "two"}} {
 		answer := s.awaitAnswer(c.Lab.Clients[0], want.network, netip.AddrPortFrom(vip, want.port))
 		if !strings.HasPrefix(answer.Pod, want.app+"-") {
-			t.Errorf("%s of %s:%d answers at port %d by %s; want a pod of %s", answer.Pod, vip, want.port, want.port,
-				want.network, want.app)
+			t.Errorf("%s answers at port %d of %s by %s; want a pod of %s", answer.Pod, want.port, vip, want.network,
+				want.app)
 		}
 	}
 }

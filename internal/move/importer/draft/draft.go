@@ -239,6 +239,18 @@ func NewCheck(kind lb.CheckType) lb.Check {
 	return c
 }
 
+// FitInterval returns the interval of a check whose timeout has a name in the configuration. Jeoul ends a check before
+// the next one begins: a shorter interval is raised to the timeout, and noted, or a slow server would be marked down.
+func (d *Draft) FitInterval(at remark.At, interval, timeout time.Duration, name string) time.Duration {
+	if timeout <= interval {
+		return interval
+	}
+	d.Approximate(at,
+		"a check may take %s (%s), and the next one begins after it: servers are asked every %s, in place of %s", timeout,
+		name, timeout, interval)
+	return timeout
+}
+
 // SetTimes sets a check's interval and timeout; 0: the default. It keeps the timeout within the interval, as Jeoul
 // requires.
 func SetTimes(c *lb.Check, interval, timeout time.Duration) {

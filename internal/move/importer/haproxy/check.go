@@ -285,8 +285,7 @@ func (r *reader) checkOf(set settings, of server) lb.Check {
 
 // times sets a check's timeout and interval. In HAProxy, timeout check limits the wait for the answer, after a
 // connection within timeout connect or inter; without it, inter limits the whole check (section 4.2 of HAProxy's
-// configuration manual). Jeoul ends a check before the next one begins. So an interval shorter than the timeout is
-// raised, or a slow server would be marked down.
+// configuration manual).
 func (r *reader) times(c *lb.Check, set settings, of server) {
 	interval := cmp.Or(of.inter, lb.DefaultCheckInterval)
 	timeout := interval
@@ -299,11 +298,7 @@ func (r *reader) times(c *lb.Check, set settings, of server) {
 		}
 	}
 	timeout = min(timeout, time.Minute)
-	if timeout > interval {
-		r.Approximate(of.at,
-			"a check may take %s (timeout check), and the next one begins after it: servers are asked every %s, in place of %s", timeout, timeout, interval)
-		interval = timeout
-	}
+	interval = r.FitInterval(of.at, interval, timeout, "timeout check")
 	if c.Fast > 0 && c.Fast < timeout {
 		r.Approximate(of.at,
 			"fastinter %s is shorter than a check may take (%s), and the next one begins after it: that is its interval while answers change", c.Fast, timeout)

@@ -141,9 +141,7 @@ func seconds(blocks []*node, word string, usual time.Duration) time.Duration {
 	return usual
 }
 
-// times sets a check's interval and timeout. keepalived waits for delay_loop after a check, and Jeoul ends a check
-// before the next one begins. So an interval shorter than the timeout that is written is raised, or a slow server
-// would be marked down; a timeout that is not written is bounded by the interval.
+// times sets a check's interval and timeout. A timeout that the configuration does not name is bounded by the interval.
 func (r *reader) times(c *lb.Check, n *node, blocks []*node) {
 	interval := seconds(blocks, "delay_loop", defaultDelayLoop)
 	word, usual := "connect_timeout", defaultTimeout
@@ -151,14 +149,11 @@ func (r *reader) times(c *lb.Check, n *node, blocks []*node) {
 		word, usual = "misc_timeout", interval
 	}
 	timeout := min(seconds(blocks, word, usual), time.Minute)
-	switch {
-	case timeout > interval && setting(blocks, word) == "":
+	if setting(blocks, word) != "" {
+		interval = r.FitInterval(n.at, interval, timeout, word)
+	} else if timeout > interval {
 		r.Approximate(n.at, "a check may take %s (delay_loop), in place of keepalived's %s: the next one begins after it",
 			interval, timeout)
-	case timeout > interval:
-		r.Approximate(n.at, "a check may take %s (%s), and the next one begins after it: servers are asked every %s, "+
-			"in place of %s", timeout, word, timeout, interval)
-		interval = timeout
 	}
 	draft.SetTimes(c, interval, timeout)
 }
