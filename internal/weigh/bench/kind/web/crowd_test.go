@@ -34,8 +34,8 @@ func TestOneKernelHoldsSoManyConnections(t *testing.T) {
 		want := tests[trial.Concurrency]
 		if mustLinger(trial.Point, limits) != want.linger || !strings.HasPrefix(trial.SkipReason, want.skipReason) ||
 			(want.skipReason == "") != (trial.SkipReason == "") {
-			t.Errorf("%d connections: linger %v, skip reason %q; want %v, %q", trial.Concurrency, mustLinger(trial.Point, limits),
-				trial.SkipReason, want.linger, want.skipReason)
+			t.Errorf("%d connections: linger %v, skip reason %q; want %v, %q", trial.Concurrency,
+				mustLinger(trial.Point, limits), trial.SkipReason, want.linger, want.skipReason)
 		}
 		if mustLinger(trial.Point, roomy) || crowdSkipReason(trial.Point, roomy) != "" {
 			t.Errorf("%d connections: limits that are not known bound them", trial.Concurrency)
@@ -45,8 +45,8 @@ func TestOneKernelHoldsSoManyConnections(t *testing.T) {
 	form.Far = true
 	for _, trial := range bench.Plan(form, limits, bench.Absent{}) {
 		if mustLinger(trial.Point, limits) || trial.SkipReason != "" {
-			t.Errorf("%d connections to 25 machines: linger %v, skip reason %q", trial.Concurrency, mustLinger(trial.Point, limits),
-				trial.SkipReason)
+			t.Errorf("%d connections to 25 machines: linger %v, skip reason %q", trial.Concurrency,
+				mustLinger(trial.Point, limits), trial.SkipReason)
 		}
 	}
 }
