@@ -3,7 +3,9 @@
 package loader
 
 import (
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -30,14 +32,34 @@ func StartWatchdog(memory *ebpf.Map) (*ebpf.Collection, error) {
 	if err != nil {
 		return nil, attach.LoadError(err)
 	}
-	// The kernel requires a frame, which the program does not read.
-	failed, _, err := collection.Programs[objects.OrphanProgJeoulOrphan].Test(make([]byte, 64))
-	if err == nil && failed != 0 {
-		err = unix.Errno(failed)
-	}
-	if err != nil {
+	if err := startTimer(collection.Programs[objects.OrphanProgJeoulOrphan].Test); err != nil {
 		collection.Close()
 		return nil, fmt.Errorf("starting the timer that watches the clock: %w", err)
 	}
 	return collection, nil
+}
+
+// How often the timer is started before a lack of memory is believed, and the pause after the first attempt; each
+// further pause is twice as long. All of them together take half a second.
+const (
+	timerAttempts   = 10
+	timerFirstPause = time.Millisecond
+)
+
+// startTimer runs the program that starts the timer. Since Linux 6.18 bpf_timer_init allocates by kmalloc_nolock, which
+// waits for no lock: it fails with ENOMEM where another CPU holds that of the allocator, although memory is free.
+func startTimer(run func(frame []byte) (result uint32, out []byte, err error)) error {
+	pause := timerFirstPause
+	for attempt := 1; ; attempt++ {
+		// The kernel requires a frame, which the program does not read.
+		failed, _, err := run(make([]byte, 64))
+		if err == nil && failed != 0 {
+			err = unix.Errno(failed)
+		}
+		if attempt == timerAttempts || !errors.Is(err, unix.ENOMEM) {
+			return err
+		}
+		time.Sleep(pause)
+		pause *= 2
+	}
 }
