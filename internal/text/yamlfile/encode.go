@@ -13,7 +13,7 @@ import (
 const indent = 2
 
 // partNodes is how many nodes an encoder of the library writes, unless a single element of a list has more.
-const partNodes = 8192
+const partNodes = 1024
 
 // Encode returns the text of a value as the YAML library writes it. An encoder keeps an event of several hundred bytes
 // for each node until its end. Therefore each encoder writes only a part of a long list, and the memory is free for the

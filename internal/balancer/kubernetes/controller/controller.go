@@ -28,13 +28,9 @@ import (
 	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
-const (
-	// debounce is the time for which changes are collected: a rollout makes many at once.
-	debounce = 50 * time.Millisecond
-	// retryAfter is the time until a failed request to a balancer or an API server is repeated, and the interval of
-	// checks of whether the balancer still has the pushed services.
-	retryAfter = 5 * time.Second
-)
+// retryAfter is the time until a failed request to a balancer or an API server is repeated, and the interval of checks
+// of whether the balancer still has the pushed services.
+const retryAfter = 5 * time.Second
 
 // ReasonRefused is the reason of a Service that the balancer's configuration does not allow.
 const ReasonRefused = "RefusedByBalancer"
@@ -130,6 +126,7 @@ func (c *Controller) Run(ctx context.Context) error {
 func (c *Controller) run(ctx context.Context) {
 	tick := time.NewTicker(retryAfter)
 	defer tick.Stop()
+	var pace pace
 	for {
 		select {
 		case <-ctx.Done():
@@ -139,13 +136,25 @@ func (c *Controller) run(ctx context.Context) {
 			continue
 		case <-tick.C:
 		case <-c.opt.Watcher.Changed():
-			if clock.Sleep(ctx, debounce) != nil {
+			if c.collect(ctx, pace.collecting(time.Now())) != nil {
 				return
 			}
 		}
-		c.reconcile(ctx)
+		pace.measure(func() { c.reconcile(ctx) })
 		c.sendReport(ctx)
 	}
+}
+
+// collect collects changes for a time. The error is that of ctx.
+func (c *Controller) collect(ctx context.Context, duration time.Duration) error {
+	if err := clock.Sleep(ctx, duration); err != nil {
+		return err
+	}
+	select {
+	case <-c.opt.Watcher.Changed(): // that is collected, too
+	default:
+	}
+	return nil
 }
 
 // reconcile builds the services, and pushes them if they have changed, or if the balancer lacks them.
