@@ -191,8 +191,8 @@ test-disk: rights-test deps build ## make the state directory unwritable 100 tim
 	JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=test-disk $(GO) test -v -count=1 -timeout=90m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^(TestUnwritable|TestFaultsAtEachWrite)' ./cmd/jeoul ./internal/balancer/datapath
 
 .PHONY: test-vrrp
-test-vrrp: rights-test deps build ## measure how long VIPs take from a balancer to keepalived and back, and what planned switches lose, ten times
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_VRRP=10 $(GO) test -v -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestMeasureVRRP' ./cmd/jeoul
+test-vrrp: rights-test deps build ## measure how long VIPs take from a balancer to keepalived and back, and what planned switches lose, ten times; stop balancers briefly
+	JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=test-vrrp JEOUL_TEST_VRRP=10 $(GO) test -v -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^(TestMeasureVRRP|TestStalledBalancers)' ./cmd/jeoul
 
 .PHONY: test-reply-hops
 test-reply-hops: rights-test deps build ## measure how long a client whose MAC address changes gets no replies, beside the kernel as a forwarder, ten times

@@ -53,6 +53,9 @@ type path struct {
 // `make test` runs one case of each kind.
 const matrixTarget = "test-matrix"
 
+// vrrpTarget is the target of tests of VRRP that measure, or that nothing else on the machine may stop.
+const vrrpTarget = "test-vrrp"
+
 // oneOfEach returns a path for each mode, of either family in turns; in `make test-matrix` it returns all paths.
 func oneOfEach() (chosen []path) {
 	for i, p := range paths() {

@@ -157,6 +157,7 @@ func TestNeighboursAfterPartition(t *testing.T) {
 // TestMeasureVRRPNeighbours measures, beside a pair of keepalived, how long after a partition a client has the MAC
 // address of the active balancer for all VIPs, permanently: JEOUL_TEST_VRRP is the number of measurements.
 func TestMeasureVRRPNeighbours(t *testing.T) {
+	testenv.Target(t, vrrpTarget)
 	times, err := strconv.Atoi(os.Getenv("JEOUL_TEST_VRRP"))
 	if err != nil {
 		t.Skip("JEOUL_TEST_VRRP does not say how often")

@@ -287,6 +287,7 @@ func (p *sharedPair) failover(t *testing.T, to *lab.Host, end func()) time.Durat
 
 // TestMeasureVRRP measures failovers: JEOUL_TEST_VRRP is their number.
 func TestMeasureVRRP(t *testing.T) {
+	testenv.Target(t, vrrpTarget)
 	times, err := strconv.Atoi(os.Getenv("JEOUL_TEST_VRRP"))
 	if err != nil {
 		t.Skip("JEOUL_TEST_VRRP does not say how often")
