@@ -48,10 +48,10 @@ static __always_inline __u64 ctx_packets(const ctx_t *ctx)
 	return 1;
 }
 
-/* ctx_segment returns the size of the largest IP packet on the wire for a frame with an IP packet of `length` bytes. */
-static __always_inline __u32 ctx_segment(const ctx_t *ctx, __u32 length, __u32 headers)
+/* ctx_gso returns the length of the payload of a GSO packet's segments, in bytes. There are no such packets in XDP. */
+static __always_inline __u32 ctx_gso(const ctx_t *ctx)
 {
-	return length;
+	return 0;
 }
 
 /* ctx_interface returns the index of the interface that the frame came in on. */

@@ -9,8 +9,8 @@
  * section 2.4). */
 #define QUOTE4 548
 #define QUOTE6 1232
-/* The maximum number of bytes that a checksum covers: in IPv6, the addresses and all after the header. */
-#define MAX_SUMMED (32 + ICMP_HEADER + QUOTE6)
+/* The maximum number of bytes that sum_frame() adds up: the header of an ICMP error, and its quote. */
+#define MAX_SUMMED (ICMP_HEADER + QUOTE6)
 #define SECOND 1000000000ULL
 
 /* Types and codes of ICMP errors (RFC 792, RFC 4443), the length of their headers, and the offset of the checksum;
@@ -109,9 +109,47 @@ struct error {
 /* ICMP_ERROR is the first word of an ICMP header without its checksum, in host byte order. */
 #define ICMP_ERROR(type, code) ((__u32)(type) << 24 | (code) << 16)
 
+/* quoted_check_offset returns the offset of the transport checksum in a quote; 0 if the quote has none. */
+static __always_inline __u32 quoted_check_offset(const struct packet *packet, __u32 quote)
+{
+	__u32 at = packet->transport & OFFSET_MASK;
+
+	if (packet->protocol == IPPROTO_TCP)
+		at += offsetof(struct tcphdr, check);
+	else if (packet->protocol == IPPROTO_UDP)
+		at += offsetof(struct udphdr, check);
+	else
+		return 0;
+	return at + sizeof(__u16) <= quote ? at : 0;
+}
+
+/* write_check writes the checksum of an ICMP error at `offset` of the frame; `sum` is that of its pseudo header. A
+ * device may still have to complete the quoted transport checksum (CHECKSUM_PARTIAL), whose field has the sum V of the
+ * pseudo header: it replaces V by the complement of the sum of all bytes from the transport header on, so that these
+ * then add up to the complement of V. The checksum is written for that; ctx_fix_l4 corrects it for a packet whose
+ * checksum no device completes, and ignores the correction for one whose checksum a device does. */
+static __always_inline bool write_check(ctx_t *ctx, __u16 *check, __u32 offset,
+					const struct packet *packet, __u32 quote, __u64 sum)
+{
+	__u32 at = quoted_check_offset(packet, quote), before = ICMP_HEADER + quote;
+	__u64 rest = 0;
+	__u16 field = 0;
+
+	if (at) {
+		if (ctx_load(ctx, offset + ICMP_HEADER + at, &field, sizeof(field)))
+			return false;
+		before = ICMP_HEADER + (packet->transport & OFFSET_MASK);
+		rest = sum_frame(ctx, offset + before, ICMP_HEADER + quote - before);
+		sum += (__u16)~field;
+	}
+	sum += sum_frame(ctx, offset, before);
+	*check = ~checksum_fold(sum);
+	return !at || !ctx_fix_l4(ctx, offset + ICMP_CHECK, 0, rest + field, false);
+}
+
 /* write_answer4 writes the headers of an answer before its quote. The answer is at `offset` of
  * the frame: `header` is there. */
-static __always_inline void write_answer4(ctx_t *ctx, void *header, __u32 offset,
+static __always_inline bool write_answer4(ctx_t *ctx, void *header, __u32 offset,
 					  const struct packet *packet, __u32 quote,
 					  const struct error *error)
 {
@@ -128,12 +166,11 @@ static __always_inline void write_answer4(ctx_t *ctx, void *header, __u32 offset
 	word += 5;
 	word[0] = bpf_htonl(error->kind);
 	word[1] = bpf_htonl(error->rest);
-	*(__u16 *)(icmp + ICMP_CHECK) =
-		~checksum_fold(sum_frame(ctx, offset + sizeof(*ip), ICMP_HEADER + quote));
+	return write_check(ctx, icmp + ICMP_CHECK, offset + sizeof(*ip), packet, quote, 0);
 }
 
 /* write_answer6 is write_answer4 for IPv6, whose checksum covers the addresses too. */
-static __always_inline void write_answer6(ctx_t *ctx, void *header, __u32 offset,
+static __always_inline bool write_answer6(ctx_t *ctx, void *header, __u32 offset,
 					  const struct packet *packet, __u32 quote,
 					  const struct error *error)
 {
@@ -149,9 +186,9 @@ static __always_inline void write_answer6(ctx_t *ctx, void *header, __u32 offset
 	word += 10;
 	word[0] = bpf_htonl(error->kind);
 	word[1] = bpf_htonl(error->rest);
-	sum = sum_frame(ctx, offset + offsetof(struct ipv6hdr, saddr), 32 + ICMP_HEADER + quote);
+	sum = sum_frame(ctx, offset + offsetof(struct ipv6hdr, saddr), 32);
 	sum += bpf_htonl(ICMP_HEADER + quote) + (__u64)bpf_htonl(IPPROTO_ICMPV6);
-	*(__u16 *)(icmp + ICMP_CHECK) = ~checksum_fold(sum);
+	return write_check(ctx, icmp + ICMP_CHECK, offset + sizeof(*ip), packet, quote, sum);
 }
 
 /* link_header is the link header of the answer's frame. */
@@ -210,11 +247,8 @@ static __always_inline bool answer_as(ctx_t *ctx, const struct packet *packet,
 	frame += tag ? VLAN_LENGTH : 0;
 	*(__be16 *)(frame + MACS_LENGTH) = ipv6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 	frame += sizeof(struct ethhdr);
-	if (ipv6)
-		write_answer6(ctx, frame, offset, packet, quote, error);
-	else
-		write_answer4(ctx, frame, offset, packet, quote, error);
-	return true;
+	return ipv6 ? write_answer6(ctx, frame, offset, packet, quote, error) :
+		      write_answer4(ctx, frame, offset, packet, quote, error);
 }
 
 /* answer_icmp turns a packet into an ICMP error to its sender, from the packet's destination address, through the

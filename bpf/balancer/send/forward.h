@@ -5,6 +5,7 @@
 #include "fullnat.h"
 #include "../answer/ttl.h"
 #include "../link.h"
+#include "../segment.h"
 #include "mss.h"
 #include "route.h"
 #include "../answer/toobig.h"
@@ -33,23 +34,19 @@ static __always_inline __u32 overhead(const struct decision *decision)
 	return 0;
 }
 
-/* too_big reports whether a packet exceeds the path MTU to its backend. The kernel makes the segments of a GSO packet
- * of TCP as small as the tunnel needs. */
+/* too_big reports whether a packet exceeds the path MTU to its backend. The kernel takes the length of a tunnel's
+ * headers off the payload of TCP segments (bpf_skb_adjust_room): they stay as long as they were received. */
 static __always_inline bool too_big(ctx_t *ctx, const struct packet *packet,
 				    const struct decision *decision, __u32 grows)
 {
-	__u32 length = packet->length, headers = packet->transport;
+	__u32 segment;
 
-	if (length + grows <= decision->backend->mtu)
+	if (packet->length + grows <= decision->backend->mtu)
 		return false;
-	if (packet->protocol == IPPROTO_TCP) {
-		if (grows && ctx_packets(ctx) > 1)
-			return false;
-		headers += sizeof(struct tcphdr);
-	} else {
-		headers += sizeof(struct udphdr);
-	}
-	return ctx_segment(ctx, length, headers) + grows > decision->backend->mtu;
+	segment = segment_length(ctx, packet);
+	if (packet->protocol == IPPROTO_TCP && segment < packet->length)
+		grows = 0;
+	return segment + grows > decision->backend->mtu;
 }
 
 /* forward_inline sends a packet to its backend, in any mode. `may_open`: it may be a

@@ -6,6 +6,7 @@
 #include "../hash.h"
 #include "../link.h"
 #include "../scratch.h"
+#include "../segment.h"
 
 /* reply_routes_of returns the mirror's head. */
 static __always_inline struct mirror *reply_routes_of(void)
@@ -91,8 +92,7 @@ static __always_inline struct mirror_hop *mirrored(ctx_t *ctx, const struct pack
 	if (dry_run())
 		return NULL;
 	hop = mirrored_hop(mirrored_key(to->destination, ipv6), now, ipv6);
-	if (hop && packet->length > hop->mtu &&
-	    ctx_segment(ctx, packet->length, packet->transport + sizeof(struct tcphdr)) > hop->mtu)
+	if (hop && packet->length > hop->mtu && segment_length(ctx, packet) > hop->mtu)
 		return NULL;
 	return hop;
 }

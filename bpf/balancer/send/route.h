@@ -7,6 +7,7 @@
 #include "replyhop.h"
 #include "../hash.h"
 #include "../link.h"
+#include "../segment.h"
 #include "../trace.h"
 #include "translate.h"
 
@@ -35,8 +36,8 @@ static __always_inline long fib_lookup(ctx_t *ctx, const struct packet *packet, 
 	__builtin_memset(fib, 0, sizeof(*fib));
 	fib->ifindex = ctx_interface(ctx);
 	fib->l4_protocol = packet->protocol;
-	/* The kernel checks the segments of a GSO packet itself. */
-	fib->tot_len = ctx_packets(ctx) > 1 ? 0 : packet->length;
+	/* Without a length, the kernel would let GSO packets of any segments pass. */
+	fib->tot_len = segment_length(ctx, packet);
 	if (packet->ipv6) {
 		fib->family = AF_INET6;
 		__builtin_memcpy(fib->ipv6_src, source, sizeof(fib->ipv6_src));
@@ -124,18 +125,14 @@ static __always_inline bool is_route_valid(ctx_t *ctx, const struct route_entry 
 	     entry->destination[3] != to->destination[3] || entry->rest[0] != to->source[2] ||
 	     entry->rest[1] != to->source[3]))
 		return false;
-	return packet->length <= entry->mtu ||
-	       ctx_segment(ctx, packet->length, packet->transport + sizeof(struct tcphdr)) <=
-		       entry->mtu;
+	return packet->length <= entry->mtu || segment_length(ctx, packet) <= entry->mtu;
 }
 
-/* cache_route stores the result of bpf_fib_lookup. For a GSO packet the kernel did not check the MTU of the route. */
+/* cache_route stores the result of bpf_fib_lookup. */
 static __always_inline void cache_route(ctx_t *ctx, struct route_entry *entry,
 					const struct packet *packet, const struct translation *to,
 					__u16 mtu, const struct route *route, __u32 stamp)
 {
-	if (ctx_packets(ctx) > 1)
-		return;
 	entry->owner = route_owner(packet, to);
 	__builtin_memcpy(entry->rest, to->source + 2, sizeof(entry->rest));
 	__builtin_memcpy(entry->destination, to->destination, sizeof(entry->destination));

@@ -206,3 +206,53 @@ func openSender(t *testing.T, ns *namespace.Namespace, name string) func(virtioH
 		}
 	}
 }
+
+// TestErrorsAreRightOnTheWire: the checksum of an ICMP error is right once it is on the wire, also where a device, or
+// here the kernel, still has to complete the checksum of the packet that it quotes, as of segments that GRO has merged.
+func TestErrorsAreRightOnTheWire(t *testing.T) {
+	w := newWires(t)
+	testenv.In(t, w.balancer, func() error { return checksumOffload("in", false) })
+	state, packets := translatingServices(w)
+	for i := range state.Services {
+		for j := range state.Services[i].Paths {
+			state.Services[i].Paths[j].MTU = 600
+		}
+	}
+	testenv.In(t, w.balancer, func() error {
+		d, err := Open(Options{Interfaces: []string{"in", "out"}, Hook: lb.HookTC, TableSize: testTableSize})
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { d.Close() })
+		return d.Apply(state)
+	})
+	send := openSender(t, w.outside, "outin")
+	for _, p := range packets {
+		expect := func(t *testing.T) {
+			t.Helper()
+			got := w.wire[0].Next("ICMP error to the router", func(packet gopacket.Packet) bool {
+				return bytes.Equal(packet.Data()[:6], routerMAC) &&
+					(packet.Layer(layers.LayerTypeICMPv4) != nil || packet.Layer(layers.LayerTypeICMPv6) != nil)
+			}).Data()
+			if off := sum(icmpOf(got)); off != 0 {
+				t.Errorf("the checksum is off by %#04x: %x", off, got)
+			}
+		}
+		p.to, p.payload = w.mac[0], 1000
+		frame := p.build(t)
+		what := fmt.Sprintf("%v udp=%v port %d, ", p.at, p.udp, p.dport)
+		t.Run(what+"nothing known", func(t *testing.T) { send(virtioHeader{}, frame); expect(t) })
+		t.Run(what+"to be filled in", func(t *testing.T) { send(withPartialChecksum(frame)); expect(t) })
+	}
+}
+
+// icmpOf returns the bytes that the checksum of an ICMP message covers, with the pseudo header of ICMPv6.
+func icmpOf(frame []byte) (message, pseudoHeader []byte) {
+	ip := frame[14:]
+	if ip[0]>>4 == 4 {
+		return ip[20:binary.BigEndian.Uint16(ip[2:])], nil
+	}
+	message = ip[40 : 40+int(binary.BigEndian.Uint16(ip[4:]))]
+	pseudoHeader = append(slices.Clone(pseudo(ip, true)), 0, protoICMPv6)
+	return message, binary.BigEndian.AppendUint16(pseudoHeader, uint16(len(message)))
+}

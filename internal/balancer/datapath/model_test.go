@@ -33,8 +33,8 @@ type model struct {
 	// tags: a VLAN tag is in the frame. Before TC, the kernel moves it into metadata; one in the frame of a test run is
 	// a second one then.
 	tags bool
-	// gso: the kernel will cut TCP packets into segments that fit.
-	gso bool
+	// gso is the length of the payload of the segments that the kernel will cut packets into; 0: it cuts none.
+	gso int
 	// mayExhaust lists the outcomes in which a new full-NAT flow may end
 	// instead: only the program knows when its ports or its table are used up.
 	mayExhaust []string
@@ -582,7 +582,7 @@ func (m *model) forward(p *packet, c change, t disposition) verdict {
 	if c.hop = t.mode != lb.L2DSR; c.hop && p.hops <= 1 {
 		return m.expired(p, p.destination)
 	}
-	if p.length > most && t.mode != lb.L2DSR && !(m.gso && p.protocol == protoTCP) {
+	if m.exceeds(p, most, mtuTo(s, i)) && t.mode != lb.L2DSR {
 		return m.tooBig(p, most)
 	}
 	r := p.apply(c)
@@ -592,6 +592,31 @@ func (m *model) forward(p *packet, c change, t disposition) verdict {
 	v := verdict{outcome: "forwarded", rewritten: r, backend: t.backend, treatment: &t}
 	v.leave(p, m.ingress, path.Interface, path.MAC, path.Source)
 	return v
+}
+
+// segment is the length of the largest IP packet on the wire that a frame stands for.
+func (m *model) segment(p *packet) int {
+	headers := p.transport + 8
+	if m.gso == 0 {
+		return p.length
+	}
+	if p.protocol == protoTCP {
+		headers = p.transport + 4*int(p.frame[p.ip+p.transport+12]>>4)
+	}
+	return min(p.length, headers+m.gso)
+}
+
+// exceeds says that a packet does not fit a path with that MTU, of which tunnels leave most. The kernel cuts segments
+// of TCP as much smaller as the tunnel's headers are long.
+func (m *model) exceeds(p *packet, most, mtu int) bool {
+	switch segment := m.segment(p); {
+	case p.length <= most:
+		return false
+	case p.protocol == protoTCP && segment < p.length:
+		return segment > mtu
+	default:
+		return segment > most
+	}
 }
 
 // leave gives the frame its way out: 0 is the interface that it came in on.
@@ -659,14 +684,15 @@ func (m *model) back(p *packet, backend lb.BackendKey, c change, t disposition) 
 	case unix.RTN_UNREACHABLE, unix.RTN_BLACKHOLE, unix.RTN_PROHIBIT:
 		return p.untouched("dropped_no_route")
 	case unix.RTN_UNICAST:
-		if p.hops <= 1 && (p.length > hop.mtu || hop.mac != nil) {
+		tooBig := m.segment(p) > hop.mtu
+		if p.hops <= 1 && (tooBig || hop.mac != nil) {
 			if t.client.IsValid() {
 				// Of full NAT the backend knows the pool's address, and not the VIP.
 				source = p.destination
 			}
 			return m.expired(p, source)
 		}
-		if p.length > hop.mtu {
+		if tooBig {
 			if p.six || p.df {
 				return m.tooBig(p, hop.mtu)
 			}

@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"cmp"
 	"encoding/binary"
 	"net/netip"
 	"slices"
@@ -152,24 +153,70 @@ func TestTooBigRate(t *testing.T) {
 	})
 }
 
-// TestGSO gives TC a packet that the kernel will cut: its size does not matter, because it is the segments that travel.
+// gsoCases are packets that stand for several on the wire: segments counts those, 0 where a device does not, and size
+// is the length of their payload, in bytes; 0: as much as the path to the backend takes, without TCP options.
+var gsoCases = []struct {
+	name           string
+	port           uint16
+	reply          bool
+	subnet         int
+	payload        int
+	options        []byte
+	segments, size int
+	want           string
+}{
+	{name: "to a backend", port: portNAT, payload: 2400, segments: 2, size: 1200, want: "forwarded"},
+	{name: "segments that are too big", port: portNAT, payload: 3200, segments: 2, size: 1600, want: "answered_too_big"},
+	{name: "as large as the path takes", port: portNAT, payload: 2860, segments: 2, want: "forwarded"},
+	{name: "too big by their options", port: portNAT, payload: 2860, segments: 2, options: []byte{1, 1, 1, 1},
+		want: "answered_too_big"},
+	{name: "segments that no tunnel has room for", port: portIPIP, payload: 3200, segments: 2, size: 1600,
+		want: "answered_too_big"},
+	{name: "replies", reply: true, payload: 2400, segments: 2, size: 1200, want: "returned"},
+	{name: "replies whose segments are not counted", reply: true, payload: 2400, size: 1200, want: "returned"},
+	{name: "replies that exceed the route", reply: true, subnet: 2, payload: 2600, segments: 2, size: 1300,
+		want: "answered_too_big"},
+	{name: "replies that fit the route", reply: true, subnet: 2, payload: 900, segments: 3, size: 300, want: "returned"},
+}
+
+// TestGSO gives TC packets that the kernel will cut: their size does not matter, because it is the segments that
+// travel.
 func TestGSO(t *testing.T) {
-	r := newRig(t, lb.HookTC, allModes())
-	r.model.gso = true
-	p := modePacket(vip4, portNAT, false)
-	p.flags, p.payload = "A", 2400
-	frame := p.build(t)
-	r.context = func(length int) []byte {
-		context := contextFrom(lb.HookTC, 0, length)
-		binary.NativeEndian.PutUint32(context[164:], 2)    // gso_segs
-		binary.NativeEndian.PutUint32(context[176:], 1200) // gso_size
-		return context
-	}
-	if v, problem := r.feed(t, frame); v.outcome != "forwarded" || problem != "" {
-		t.Errorf("%s: %s", v.outcome, problem)
-	}
-	// On the wire there are two, and the counter says so.
-	if got := r.counters(t).Outcomes[0]; got.Packets != 2 {
-		t.Errorf("%s is %d after a packet of two segments", got.Name, got.Packets)
+	for _, c := range gsoCases {
+		for _, vip := range vips {
+			t.Run(c.name+"-"+vip.String(), func(t *testing.T) {
+				const pathMTU = 1500
+				state := allModes()
+				for _, s := range state.Services {
+					for i := range s.Paths {
+						s.Paths[i].MTU = pathMTU
+					}
+				}
+				r := newRig(t, lb.HookTC, state)
+				p := modePacket(vip, c.port, false)
+				size := cmp.Or(c.size, pathMTU-headersOf(p))
+				r.model.gso = size
+				if c.reply {
+					p = natReply(r.model, vip, false, clientOf(c.subnet, vip.Is6(), 7))
+				}
+				p.flags, p.payload, p.tcpOptions, p.df = "A", c.payload, c.options, true
+				r.context = func(length int) []byte {
+					context := contextFrom(lb.HookTC, 0, length)
+					binary.NativeEndian.PutUint32(context[164:], uint32(c.segments)) // gso_segs
+					binary.NativeEndian.PutUint32(context[176:], uint32(size))       // gso_size
+					return context
+				}
+				if v, problem := r.feed(t, p.build(t)); v.outcome != c.want || problem != "" {
+					t.Errorf("%s, want %s: %s", v.outcome, c.want, problem)
+				}
+				// On the wire there are several, and the counter says so. What is answered is cut, and then one packet.
+				packets := uint64((c.payload + size - 1) / size)
+				for _, got := range r.counters(t).Outcomes {
+					if got.Name == c.want && c.want != "answered_too_big" && got.Packets != packets {
+						t.Errorf("%s is %d after a packet of %d segments", got.Name, got.Packets, packets)
+					}
+				}
+			})
+		}
 	}
 }
