@@ -85,6 +85,8 @@ func revisionOf(client kubernetes.Interface) func(context.Context) (string, erro
 func (w *Watcher) awaitRollback(ctx context.Context) bool {
 	var last uint64
 	for clock.Sleep(ctx, w.revisionInterval) == nil {
+		// The answer is no older than what was seen before the request, but may be older than what is seen meanwhile.
+		last = max(last, w.lastRevision())
 		now, err := w.readRevision(ctx)
 		if ctx.Err() != nil {
 			return false
@@ -95,7 +97,7 @@ func (w *Watcher) awaitRollback(ctx context.Context) bool {
 		if err != nil || now == 0 {
 			continue
 		}
-		if last = max(last, w.lastRevision()); now < last {
+		if now < last {
 			return true
 		}
 		last = now

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -168,6 +169,40 @@ func TestGatewaysGoBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "it is deleted", func() bool { return len(w.Gateways().Gateways) == 0 })
+}
+
+// TestChangeDuringRequest: a Service that changes while the resource version is asked for is no rollback, though the
+// answer is older than the change.
+func TestChangeDuringRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, stream := fake.NewClientset(balanced("web")), apiwatch.NewFake()
+		client.PrependWatchReactor("services", clienttesting.DefaultWatchReactor(stream, nil))
+		w, err := New(client, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		requests := 0
+		w.revision = func(context.Context) (string, error) {
+			if requests++; requests > 1 {
+				return "1001", nil
+			}
+			changed := balanced("web")
+			changed.ResourceVersion = "1001"
+			stream.Modify(changed)
+			synctest.Wait() // until the Watcher has seen it
+			return "1000", nil
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { w.Run(ctx) })
+		time.Sleep(3*revisionInterval + time.Second)
+		if !w.RolledBack().IsZero() || requests != 3 || w.lastRevision() != 1001 {
+			t.Errorf("after %d requests and version %d, a rollback was found at %v", requests, w.lastRevision(),
+				w.RolledBack())
+		}
+		stop()
+		running.Wait()
+	})
 }
 
 // TestWatchExpires: a watch that the API server has forgotten (410) is counted, and all is listed again.
