@@ -4,10 +4,12 @@
 package controller
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -157,15 +159,17 @@ func (c *Controller) collect(ctx context.Context, duration time.Duration) error 
 	return nil
 }
 
-// reconcile builds the services, and pushes them if they have changed, or if the balancer lacks them.
+// reconcile builds the services, and pushes them if they or their certificates have changed, or if the balancer lacks
+// them.
 func (c *Controller) reconcile(ctx context.Context) {
 	c.reportWatches()
 	if !c.opt.Watcher.Synced() {
 		return // not synced yet: the balancer's present services stay
 	}
 	c.readPools()
+	certificates := c.certificates()
 	services := c.build()
-	same := c.pushed && push.Same(services, c.services)
+	same := c.pushed && push.Same(services, c.services) && maps.EqualFunc(certificates, c.certificates(), bytes.Equal)
 	c.services = services
 	if !same || !c.isPushed(ctx) || c.retryRefused() {
 		c.pushAll(ctx)

@@ -34,6 +34,14 @@ func (c *Controller) build() []lb.Service {
 	return services
 }
 
+// certificates returns the contents of the certificates that services name, by the names of their files.
+func (c *Controller) certificates() map[string][]byte {
+	if c.plan == nil {
+		return nil
+	}
+	return c.plan.Certificates
+}
+
 // pushServices pushes the services, with the certificates that they name.
 func (c *Controller) pushServices(ctx context.Context) (push.Result, error) {
 	if c.plan == nil || c.opt.Gateways.Certificates == "" {

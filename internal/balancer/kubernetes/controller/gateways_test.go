@@ -3,12 +3,16 @@
 package controller
 
 import (
+	"bytes"
+	"crypto/x509/pkix"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -16,6 +20,8 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/gateway"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/watch"
+	"github.com/jeoul/jeoul/internal/test/testcert"
 )
 
 // TestGatewayAPIComes: a cluster without the Gateway API has its Services served, and its Gateways when it has the API.
@@ -51,6 +57,59 @@ func TestGatewayAPIComes(t *testing.T) {
 		return strings.Contains(b.has(), "shop:edge:tcp-25:gateway")
 	})
 	eventually(t, "nothing is missing", func() bool { return len(c.Health().Missing) == 0 && c.Health().Ready() })
+}
+
+// certificatePair returns a Secret that has a new certificate.
+func certificatePair(t *testing.T) *corev1.Secret {
+	t.Helper()
+	dir := t.TempDir()
+	certificate, key := filepath.Join(dir, "certificate"), filepath.Join(dir, "key")
+	testcert.NewAuthority(t).Write(t, pkix.Name{}, time.Hour, certificate, key)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "edge"},
+		Type: corev1.SecretTypeTLS, Data: map[string][]byte{}}
+	for name, path := range map[string]string{corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		secret.Data[name] = text
+	}
+	return secret
+}
+
+// TestCertificateIsRenewed: the file of a listener's certificate follows the Secret, though no service changes.
+func TestCertificateIsRenewed(t *testing.T) {
+	first, second, dir := certificatePair(t), certificatePair(t), t.TempDir()
+	client, b := fake.NewClientset(first), &fakeBalancer{}
+	client.Resources = []*metav1.APIResourceList{{GroupVersion: v1.GroupVersion.String(),
+		APIResources: []metav1.APIResource{{Name: string(watch.GatewayClasses)}, {Name: string(watch.Gateways)}}}}
+	made := &v1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "edge"},
+		Spec: v1.GatewaySpec{GatewayClassName: "jeoul",
+			Listeners: []v1.Listener{{Name: "shop", Protocol: v1.HTTPSProtocolType, Port: 443,
+				TLS: &v1.ListenerTLSConfig{CertificateRefs: []v1.SecretObjectReference{{Name: "edge"}}}}}}}
+	made.Status.Addresses = []v1.GatewayStatusAddress{{Value: "192.0.2.2"}}
+	gateways := gatewayfake.NewSimpleClientset(&v1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "jeoul"},
+		Spec: v1.GatewayClassSpec{ControllerName: model.DefaultClass}})
+	if _, err := gateways.GatewayV1().Gateways("shop").Create(t.Context(), made, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	startedWith(t, client, b, func(c *Controller) {
+		c.opt.Gateways = &gateway.Settings{Controller: model.DefaultClass, Certificates: dir}
+		if err := c.opt.Watcher.FollowGateways(client, gateways, true); err != nil {
+			t.Fatal(err)
+		}
+	})
+	has := func(secret *corev1.Secret) func() bool {
+		return func() bool {
+			text, _ := os.ReadFile(filepath.Join(dir, "shop_edge.pem"))
+			return bytes.Contains(text, secret.Data[corev1.TLSCertKey])
+		}
+	}
+	eventually(t, "the certificate is there", has(first))
+	if _, err := client.CoreV1().Secrets("shop").Update(t.Context(), second, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the renewed one is there", has(second))
 }
 
 // TestCertificates: files are written for the owner and its group, replaced where their contents change, and only then.
