@@ -138,7 +138,7 @@ func (c *command) run(ctx context.Context) error {
 	}
 	defer broadcaster.Shutdown()
 	recorder := broadcaster.NewRecorder(known, model.FieldManager)
-	options.Writer = &status.Writer{Client: client, Gateways: gateways, Recorder: recorder}
+	options.Writer = &status.Writer{Client: client, Class: c.Class, Gateways: gateways, Recorder: recorder}
 	options.Recorder, options.Lease.Recorder = recorder, recorder
 	options.Skew = clock.Skew
 	options.Follows = "the Kubernetes cluster at " + reach.Host

@@ -5,6 +5,7 @@
 package model
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -23,8 +24,19 @@ import (
 // DefaultClass is the spec.loadBalancerClass of the Services that are served.
 const DefaultClass = "jeoul.io/balancer"
 
-// FieldManager is the writer of a status in metadata.managedFields.
+// FieldManager is the writer of a status in metadata.managedFields, for DefaultClass. Earlier versions used it for each
+// class.
 const FieldManager = "jeoul-kubernetes"
+
+// ManagerOf returns the writer of a status for a class: several classes of one cluster must not take each other's
+// fields for their own.
+func ManagerOf(class string) string {
+	if class == DefaultClass {
+		return FieldManager
+	}
+	hash := sha256.Sum256([]byte(class)) // the name of a manager has at most 128 bytes
+	return fmt.Sprintf("%s-%x", FieldManager, hash[:8])
+}
 
 // Settings are the settings for all Services.
 type Settings struct {
@@ -278,7 +290,7 @@ func (b *builder) claimOf(s *corev1.Service) pools.Claim {
 			c.Ports = append(c.Ports, pools.Port{Protocol: p, Number: uint16(s.Spec.Ports[i].Port)})
 		}
 	}
-	c.Held, c.Ours = statusAddresses(s), isStatusManager(s)
+	c.Held, c.Ours = statusAddresses(s), b.isStatusManager(s)
 	if asked := s.Spec.LoadBalancerIP; asked != "" && len(c.Requested) == 0 {
 		const field = "spec.loadBalancerIP"
 		addresses, problem := annotations.ParseAddresses(asked)
@@ -336,10 +348,15 @@ func statusAddresses(s *corev1.Service) (list []netip.Addr) {
 }
 
 // isStatusManager reports whether this controller, on whichever balancer, wrote the addresses in the status of a
-// Service.
-func isStatusManager(s *corev1.Service) bool {
+// Service of ours.
+func (b *builder) isStatusManager(s *corev1.Service) bool {
+	return HasStatusOf(s, ManagerOf(b.settings.Class)) || HasStatusOf(s, FieldManager)
+}
+
+// HasStatusOf reports whether a manager has written fields in the status of a Service.
+func HasStatusOf(s *corev1.Service, manager string) bool {
 	return slices.ContainsFunc(s.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
-		return m.Manager == FieldManager && m.Subresource == "status"
+		return m.Manager == manager && m.Subresource == "status"
 	})
 }
 

@@ -493,3 +493,20 @@ func FuzzBuild(f *testing.F) {
 		validateServices(t, got)
 	})
 }
+
+// TestManagerOfClass: an address outside of the pools stays where our class has written it, also by the manager of an
+// earlier version, and not where another class has.
+func TestManagerOfClass(t *testing.T) {
+	const class = "example.com/b"
+	for manager, want := range map[string]bool{ManagerOf(class): true, FieldManager: true,
+		ManagerOf("example.com/c"): false} {
+		s := service("web", func(s *corev1.Service) {
+			s.Spec.LoadBalancerClass = ptr(class)
+			s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, Subresource: "status"}}
+		})
+		r := Build(Cluster{Services: []*corev1.Service{s}}, Settings{Class: class, Mode: lb.L2DSR}, nil)
+		if got := len(r.Grants["shop/web"].Held) == 1; got != want {
+			t.Errorf("an address that %s has written stays: %v; want %v", manager, got, want)
+		}
+	}
+}

@@ -55,7 +55,9 @@ type Recorder interface {
 
 // Writer writes the status of Services.
 type Writer struct {
-	Client   kubernetes.Interface
+	Client kubernetes.Interface
+	// Class is the class of the Services that are ours.
+	Class    string
 	Recorder Recorder
 	// Gateways is for the Gateway API; nil where its objects are not followed.
 	Gateways versioned.Interface
@@ -122,6 +124,9 @@ func (w *Writer) Write(ctx context.Context, services []*corev1.Service, verdicts
 
 // update writes the status of a Service of ours if it differs.
 func (w *Writer) update(ctx context.Context, s *corev1.Service, v model.Verdict) error {
+	if err := w.adopt(ctx, s); err != nil {
+		return err
+	}
 	ingress := ingressOf(v)
 	conditions := []metav1.Condition{assigned(v), accepted(v)}
 	changed := false
@@ -146,7 +151,7 @@ func (w *Writer) update(ctx context.Context, s *corev1.Service, v model.Verdict)
 	if len(ingress) > 0 {
 		status.LoadBalancer = &corev1.LoadBalancerStatus{Ingress: ingress}
 	}
-	err := w.apply(ctx, s, status)
+	err := w.apply(ctx, s, w.manager(), status)
 	if !apierrors.IsConflict(err) {
 		return err
 	}
@@ -154,21 +159,42 @@ func (w *Writer) update(ctx context.Context, s *corev1.Service, v model.Verdict)
 	w.recordProblems(s, []model.Problem{{Reason: reasonConflict,
 		Message: "the addresses in the status are another controller's, and stay: " + err.Error()}})
 	status.LoadBalancer = nil
-	return w.apply(ctx, s, status)
+	return w.apply(ctx, s, w.manager(), status)
+}
+
+func (w *Writer) manager() string { return model.ManagerOf(w.Class) }
+
+// adopt takes over the fields of a Service of ours that an earlier version wrote, as the one manager of all classes.
+// None is missing for a moment: every balancer of the class would stop serving the address.
+func (w *Writer) adopt(ctx context.Context, s *corev1.Service) error {
+	if w.manager() == model.FieldManager || !model.HasStatusOf(s, model.FieldManager) {
+		return nil
+	}
+	present := &statusFields{}
+	for _, c := range s.Status.Conditions {
+		if c.Type == AddressesAssigned || c.Type == Accepted {
+			present.Conditions = append(present.Conditions, c)
+		}
+	}
+	if len(s.Status.LoadBalancer.Ingress) > 0 {
+		present.LoadBalancer = &s.Status.LoadBalancer
+	}
+	if err := w.apply(ctx, s, w.manager(), present); err != nil {
+		return err
+	}
+	return w.apply(ctx, s, model.FieldManager, nil)
 }
 
 // disown removes our fields from the status of a Service that is no longer ours.
 func (w *Writer) disown(ctx context.Context, s *corev1.Service) error {
-	if !slices.ContainsFunc(s.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
-		return m.Manager == model.FieldManager && m.Subresource == "status"
-	}) {
+	if !model.HasStatusOf(s, w.manager()) {
 		return nil
 	}
-	return w.apply(ctx, s, nil)
+	return w.apply(ctx, s, w.manager(), nil)
 }
 
-// apply writes the status by server-side apply, as the manager of its fields. A deleted Service is no error.
-func (w *Writer) apply(ctx context.Context, s *corev1.Service, status *statusFields) error {
+// apply writes the status by server-side apply, as a manager of its fields. A deleted Service is no error.
+func (w *Writer) apply(ctx context.Context, s *corev1.Service, manager string, status *statusFields) error {
 	object := appliedStatus{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, Status: status}
 	object.Metadata.Name, object.Metadata.Namespace, object.Metadata.UID = s.Name, s.Namespace, s.UID
 	body, err := json.Marshal(object)
@@ -177,7 +203,7 @@ func (w *Writer) apply(ctx context.Context, s *corev1.Service, status *statusFie
 	}
 	err = retry.OnError(retry.DefaultBackoff, apierrors.IsTooManyRequests, func() error {
 		_, err := w.Client.CoreV1().Services(s.Namespace).Patch(ctx, s.Name, types.ApplyPatchType, body,
-			metav1.PatchOptions{FieldManager: model.FieldManager}, "status")
+			metav1.PatchOptions{FieldManager: manager}, "status")
 		return err
 	})
 	if apierrors.IsNotFound(err) {

@@ -35,6 +35,8 @@ type writerTest struct {
 	Writer
 	events  recorder
 	patches []appliedStatus
+	// managers are the managers of the patches.
+	managers []string
 	// conflict is answered to patches of addresses.
 	conflict bool
 }
@@ -53,9 +55,10 @@ func newWriterTest(t *testing.T) *writerTest {
 				fmt.Errorf("another manager"))
 		}
 		r.patches = append(r.patches, sent)
+		r.managers = append(r.managers, action.(clienttesting.PatchActionImpl).PatchOptions.FieldManager)
 		return true, &corev1.Service{}, nil
 	})
-	r.Writer = Writer{Client: client, Recorder: &r.events}
+	r.Writer = Writer{Client: client, Recorder: &r.events, Class: model.DefaultClass}
 	return r
 }
 
@@ -70,13 +73,18 @@ func (r *writerTest) write(t *testing.T, s *corev1.Service, v *model.Verdict) {
 	if err := r.Write(context.Background(), []*corev1.Service{s}, verdicts); err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range r.patches[before:] {
-		s.ManagedFields = nil
+	for i, p := range r.patches[before:] {
+		manager := r.managers[before+i]
+		s.ManagedFields = slices.DeleteFunc(s.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
+			return m.Manager == manager
+		})
 		if p.Status == nil {
-			s.Status = corev1.ServiceStatus{}
+			if len(s.ManagedFields) == 0 {
+				s.Status = corev1.ServiceStatus{}
+			}
 			continue
 		}
-		s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: model.FieldManager, Subresource: "status"}}
+		s.ManagedFields = append(s.ManagedFields, metav1.ManagedFieldsEntry{Manager: manager, Subresource: "status"})
 		s.Status.Conditions = p.Status.Conditions
 		if p.Status.LoadBalancer != nil {
 			s.Status.LoadBalancer = *p.Status.LoadBalancer
@@ -143,6 +151,43 @@ func TestWriteLeavesOthers(t *testing.T) {
 	r.write(t, s, nil)
 	if len(r.patches) != 1 || r.patches[0].Status != nil {
 		t.Errorf("what was ours: %+v", r.patches)
+	}
+}
+
+// TestClasses: two classes of one cluster leave each other's Services alone.
+func TestClasses(t *testing.T) {
+	for _, classes := range [][2]string{{model.DefaultClass, "example.com/b"}, {"example.com/b", model.DefaultClass},
+		{"example.com/a", "example.com/b"}} {
+		one, other, s := newWriterTest(t), newWriterTest(t), web()
+		one.Class, other.Class = classes[0], classes[1]
+		one.write(t, s, served(lb.L2DSR))
+		other.write(t, s, nil)
+		if len(other.patches) != 0 || len(s.Status.LoadBalancer.Ingress) != 1 {
+			t.Errorf("%s releases what %s wrote: %+v", classes[1], classes[0], other.patches)
+		}
+		one.write(t, s, nil)
+		if len(s.Status.LoadBalancer.Ingress) != 0 {
+			t.Errorf("%s does not release what it wrote itself", classes[0])
+		}
+	}
+}
+
+// TestAdopt: fields that an earlier version wrote, as the one manager of all classes, become those of the class. They
+// are there all the time.
+func TestAdopt(t *testing.T) {
+	before, r, s := newWriterTest(t), newWriterTest(t), web()
+	before.write(t, s, served(lb.L2DSR))
+	r.Class = "example.com/b"
+	for range 2 {
+		r.write(t, s, served(lb.L2DSR))
+	}
+	if want := []string{model.ManagerOf("example.com/b"), model.FieldManager}; !slices.Equal(r.managers, want) {
+		t.Fatalf("patches of %q; want %q", r.managers, want)
+	}
+	kept := r.patches[0].Status
+	if kept == nil || kept.LoadBalancer == nil || len(kept.LoadBalancer.Ingress) != 1 || len(kept.Conditions) != 2 ||
+		r.patches[1].Status != nil {
+		t.Errorf("patches %+v", r.patches)
 	}
 }
 
