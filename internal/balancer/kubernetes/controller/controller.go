@@ -171,7 +171,11 @@ func (c *Controller) reconcile(ctx context.Context) {
 	services := c.build()
 	same := c.pushed && push.Same(services, c.services) && maps.EqualFunc(certificates, c.certificates(), bytes.Equal)
 	c.services = services
-	if !same || !c.isPushed(ctx) || c.retryRefused() {
+	if same && !c.isPushed(ctx) {
+		c.opt.Pusher.Forget()
+		same = false
+	}
+	if !same || c.retryRefused() {
 		c.pushAll(ctx)
 	}
 	c.publish()

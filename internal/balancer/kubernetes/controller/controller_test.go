@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -124,6 +125,19 @@ func TestFollow(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the Service is gone", func() bool { return b.has() == "services: []\n" })
+}
+
+// TestLostSource: a balancer that has lost the services gets them again, though the cluster is as it was.
+func TestLostSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, b := fake.NewClientset(web()), &fakeBalancer{}
+		started(t, client, b)
+		eventually(t, "the balancer has the Service", func() bool { return strings.Contains(b.has(), "shop:web:http") })
+		b.mu.Lock()
+		b.text, b.generation = "", 0
+		b.mu.Unlock()
+		eventually(t, "the balancer has it again", func() bool { return strings.Contains(b.has(), "shop:web:http") })
+	})
 }
 
 // TestFollowWithoutAPIServer: where the API server does not list all its objects, the balancer is handed nothing, keeps

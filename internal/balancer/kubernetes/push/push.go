@@ -36,6 +36,8 @@ type Pusher struct {
 	// accepted are the services that the balancer has, by name, as of a generation of the source.
 	accepted   map[string]lb.Service
 	generation uint64
+	// stale: the balancer may lack the accepted services.
+	stale bool
 }
 
 // Result is the balancer's answer to services that were pushed.
@@ -47,9 +49,15 @@ type Result struct {
 	Refused map[string]string
 }
 
+// Forget has the next Push push all services: the balancer may lack those that it has accepted.
+func (p *Pusher) Forget() { p.stale = true }
+
 // Push makes services the content of the source. Services that the balancer refuses keep their previous version. On an
 // error, nothing is changed. Only the difference is pushed, unless another client has changed the source.
 func (p *Pusher) Push(ctx context.Context, services []lb.Service) (Result, error) {
+	if p.stale {
+		return p.pushAll(ctx, services)
+	}
 	result, err := p.amend(ctx, services)
 	if needsFull(err) {
 		return p.pushAll(ctx, services)
@@ -147,7 +155,7 @@ func (p *Pusher) replaceRefused(wanted []lb.Service, refused map[int]string, old
 }
 
 func (p *Pusher) recordAll(services []lb.Service, generation uint64) {
-	p.generation = generation
+	p.generation, p.stale = generation, false
 	p.accepted = make(map[string]lb.Service, len(services))
 	for _, s := range services {
 		p.accepted[s.Name] = s

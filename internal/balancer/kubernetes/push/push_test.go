@@ -131,6 +131,32 @@ func TestPush(t *testing.T) {
 	}
 }
 
+// TestForget: services that the balancer may have lost are pushed again, though they are the same.
+func TestForget(t *testing.T) {
+	b := &fakeBalancer{file: file}
+	p := &Pusher{Balancer: b, Source: "kubernetes"}
+	push := func() string {
+		t.Helper()
+		if _, err := p.Push(t.Context(), []lb.Service{made("a", "192.0.2.1")}); err != nil {
+			t.Fatal(err)
+		}
+		return b.names()
+	}
+	push()
+	*b = fakeBalancer{file: file, down: errors.New("not running")}
+	p.Forget()
+	if _, err := p.Push(t.Context(), []lb.Service{made("a", "192.0.2.1")}); !errors.Is(err, b.down) {
+		t.Errorf("a balancer that is down: %v", err)
+	}
+	b.down = nil
+	if got := push(); got != "a@192.0.2.1" {
+		t.Errorf("it has %q", got)
+	}
+	if tries := b.tries; push() != "a@192.0.2.1" || b.tries != tries {
+		t.Errorf("the same services were pushed once more")
+	}
+}
+
 // TestPushEndsWhenAllAreRefused: the tries end, however many services a balancer refuses.
 func TestPushEndsWhenAllAreRefused(t *testing.T) {
 	b := &fakeBalancer{file: file}
