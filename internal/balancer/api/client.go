@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -238,6 +239,36 @@ func (c *Client) Apply(ctx context.Context, source string, text []byte, dry bool
 		return nil, err
 	}
 	return c.readChange(body)
+}
+
+// SourceServices asks for the names of a source's services, and for its generation, which is 0 if there is no such
+// source. Errors: as those of Services.
+func (c *Client) SourceServices(ctx context.Context, source string) (names []string, generation uint64, err error) {
+	response, err := c.send(ctx, c.slowClient, http.MethodGet, sourcesPath+"/"+url.PathEscape(source), nil,
+		http.Header{})
+	var refusal *Problem
+	if errors.As(err, &refusal) && refusal.Status == http.StatusNotFound {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("ask the daemon on %s: %w", c.at, err)
+	}
+	defer response.Body.Close()
+	var content struct {
+		Services []struct {
+			Name string `json:"name"`
+		} `json:"services"`
+	}
+	if err = json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(&content); err == nil {
+		generation, err = sources.GenerationOf(strings.Trim(response.Header.Get("ETag"), `"`))
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("ask the daemon on %s for the source %s: %w", c.at, source, err)
+	}
+	for _, s := range content.Services {
+		names = append(names, s.Name)
+	}
+	return names, generation, nil
 }
 
 // Amend changes a source of a generation by a text in YAML that has its new and changed services, and the names of

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -156,6 +157,27 @@ func TestConfiguration(t *testing.T) {
 	request{"DELETE", shop, "", map[string]string{"If-Match": tag}, 200, `"generation":5`}.do(t, client)
 	if got := s.Config(); len(got.Services) != 1 {
 		t.Errorf("services: %v", got.Services)
+	}
+}
+
+// TestSourceServices: a client learns what a source has, and of which generation, which is 0 before there is one.
+func TestSourceServices(t *testing.T) {
+	var refuses error
+	client, _ := serveConfiguration(t, &refuses)
+	for generation, text := range []string{"", "services: [" + mailBody + "]", "remove: [mail]"} {
+		if text != "" {
+			if _, err := client.Amend(t.Context(), "kube", uint64(generation-1), []byte(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var want []string
+		if generation == 1 {
+			want = []string{"mail"}
+		}
+		names, got, err := client.SourceServices(t.Context(), "kube")
+		if err != nil || got != uint64(generation) || !slices.Equal(names, want) {
+			t.Errorf("services %v of generation %d, error %v; want %v of %d", names, got, err, want, generation)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/config"
@@ -41,6 +42,16 @@ type Fragment struct {
 
 // TagOf is the Tag of a source as a whole.
 func TagOf(generation uint64) string { return "g" + strconv.FormatUint(generation, 10) }
+
+// GenerationOf returns the generation of a source as a whole that has a Tag.
+func GenerationOf(tag string) (uint64, error) {
+	digits, found := strings.CutPrefix(tag, "g")
+	generation, err := strconv.ParseUint(digits, 10, 64)
+	if !found || err != nil {
+		return 0, fmt.Errorf("%q is not the tag of a source", tag)
+	}
+	return generation, nil
+}
 
 // readFile reads a configuration file; the parser refuses one that is too large.
 func readFile(path string) (config.Source, error) {

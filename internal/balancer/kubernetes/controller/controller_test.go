@@ -47,6 +47,12 @@ func (b *fakeBalancer) Apply(_ context.Context, _ string, text []byte, _ bool) (
 	return &api.Change{Generation: b.generation}, nil
 }
 
+func (b *fakeBalancer) SourceServices(context.Context, string) ([]string, uint64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return nil, b.generation, nil
+}
+
 // Amend answers as a balancer of an earlier version, which is handed everything.
 func (*fakeBalancer) Amend(context.Context, string, uint64, []byte) (*api.Change, error) {
 	return nil, &api.Problem{Status: http.StatusNotFound}

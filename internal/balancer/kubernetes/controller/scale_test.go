@@ -97,6 +97,19 @@ func (s *sourceBalancer) Amend(ctx context.Context, source string, generation ui
 	return &api.Change{Generation: done.Generation}, err
 }
 
+func (s *sourceBalancer) SourceServices(_ context.Context, source string) (names []string, generation uint64,
+	err error) {
+	for _, service := range s.Config().ServicesOf(source) {
+		names = append(names, service.Name)
+	}
+	for _, f := range s.Heads() {
+		if f.Name == source {
+			generation = f.Generation
+		}
+	}
+	return names, generation, nil
+}
+
 // newSourceBalancer returns a balancer whose file has no service.
 func newSourceBalancer(b *testing.B) *sourceBalancer {
 	b.Helper()

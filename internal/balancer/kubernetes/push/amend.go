@@ -14,20 +14,24 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// needsFull reports whether a difference was refused because the balancer has another generation of the source, or an
-// earlier version does not support differences.
-func needsFull(err error) bool {
+// isStatus reports whether the balancer answered by one of these statuses.
+func isStatus(err error, statuses ...int) bool {
 	var problem *api.Problem
-	return errors.As(err, &problem) && (problem.Status == http.StatusPreconditionFailed ||
-		problem.Status == http.StatusNotFound || problem.Status == http.StatusMethodNotAllowed)
+	return errors.As(err, &problem) && slices.Contains(statuses, problem.Status)
 }
 
-// amend pushes the services that differ from the accepted ones: at first all, for a source that does not exist yet.
+// needsWhole reports whether a difference was refused because an earlier version does not support differences.
+func needsWhole(err error) bool {
+	return isStatus(err, http.StatusNotFound, http.StatusMethodNotAllowed)
+}
+
+// amend pushes the services that differ from the accepted ones. It makes a source that does not exist yet, also one
+// without services.
 func (p *Pusher) amend(ctx context.Context, services []lb.Service) (Result, error) {
 	changed, removed := p.difference(services)
 	result := Result{Generation: p.generation, Refused: map[string]string{}}
 	for range maxRounds {
-		if len(changed)+len(removed) == 0 && p.accepted != nil {
+		if len(changed)+len(removed) == 0 && p.generation > 0 {
 			return result, nil
 		}
 		text, err := formatDifference(changed, removed)
@@ -118,9 +122,6 @@ func formatDifference(changed []lb.Service, removed []string) ([]byte, error) {
 
 // recordTaken records the services that the balancer has accepted.
 func (p *Pusher) recordTaken(changed []lb.Service, removed []string, generation uint64) {
-	if p.accepted == nil {
-		p.accepted = map[string]lb.Service{}
-	}
 	for _, s := range changed {
 		p.accepted[s.Name] = s
 	}

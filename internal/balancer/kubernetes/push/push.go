@@ -22,6 +22,9 @@ const maxRounds = 64
 
 // Balancer is the API of a balancer.
 type Balancer interface {
+	// SourceServices returns the names of a source's services, and its generation, which is 0 if there is no such
+	// source; api.Client implements it.
+	SourceServices(ctx context.Context, source string) (names []string, generation uint64, err error)
 	// Apply replaces the content of a source by a text; api.Client implements it.
 	Apply(ctx context.Context, source string, text []byte, dry bool) (*api.Change, error)
 	// Amend changes a source of a generation by a difference; api.Client implements it.
@@ -53,20 +56,44 @@ type Result struct {
 func (p *Pusher) Forget() { p.stale = true }
 
 // Push makes services the content of the source. Services that the balancer refuses keep their previous version. On an
-// error, nothing is changed. Only the difference is pushed, unless another client has changed the source.
+// error, nothing is changed. Only the difference from the accepted services is pushed, unless another client has
+// changed the source.
 func (p *Pusher) Push(ctx context.Context, services []lb.Service) (Result, error) {
-	if p.stale {
+	if p.accepted == nil || p.stale {
 		return p.pushAll(ctx, services)
 	}
 	result, err := p.amend(ctx, services)
-	if needsFull(err) {
+	switch {
+	case isStatus(err, http.StatusPreconditionFailed):
 		return p.pushAll(ctx, services)
+	case needsWhole(err):
+		return p.applyWhole(ctx, services)
 	}
 	return result, err
 }
 
-// pushAll pushes all services.
+// pushAll pushes all services, as a difference from the source that the balancer has: refused ones stay as they are
+// there, also after a restart of this program, and conflicts with other sources are reported at ours.
 func (p *Pusher) pushAll(ctx context.Context, services []lb.Service) (Result, error) {
+	names, generation, err := p.Balancer.SourceServices(ctx, p.Source)
+	if err != nil {
+		return Result{}, err
+	}
+	before := p.accepted
+	p.accepted, p.generation, p.stale = make(map[string]lb.Service, len(names)), generation, false
+	for _, name := range names {
+		p.accepted[name] = lb.Service{Name: name} // its fields are not known: it differs from each service
+	}
+	result, err := p.amend(ctx, services)
+	if needsWhole(err) {
+		p.accepted, p.stale = before, true
+		return p.applyWhole(ctx, services)
+	}
+	return result, err
+}
+
+// applyWhole replaces the source by all services, on a balancer of an earlier version.
+func (p *Pusher) applyWhole(ctx context.Context, services []lb.Service) (Result, error) {
 	wanted := append([]lb.Service(nil), services...)
 	result := Result{Refused: map[string]string{}}
 	old := map[string]bool{}

@@ -18,12 +18,15 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// fakeBalancer checks services as a real one does, beside a file, and keeps them.
+// fakeBalancer checks services as a real one does, beside a file and other sources, and keeps them.
 type fakeBalancer struct {
-	file  string
-	has   []lb.Service
-	tries int
-	down  error
+	file   string
+	others []config.Source
+	// earlier: it is of a version that does not support differences.
+	earlier bool
+	has     []lb.Service
+	tries   int
+	down    error
 	// cfg is the configuration in force, of a generation of the source; whole counts the sources that were handed over
 	// whole.
 	cfg        *config.Config
@@ -36,14 +39,24 @@ func (b *fakeBalancer) Amend(_ context.Context, source string, generation uint64
 	if b.down != nil {
 		return nil, b.down
 	}
+	if b.earlier {
+		return nil, &api.Problem{Status: http.StatusNotFound, Detail: "no such path"}
+	}
 	if generation != b.generation {
 		return nil, &api.Problem{Status: http.StatusPreconditionFailed, Detail: "its ETag is another"}
 	}
 	if b.cfg == nil {
-		b.cfg, _ = config.Parse("file", []byte(b.file))
+		b.cfg, _ = config.Merge(config.Source{Name: "file", Data: []byte(b.file)}, b.others...)
 	}
 	read, _, err := b.cfg.Amend(config.Source{Name: source, Data: text})
-	return b.apply(read, err)
+	return b.apply(source, read, err)
+}
+
+func (b *fakeBalancer) SourceServices(context.Context, string) (names []string, generation uint64, err error) {
+	for _, s := range b.has {
+		names = append(names, s.Name)
+	}
+	return names, b.generation, b.down
 }
 
 func (b *fakeBalancer) Apply(_ context.Context, source string, text []byte, _ bool) (*api.Change, error) {
@@ -52,13 +65,14 @@ func (b *fakeBalancer) Apply(_ context.Context, source string, text []byte, _ bo
 	if b.down != nil {
 		return nil, b.down
 	}
-	read, err := config.Merge(config.Source{Name: "file", Data: []byte(b.file)},
-		config.Source{Name: source, Data: text})
-	return b.apply(read, err)
+	fragments := append([]config.Source{{Name: source, Data: text}}, b.others...)
+	slices.SortFunc(fragments, func(x, y config.Source) int { return strings.Compare(x.Name, y.Name) })
+	read, err := config.Merge(config.Source{Name: "file", Data: []byte(b.file)}, fragments...)
+	return b.apply(source, read, err)
 }
 
 // apply has a configuration in force, or says why not.
-func (b *fakeBalancer) apply(read *config.Config, err error) (*api.Change, error) {
+func (b *fakeBalancer) apply(source string, read *config.Config, err error) (*api.Change, error) {
 	var problems yamlfile.Problems
 	if errors.As(err, &problems) {
 		p := &api.Problem{Status: http.StatusUnprocessableEntity, Detail: err.Error()}
@@ -70,7 +84,7 @@ func (b *fakeBalancer) apply(read *config.Config, err error) (*api.Change, error
 	if err != nil {
 		return nil, err
 	}
-	b.has = slices.DeleteFunc(slices.Clone(read.Services), func(s lb.Service) bool { return s.Name == "filed" })
+	b.has = slices.Clone(read.ServicesOf(source))
 	b.cfg, b.generation = read, b.generation+1
 	return &api.Change{Generation: b.generation}, nil
 }
@@ -122,12 +136,67 @@ func TestPush(t *testing.T) {
 		t.Errorf("handed over whole %d times", b.fullTexts)
 	}
 	b.generation++ // as another client changes it
-	if push(made("d", "192.0.2.5")); b.names() != "d@192.0.2.5" || b.fullTexts != 1 {
+	if push(made("d", "192.0.2.5")); b.names() != "d@192.0.2.5" || b.fullTexts > 0 {
 		t.Errorf("after a change by another it has %s; handed over whole %d times", b.names(), b.fullTexts)
 	}
 	b.down = errors.New("not running")
 	if _, err := p.Push(t.Context(), []lb.Service{made("a", "192.0.2.1")}); !errors.Is(err, b.down) {
 		t.Errorf("a balancer that is down: %v", err)
+	}
+}
+
+// TestRestart: a new program's pushes leave a service that the balancer refuses as it was, whatever source it conflicts
+// with.
+func TestRestart(t *testing.T) {
+	const animals = "services: [{name: lion, vip: 192.0.2.102, port: 80, backends: [{name: a, address: 10.0.0.1}]}]\n"
+	b := &fakeBalancer{file: file, others: []config.Source{{Name: "zoo", Data: []byte(animals)}}}
+	push := func(services ...lb.Service) Result {
+		t.Helper()
+		result, err := (&Pusher{Balancer: b, Source: "kubernetes"}).Push(t.Context(), services)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result
+	}
+	push(made("a", "192.0.2.1"), made("b", "192.0.2.2"), made("gone", "192.0.2.3"))
+	r := push(made("a", "192.0.2.9"), made("b", "192.0.2.4"))
+	if b.names() != "a@192.0.2.1 b@192.0.2.4" || len(r.Refused) != 1 || r.Refused["a"] == "" {
+		t.Errorf("it has %s, refused %v", b.names(), r.Refused)
+	}
+	if push(made("a", "192.0.2.4"), made("b", "192.0.2.1")); b.names() != "a@192.0.2.4 b@192.0.2.1" {
+		t.Errorf("with swapped addresses it has %s", b.names())
+	}
+	r = push(made("a", "192.0.2.4"), made("c", "192.0.2.102"))
+	if b.names() != "a@192.0.2.4" || len(r.Refused) != 1 || !strings.Contains(r.Refused["c"], "zoo") {
+		t.Errorf("beside another source it has %s, refused %v", b.names(), r.Refused)
+	}
+	if tries := b.tries; len(push(made("a", "192.0.2.4")).Refused) > 0 || b.tries != tries+1 || b.fullTexts > 0 {
+		t.Errorf("%d tries, handed over whole %d times", b.tries-tries, b.fullTexts)
+	}
+}
+
+// TestEarlierVersion: a balancer that does not support differences is handed everything.
+func TestEarlierVersion(t *testing.T) {
+	b := &fakeBalancer{file: file, earlier: true}
+	p := &Pusher{Balancer: b, Source: "kubernetes"}
+	for _, vip := range []string{"192.0.2.1", "192.0.2.9"} {
+		r, err := p.Push(t.Context(), []lb.Service{made("a", vip), made("b", "192.0.2.2")})
+		if err != nil || b.names() != "a@192.0.2.1 b@192.0.2.2" || len(r.Refused) > 0 != (vip == "192.0.2.9") {
+			t.Errorf("it has %s, refused %v, error %v", b.names(), r.Refused, err)
+		}
+	}
+	if b.fullTexts != 3 {
+		t.Errorf("it was handed everything %d times", b.fullTexts)
+	}
+	b.has, b.generation = nil, 0
+	p.Forget()
+	b.down = errors.New("not running")
+	if _, err := p.Push(t.Context(), []lb.Service{made("b", "192.0.2.2")}); !errors.Is(err, b.down) {
+		t.Errorf("a balancer that is down: %v", err)
+	}
+	b.down = nil
+	if _, err := p.Push(t.Context(), []lb.Service{made("b", "192.0.2.2")}); err != nil || b.names() != "b@192.0.2.2" {
+		t.Errorf("it has %s, error %v", b.names(), err)
 	}
 }
 
