@@ -7,8 +7,8 @@ import "time"
 // The time for which changes are collected before they are pushed: a rollout makes many at once.
 const (
 	leastCollecting = 50 * time.Millisecond
-	// mostCollecting leaves half of the second in which a change should be in the data plane.
-	mostCollecting = 400 * time.Millisecond
+	// mostCollecting leaves the greater part of the second in which a change should be in the data plane.
+	mostCollecting = 250 * time.Millisecond
 	// collectingPerPush is the ratio of collecting to pushing while changes do not cease. A push costs the balancer a
 	// fixed time besides that of its changes: without pauses, pushes of a few changes each would occupy a core.
 	collectingPerPush = 2
