@@ -19,6 +19,11 @@ func (p *Plan) resolveCertificates(g *v1.Gateway, l *listener) {
 			"tls.mode: a listener of protocol HTTPS ends TLS; use Terminate")
 		return
 	}
+	if clientValidation(g, l.spec.Port) != nil { // clients without a certificate would get in
+		l.accepted = refused(v1.ListenerReasonUnsupportedValue, "spec.tls.frontend: the balancer cannot "+
+			"validate certificates of clients; remove it, or let backends end TLS, behind a listener of protocol TCP")
+		return
+	}
 	for i := range t.CertificateRefs {
 		file, text, problem := p.certificate(g, &t.CertificateRefs[i])
 		if !problem.ok() {
@@ -33,6 +38,19 @@ func (p *Plan) resolveCertificates(g *v1.Gateway, l *listener) {
 		l.resolved = refused(v1.ListenerReasonInvalidCertificateRef,
 			"tls.certificateRefs: an HTTPS listener needs a certificate")
 	}
+}
+
+// clientValidation returns how the certificates of a port's clients are to be validated; nil: clients need none.
+func clientValidation(g *v1.Gateway, port v1.PortNumber) *v1.FrontendTLSValidation {
+	if g.Spec.TLS == nil || g.Spec.TLS.Frontend == nil {
+		return nil
+	}
+	for _, p := range g.Spec.TLS.Frontend.PerPort { // which overrides the default, also by having no validation
+		if p.Port == port {
+			return p.TLS.Validation
+		}
+	}
+	return g.Spec.TLS.Frontend.Default.Validation
 }
 
 // certificate returns the file of a certificate, and its content.
