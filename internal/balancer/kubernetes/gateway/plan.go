@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
@@ -41,36 +42,70 @@ func (g *ownGateway) name() string { return g.Namespace + "/" + g.Name }
 // claim is the name of a Gateway's claim on the pools; no Service has a second slash in its name.
 func (g *ownGateway) claim() string { return "gateway/" + g.name() }
 
-// Claims are the claims of Gateways to addresses of the pools.
+// Claims are the claims of Gateways to addresses of the pools. A Gateway that is not accepted claims what it has, to
+// keep it until it is accepted.
 func (p *Plan) Claims(all []pools.Pool) []pools.Claim {
 	var claims []pools.Claim
 	for _, g := range p.gateways {
-		c := pools.Claim{Name: g.claim(), Namespace: g.Namespace, Created: g.CreationTimestamp.Time, Require: true,
-			Requested: g.requested, Field: "spec.addresses", Ours: true}
-		for _, l := range g.listeners {
-			if l.isServed() && !slices.Contains(c.Ports, l.port()) {
-				c.Ports = append(c.Ports, l.port())
-			}
-		}
-		for _, a := range g.Status.Addresses {
-			if addr, err := netip.ParseAddr(a.Value); err == nil && addr.Zone() == "" && addr.IsGlobalUnicast() &&
-				!addr.Is4In6() {
-				c.Held = append(c.Held, addr)
-			}
-		}
-		c.Families = familiesOf(g.requested, all)
-		if g.accepted.ok() {
+		if c := g.claimOn(all); g.accepted.ok() || len(c.Held) > 0 {
 			claims = append(claims, c)
 		}
 	}
 	return claims
 }
 
-// familiesOf returns the families of a Gateway's addresses: those that it requests, otherwise IPv4, or those of the
-// pools.
-func familiesOf(asked []netip.Addr, all []pools.Pool) (families []pools.Family) {
-	for _, addr := range asked {
-		families = append(families, pools.FamilyOf(addr))
+// claimOn returns a Gateway's claim to addresses of the pools.
+func (g *ownGateway) claimOn(all []pools.Pool) pools.Claim {
+	c := pools.Claim{Name: g.claim(), Namespace: g.Namespace, Created: g.CreationTimestamp.Time, Require: true,
+		Held: g.heldAddresses(all), Ours: g.isStatusOurs(), Field: "spec.addresses"}
+	if g.accepted.ok() {
+		c.Requested = g.requested
+	}
+	c.Families = familiesOf(c.Requested, c.Held, all)
+	for _, l := range g.listeners {
+		// One that lacks an object, such as a Secret that is being replaced, has its port when the object is back.
+		if l.accepted.ok() && !slices.Contains(c.Ports, l.port()) {
+			c.Ports = append(c.Ports, l.port())
+		}
+	}
+	return c
+}
+
+// heldAddresses returns the addresses that a Gateway has in its status, of another controller's only those that are in
+// a pool.
+func (g *ownGateway) heldAddresses(all []pools.Pool) (held []netip.Addr) {
+	ours := g.isStatusOurs()
+	for _, a := range g.Status.Addresses {
+		addr, err := netip.ParseAddr(a.Value)
+		if err != nil || addr.Zone() != "" || !addr.IsGlobalUnicast() || addr.Is4In6() {
+			continue
+		}
+		if ours || slices.ContainsFunc(all, func(p pools.Pool) bool { return p.Contains(addr) }) {
+			held = append(held, addr)
+		}
+	}
+	return held
+}
+
+// isStatusOurs reports whether this controller, on whichever balancer, wrote the addresses in the status of a Gateway:
+// it writes them whenever it writes the status.
+func (g *ownGateway) isStatusOurs() bool {
+	return slices.ContainsFunc(g.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
+		return m.Manager == model.FieldManager && m.Subresource == "status"
+	})
+}
+
+// familiesOf returns the families of a Gateway's addresses: those of the addresses that it requests, otherwise of those
+// that it has, otherwise IPv4, or IPv6 if the pools have no IPv4 address.
+func familiesOf(requested, held []netip.Addr, all []pools.Pool) (families []pools.Family) {
+	has := requested
+	if len(has) == 0 {
+		has = held
+	}
+	for _, addr := range has {
+		if family := pools.FamilyOf(addr); !slices.Contains(families, family) {
+			families = append(families, family)
+		}
 	}
 	if len(families) > 0 {
 		return families

@@ -142,6 +142,9 @@ func (a *allocation) assign(c Claim, addr netip.Addr) {
 	for _, p := range c.Ports {
 		a.users[addr][p] = c.Name
 	}
+	if len(c.Ports) == 0 {
+		a.users[addr][Port{}] = c.Name // the address is not free
+	}
 }
 
 func (a *allocation) release(c Claim, addr netip.Addr) {
@@ -238,8 +241,9 @@ func (a *allocation) refusal(c Claim, addr netip.Addr) (Problem, bool) {
 
 // grantAny allocates free addresses for a Service.
 func (a *allocation) grantAny(c Claim, g Grant) Grant {
-	if len(c.Ports) == 0 {
-		return g // it has nothing to serve
+	if len(c.Ports) == 0 { // it has nothing to serve, for now
+		g.Addresses = g.Held
+		return g
 	}
 	kept := g.Held
 	if i := slices.IndexFunc(a.pools, func(p Pool) bool { return p.Name == c.Pool }); c.Pool != "" && i >= 0 {

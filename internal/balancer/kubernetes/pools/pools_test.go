@@ -175,6 +175,9 @@ func TestAllocate(t *testing.T) {
 		{"a family that the Service has lost", []Claim{claim("n/a", IPv4).withHeld("192.0.2.1", "2001:db8::10")},
 			"n/a held [192.0.2.1] gets [192.0.2.1]"},
 		{"nothing to serve", []Claim{{Name: "n/a", Namespace: "n", Families: []Family{IPv4}}}, "n/a held [] gets []"},
+		{"nothing to serve any more: the Service keeps what it has", []Claim{{Name: "n/a", Namespace: "n",
+			Families: []Family{IPv4}, Held: addrs("192.0.2.1"), Ours: true}, claim("n/b", IPv4)},
+			"n/a held [192.0.2.1] gets [192.0.2.1]; n/b held [] gets [192.0.2.2]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			read, err := Parse("f", []byte(testPools))

@@ -17,6 +17,7 @@ import (
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/gateway"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
 )
 
 // WriteGateways writes the statuses of the objects of the Gateway API. It continues after an error, and returns all
@@ -90,7 +91,10 @@ func (w *Writer) writeGateway(ctx context.Context, g gateway.GatewayStatus) erro
 	if reflect.DeepEqual(next.Status, g.Object.Status) {
 		return nil
 	}
-	_, err := w.Gateways.GatewayV1().Gateways(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	next.ManagedFields = nil // they are incomplete: see watch
+	// By the manager, the gateway package knows whose addresses the status has.
+	_, err := w.Gateways.GatewayV1().Gateways(next.Namespace).UpdateStatus(ctx, next,
+		metav1.UpdateOptions{FieldManager: model.FieldManager})
 	return err
 }
 

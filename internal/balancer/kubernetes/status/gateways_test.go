@@ -8,10 +8,12 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/gateway-api/pkg/client/clientset/versioned/fake"
 
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/gateway"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
 )
 
 // discardRecorder takes Events, and drops them.
@@ -59,7 +61,7 @@ func TestWriteRoute(t *testing.T) {
 }
 
 // TestWriteGateway: conditions of others stay, and those of a later generation; the time of the last change stays
-// where nothing changed.
+// where nothing changed. The manager is ours, and managers that the object has are not written.
 func TestWriteGateway(t *testing.T) {
 	before := metav1.Unix(1000, 0)
 	g := &v1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "gw", Generation: 1}}
@@ -71,6 +73,15 @@ func TestWriteGateway(t *testing.T) {
 	if _, err := client.GatewayV1().Gateways("a").Create(t.Context(), g, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	g.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: model.FieldManager, Subresource: "status"}}
+	client.PrependReactor("update", "gateways", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		update := a.(clienttesting.UpdateActionImpl)
+		if managers := update.Object.(*v1.Gateway).ManagedFields; managers != nil ||
+			update.UpdateOptions.FieldManager != model.FieldManager {
+			t.Errorf("%q writes the managers %v", update.UpdateOptions.FieldManager, managers)
+		}
+		return false, nil, nil
+	})
 	w := &Writer{Gateways: client, Recorder: &discardRecorder{}}
 	made := v1.GatewayStatus{Conditions: append(accept(metav1.ConditionTrue),
 		metav1.Condition{Type: "Programmed", Status: metav1.ConditionFalse, Reason: "Older", ObservedGeneration: 1})}

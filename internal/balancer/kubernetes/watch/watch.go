@@ -24,6 +24,7 @@ import (
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	v1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
 )
@@ -183,11 +184,14 @@ func shrink(object any) (any, error) {
 		return object, nil
 	}
 	var managers []metav1.ManagedFieldsEntry
-	if _, isService := object.(*corev1.Service); isService {
+	_, isService := object.(*corev1.Service)
+	if _, isGateway := object.(*v1.Gateway); isService || isGateway { // whose status says who wrote it
 		for _, entry := range m.GetManagedFields() {
 			managers = append(managers, metav1.ManagedFieldsEntry{Manager: entry.Manager,
 				Subresource: entry.Subresource})
 		}
+	}
+	if isService {
 		delete(m.GetAnnotations(), corev1.LastAppliedConfigAnnotation)
 	} else {
 		m.SetAnnotations(nil)

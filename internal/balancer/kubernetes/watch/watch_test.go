@@ -233,3 +233,28 @@ func TestWatchExpires(t *testing.T) {
 	}
 	eventually(t, "what is new is seen", func() bool { return len(names(w)) == 2 })
 }
+
+// TestShrink: of an object whose addresses may be another controller's, the managers of its fields are kept.
+func TestShrink(t *testing.T) {
+	managed := metav1.ObjectMeta{Annotations: map[string]string{"a": "b"}, ManagedFields: []metav1.ManagedFieldsEntry{
+		{Manager: "m", Subresource: "status", FieldsV1: &metav1.FieldsV1{Raw: []byte("{}")}}}}
+	for _, test := range []struct {
+		object                metav1.Object
+		managers, annotations int
+	}{
+		{&corev1.Service{ObjectMeta: *managed.DeepCopy()}, 1, 1},
+		{&v1.Gateway{ObjectMeta: *managed.DeepCopy()}, 1, 0},
+		{&corev1.Node{ObjectMeta: *managed.DeepCopy()}, 0, 0},
+	} {
+		if _, err := shrink(test.object); err != nil {
+			t.Fatal(err)
+		}
+		got := test.object.GetManagedFields()
+		if len(got) != test.managers || len(test.object.GetAnnotations()) != test.annotations {
+			t.Errorf("%T has the managers %v and the annotations %v", test.object, got, test.object.GetAnnotations())
+		}
+		if len(got) == 1 && (got[0].Manager != "m" || got[0].Subresource != "status" || got[0].FieldsV1 != nil) {
+			t.Errorf("the manager of %T is %+v", test.object, got[0])
+		}
+	}
+}
