@@ -60,6 +60,9 @@ type Answer struct {
 	Silent bool
 	// Unreachable says of a failed check that the network reported the endpoint as unreachable.
 	Unreachable bool
+	// Finishing says of a failed check that it fails because the endpoint takes no new flow, as it answers itself: it
+	// may go on with those that it has.
+	Finishing bool
 	// Passing says of NoEvidence that a start or an operation brings it, and that it is no trouble.
 	Passing bool
 	// Final ends the count of rise and fall: the endpoint has reported its state itself.

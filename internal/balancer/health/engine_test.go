@@ -392,6 +392,56 @@ func TestReportedWeightIsKept(t *testing.T) {
 	})
 }
 
+// TestFinishing: a backend that fails by its own answer that it takes no new flow is finishing, also over a restart,
+// until as many other failures have come as are needed for a verdict, or it passes.
+func TestFinishing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, now := newFake(), clocks()
+		e := New(Options{Checker: f, Log: slog.New(slog.DiscardHandler), Clock: now})
+		ctx, end := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- e.Run(ctx) }()
+		w := backendOf(80, 1, everySecond())
+		e.SetTargets([]Wanted{w})
+		finishing := Fail("status 503", "answers with status 503")
+		finishing.Finishing = true
+		var saved []byte
+		for _, step := range []struct {
+			answer Answer
+			checks int
+			state  State
+			want   bool
+		}{{Pass("status 200"), 3, Healthy, false}, {finishing, 1, Healthy, false}, {finishing, 2, Failing, true},
+			{refused, 1, Failing, true}, {finishing, 1, Failing, true}, {refused, 1, Failing, true},
+			{refused, 3, Failing, false}, {finishing, 1, Failing, true}, {Pass("status 200"), 3, Healthy, false}} {
+			f.says(backend(1), step.answer)
+			time.Sleep(time.Duration(step.checks) * time.Second)
+			if v, _ := e.Verdict(w.Backend); v.Finishing != step.want || v.State != step.state {
+				t.Errorf("after %d times %q: %+v", step.checks, step.answer.Text, v)
+			}
+			if step.want {
+				saved = e.Save()
+			}
+		}
+		end()
+		<-ended
+		later := New(Options{Checker: f, Log: slog.New(slog.DiscardHandler), Clock: now})
+		if err := later.Restore(saved, 0); err != nil {
+			t.Fatal(err)
+		}
+		later.SetTargets([]Wanted{w})
+		if v, _ := later.Verdict(w.Backend); !v.Finishing || v.State != Failing {
+			t.Errorf("after a restart: %+v", v)
+		}
+		failing := machine{state: Failing}
+		both := &watch{targets: []*target{{machine: failing, selfReport: selfReport{finishing: true}},
+			{machine: failing}}}
+		if _, combined := both.combine(); combined.finishing {
+			t.Error("a backend of which one check fails otherwise is finishing")
+		}
+	})
+}
+
 func TestCombine(t *testing.T) {
 	for _, c := range []struct {
 		states string

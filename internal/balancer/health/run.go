@@ -184,6 +184,7 @@ func (e *Engine) recordAnswer(t *target, answer Answer, began time.Duration) {
 	if answer.Drains && t.drain != answer.Drain {
 		t.drain, other = answer.Drain, true
 	}
+	other = t.setFinishing(answer) || other
 	other = t.markConfirmed() || other
 	if other {
 		for _, w := range t.watches {

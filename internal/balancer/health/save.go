@@ -25,7 +25,7 @@ const version = 1
 
 func (t *target) savedState() targetState {
 	return targetState{State: t.state, Since: t.since, Last: t.last, Text: t.text, Reason: t.reason, Weight: t.weight,
-		Drain: t.drain, Reported: t.reported, Unasked: t.uncheckedFor}
+		Drain: t.drain, Reported: t.reported, Finishing: t.finishing, Unasked: t.uncheckedFor}
 }
 
 // Save returns the verdicts for a later process's Restore: those of endpoints, whatever services
@@ -90,5 +90,5 @@ func (e *Engine) restoreState(t *target) {
 		return
 	}
 	t.state, t.since, t.last, t.text, t.reason = m.State, m.Since, m.Last, m.Text, m.Reason
-	t.selfReport = selfReport{weight: m.Weight, reported: m.Reported, drain: m.Drain}
+	t.selfReport = selfReport{weight: m.Weight, reported: m.Reported, drain: m.Drain, finishing: m.Finishing}
 }

@@ -154,6 +154,20 @@ type target struct {
 	text   string
 	reason string
 	selfReport
+	// unannounced counts the failed checks in a row that were not Finishing.
+	unannounced uint32
+}
+
+// setFinishing updates whether the target is finishing, and reports whether that has changed. As many other failures
+// end it as make a verdict: the answer to one check may be lost.
+func (t *target) setFinishing(answer Answer) bool {
+	before := t.finishing
+	if answer.Outcome == Passed || answer.Finishing {
+		t.finishing, t.unannounced = answer.Finishing, 0
+	} else if t.unannounced++; t.unannounced >= t.fall() {
+		t.finishing = false
+	}
+	return t.finishing != before
 }
 
 // selfReport is a backend's report about itself, by its agent or in its answers.
@@ -164,6 +178,8 @@ type selfReport struct {
 	reported lb.ReportedWeight
 	// drain: it asks for no new flow.
 	drain bool
+	// finishing: see Answer.Finishing.
+	finishing bool
 }
 
 // key returns the target's key for a check of a backend.
@@ -270,6 +286,8 @@ type targetState struct {
 	Drain  bool      `json:"drain,omitempty"`
 	// Reported is the weight that it named; absent: none.
 	Reported lb.ReportedWeight `json:"reported_weight,omitzero"`
+	// Finishing: see Answer.
+	Finishing bool `json:"finishing,omitempty"`
 	// Unasked is for how long it was not asked, where no conclusive answer has come since.
 	Unasked time.Duration `json:"unasked_ns,omitempty"`
 }

@@ -85,9 +85,9 @@ func (e *Engine) updateVerdict(w *watch) {
 }
 
 // combine returns the joint state of the targets: all must be healthy, or, with any, one. Of several weights that they
-// report, the least holds.
+// report, the least holds. A backend that fails is finishing if each check that fails says so.
 func (w *watch) combine() (State, selfReport) {
-	count := map[State]int{}
+	count, finishing := map[State]int{}, 0
 	report := selfReport{weight: fullWeight}
 	for _, t := range w.targets {
 		count[t.state]++
@@ -98,9 +98,13 @@ func (w *watch) combine() (State, selfReport) {
 			report.reported = t.reported
 		}
 		report.drain = report.drain || t.drain
+		if t.state == Failing && t.finishing {
+			finishing++
+		}
 	}
 	switch {
 	case count[Failing] > 0 && (!w.any || count[Failing] == len(w.targets)):
+		report.finishing = finishing == count[Failing]
 		return Failing, report
 	case count[Healthy] > 0 && (w.any || count[Healthy] == len(w.targets)):
 		return Healthy, report
@@ -110,7 +114,7 @@ func (w *watch) combine() (State, selfReport) {
 
 func (e *Engine) verdict(w *watch) Verdict {
 	v := Verdict{State: w.state, Since: w.since, Weight: w.weight, Reported: w.reported, Drain: w.drain,
-		Unconfirmed: w.unconfirmed, Checks: make([]Result, len(w.targets))}
+		Finishing: w.finishing, Unconfirmed: w.unconfirmed, Checks: make([]Result, len(w.targets))}
 	for i, t := range w.targets {
 		v.Checks[i] = e.result(t)
 	}

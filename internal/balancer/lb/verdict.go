@@ -40,6 +40,8 @@ type Verdict struct {
 	Reported ReportedWeight
 	// Drain: the backend asks for no new flow (checks of type agent).
 	Drain bool
+	// Finishing: it fails because it takes no new flow, as it answers itself, and may go on with those that it has.
+	Finishing bool
 	// Unconfirmed: it is the verdict of the previous process, whose checks ended longer ago than their interval, and no
 	// answer has borne it out yet.
 	Unconfirmed bool

@@ -22,13 +22,13 @@ type Verdict struct {
 	Drain bool
 	// Reported is the weight that the backend reports in place of its configured one.
 	Reported lb.ReportedWeight
-	// unconfirmed: see lb.Verdict.
-	unconfirmed bool
+	// finishing and unconfirmed: see lb.Verdict.
+	finishing, unconfirmed bool
 }
 
 // VerdictOf returns the part of a verdict that a view needs.
 func VerdictOf(v lb.Verdict) Verdict {
-	return Verdict{v.State, v.Reason, v.Since, v.Weight, v.Drain, v.Reported, v.Unconfirmed}
+	return Verdict{v.State, v.Reason, v.Since, v.Weight, v.Drain, v.Reported, v.Finishing, v.Unconfirmed}
 }
 
 // CheckTargets returns the targets of a configuration's health checks.
@@ -235,7 +235,7 @@ func (p Selection) admit(m *member) {
 		return
 	}
 	switch {
-	case m.State == lb.Failing:
+	case m.State == lb.Failing && !(m.Draining && m.finishing): // such a one fails as is expected of it
 		m.Unhealthy = ReasonOf(m.Verdict)
 	case m.ejection != "":
 		m.Unhealthy, m.Ejected = m.ejection, true

@@ -64,3 +64,36 @@ func TestSelect(t *testing.T) {
 		}
 	}
 }
+
+// TestFinishing: the flows of a draining backend that says itself that it takes no new flow go on, though it fails its
+// check for that; those of another that fails go by on_down.
+func TestFinishing(t *testing.T) {
+	for _, test := range []struct {
+		draining, finishing bool
+		protocol            lb.Protocol
+		onDown              lb.OnDown
+		up                  bool
+	}{
+		{true, true, lb.UDP, lb.MoveFlows, true}, {true, true, lb.TCP, lb.ResetFlows, true},
+		{true, false, lb.UDP, lb.MoveFlows, false}, {false, true, lb.UDP, lb.MoveFlows, false},
+		{false, true, lb.TCP, lb.ResetFlows, false}, {false, false, lb.TCP, lb.KeepFlows, true},
+	} {
+		path := lb.Path{MAC: []byte{2, 0, 0, 0, 0, 1}}
+		healthy := member{Backend: lb.Backend{Weight: 1}, path: path, reached: true,
+			Verdict: Verdict{State: lb.Healthy}}
+		leaving := healthy
+		leaving.Backend.Draining, leaving.Verdict = test.draining, Verdict{State: lb.Failing, finishing: test.finishing}
+		s := lb.RoutedService{Service: lb.Service{Protocol: test.protocol,
+			Checks: lb.Checks{Panic: lb.DefaultPanic, OnDown: test.onDown}}, Paths: []lb.Path{path, path}}
+		members := []member{leaving, healthy}
+		selection := selectBackends(s.Service, members)
+		for i := range members {
+			selection.admit(&members[i])
+			s.Backends = append(s.Backends, members[i].Backend)
+		}
+		s.Observed = lb.ObservationsOf(2, func(i int) lb.Observed { return members[i].Observed })
+		if s.Up(0) != test.up || s.TakesFlows(0) || !s.TakesFlows(1) {
+			t.Errorf("%+v: up %t, takes flows %t, and the other %t", test, s.Up(0), s.TakesFlows(0), s.TakesFlows(1))
+		}
+	}
+}

@@ -62,7 +62,11 @@ func (a *ask) http() health.Answer {
 	if answer.Outcome == health.Passed {
 		answer.Reason = warning
 		reportWeight(&answer, want.WeightHeader, response.Header)
+		return answer
 	}
+	// kube-proxy answers with status 503 where its node has no ready endpoint, though some may terminate and serve.
+	weight := response.Header.Get(cmp.Or(want.WeightHeader, lb.EndpointWeightHeader))
+	answer.Finishing = answer.Outcome == health.Failed && !answer.Silent && strings.TrimSpace(weight) == "0"
 	return answer
 }
 

@@ -149,6 +149,23 @@ func TestHTTPWeight(t *testing.T) {
 	}
 }
 
+// TestHTTPFinishing: a response that fails the check and reports the weight 0 says that the backend takes no new flow.
+func TestHTTPFinishing(t *testing.T) {
+	server := web(t, "127.0.0.1:0", nil)
+	for _, c := range []struct {
+		query  string
+		status uint16
+		want   health.Outcome
+	}{{"0", 204, health.Failed}, {"1", 204, health.Failed}, {"none", 204, health.Failed}, {"0", 200, health.Passed}} {
+		asked := httpCheck(lb.HTTPCheck{Path: "/weight?" + c.query, WeightHeader: "X-Weight",
+			Status: []lb.StatusRange{{First: c.status, Last: c.status}}})
+		got := check(t, server, asked)
+		if finishing := c.query == "0" && c.want == health.Failed; got.Outcome != c.want || got.Finishing != finishing {
+			t.Errorf("%s, which is to have status %d: %+v", c.query, c.status, got)
+		}
+	}
+}
+
 // TestHTTPBadServers: whatever a server sends, a check ends at its timeout and names the fault.
 func TestHTTPBadServers(t *testing.T) {
 	t.Parallel()

@@ -407,6 +407,33 @@ func TestBuildFields(t *testing.T) {
 	}
 }
 
+// TestUnreadyPods: a node of policy Local with pods of which none serves drops packets. So it takes no new flow, and is
+// not drained where a failing check is to end or move the flows that it has.
+func TestUnreadyPods(t *testing.T) {
+	udp := func(s *corev1.Service) { s.Spec.Ports[0].Protocol = corev1.ProtocolUDP }
+	for _, c := range []struct {
+		change []func(*corev1.Service)
+		want   string
+	}{
+		{nil, "n1=10.0.0.1:80*1 n2=10.0.0.2:80*1-drain n3=10.0.0.3:80*1-drain"},
+		{[]func(*corev1.Service){udp}, "n1=10.0.0.1:80*1 n2=10.0.0.2:80*1-drain n3=10.0.0.3:80*0"},
+		{[]func(*corev1.Service){udp, annotated("on-down", "keep")},
+			"n1=10.0.0.1:80*1 n2=10.0.0.2:80*1-drain n3=10.0.0.3:80*1-drain"},
+		{[]func(*corev1.Service){annotated("on-down", "reset")},
+			"n1=10.0.0.1:80*1 n2=10.0.0.2:80*1-drain n3=10.0.0.3:80*0"},
+	} {
+		web := service("web", append(c.change, local)...)
+		made := slice("web", "10.1.0.1 n1", "10.1.0.2 n2 terminating", "10.1.0.3 n3 unready")
+		made.Ports[0].Protocol = &web.Spec.Ports[0].Protocol
+		got := Build(Cluster{Services: []*corev1.Service{web}, Nodes: testNodes(),
+			Slices: []*discoveryv1.EndpointSlice{made}}, settings(t), nil)
+		validateServices(t, got)
+		if text := show(got); !strings.HasSuffix(text, ": "+c.want+"\n") {
+			t.Errorf("got %s, want %s", text, c.want)
+		}
+	}
+}
+
 // TestChecks: each kind of check, by mode and protocol.
 func TestChecks(t *testing.T) {
 	udp := func(s *corev1.Service) { s.Spec.Ports[0].Protocol = corev1.ProtocolUDP }

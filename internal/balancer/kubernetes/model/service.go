@@ -193,9 +193,10 @@ func (b *builder) addNodes(p *portPlan, s *lb.Service, endpoints []endpoint, por
 	if len(endpoints) == 0 {
 		return // every node would refuse
 	}
-	taking, there := map[string]int{}, map[string]int{}
+	taking, there, serving := map[string]int{}, map[string]int{}, map[string]bool{}
 	for _, e := range endpoints {
 		there[e.node]++
+		serving[e.node] = serving[e.node] || e.serving
 		if e.eligible {
 			taking[e.node]++
 		}
@@ -218,6 +219,9 @@ func (b *builder) addNodes(p *portPlan, s *lb.Service, endpoints []endpoint, por
 		owners[addr] = n.name
 		backend := lb.Backend{Name: names.Assign(n.name, addr.String()), Address: addr, Port: number, Weight: 1}
 		switch {
+		case p.local && !serving[n.name] && !p.onDown(s.Protocol).Keeps():
+			// kube-proxy drops what comes. The flows of a draining backend would stay: see health.Answer.Finishing.
+			backend.Weight = 0
 		case p.local:
 			backend.Weight = uint16(min(max(taking[n.name], 1), 1<<16-1))
 			backend.Draining = n.draining || taking[n.name] == 0
