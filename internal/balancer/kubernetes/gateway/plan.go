@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
@@ -89,11 +88,7 @@ func (g *ownGateway) heldAddresses(all []pools.Pool) (held []netip.Addr) {
 
 // isStatusOurs reports whether this controller, on whichever balancer, wrote the addresses in the status of a Gateway:
 // it writes them whenever it writes the status.
-func (g *ownGateway) isStatusOurs() bool {
-	return slices.ContainsFunc(g.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
-		return m.Manager == model.FieldManager && m.Subresource == "status"
-	})
-}
+func (g *ownGateway) isStatusOurs() bool { return model.HasStatusOf(g, model.FieldManager) }
 
 // familiesOf returns the families of a Gateway's addresses: those of the addresses that it requests, otherwise of those
 // that it has, otherwise IPv4, or IPv6 if the pools have no IPv4 address.

@@ -353,9 +353,9 @@ func (b *builder) isStatusManager(s *corev1.Service) bool {
 	return HasStatusOf(s, ManagerOf(b.settings.Class)) || HasStatusOf(s, FieldManager)
 }
 
-// HasStatusOf reports whether a manager has written fields in the status of a Service.
-func HasStatusOf(s *corev1.Service, manager string) bool {
-	return slices.ContainsFunc(s.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
+// HasStatusOf reports whether a manager has written fields in the status of an object.
+func HasStatusOf(object metav1.Object, manager string) bool {
+	return slices.ContainsFunc(object.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
 		return m.Manager == manager && m.Subresource == "status"
 	})
 }
