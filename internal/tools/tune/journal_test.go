@@ -164,6 +164,51 @@ func TestPersistedChangesOutliveTheBoot(t *testing.T) {
 	}
 }
 
+// TestTwoPersistedRuns: the files for the next boot keep what an earlier run has put there.
+func TestTwoPersistedRuns(t *testing.T) {
+	root := fake(t, small)
+	before := snapshot(t, root)
+	run := func(interfaces []string, items ...string) {
+		t.Helper()
+		p, err := Load("")
+		if err == nil {
+			p, err = p.Only(items)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		tuner := open(t, Options{Role: RoleBalancer, Interfaces: interfaces, Root: root, Profile: p})
+		if _, err := tuner.Apply(ApplyOptions{Persist: true, EditGrub: true, Executable: "/usr/bin/jeoul",
+			Arguments: []string{"--item", items[0]}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run([]string{"eth0"}, "ring-rx", "isolcpus")
+	run([]string{"eth0"}, "irqbalance", "nohz-full")
+	run(nil, "swappiness")
+	run([]string{"eth0"}, "irqbalance") // the same command again: it is the last one now
+	const apply = "/usr/bin/jeoul tune apply --role balancer --mode l2dsr "
+	const units = "network-online.target sys-subsystem-net-devices-eth0.device\n"
+	for path, want := range map[string]string{
+		unitFile: "After=" + units + "Wants=" + units + "\n[Service]\nType=oneshot\nRemainAfterExit=yes\n" +
+			"ExecStart=-" + apply + "--interface eth0 --item ring-rx\nExecStart=-" + apply + "--item swappiness\n" +
+			"ExecStart=" + apply + "--interface eth0 --item irqbalance\n\n",
+		grubFile:   `GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX isolcpus=managed_irq,domain,1-4 nohz_full=1-4"`,
+		sysctlFile: "vm.swappiness = 10\n",
+	} {
+		text, _, err := readEntry(filepath.Join(root, path))
+		if err != nil || !strings.Contains(text, want) {
+			t.Errorf("%s (%v) does not contain %q:\n%s", path, err, want, text)
+		}
+	}
+	if _, err := Revert(RevertOptions{Root: root}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, snapshot(t, root)); diff != "" {
+		t.Errorf("-before +after:\n%s", diff)
+	}
+}
+
 func TestTwoAtOnce(t *testing.T) {
 	root := fake(t, small)
 	apply(t, root)

@@ -55,7 +55,7 @@ func (t *Tuner) files(w *writer, r *Report, opt ApplyOptions) error {
 	return errors.Join(errs...)
 }
 
-// editGrub adds the advised parameters to GRUB's.
+// editGrub adds the advised parameters to GRUB's, and to those that earlier runs have added.
 func (t *Tuner) editGrub(w *writer, r *Report) error {
 	var words []string
 	for _, f := range r.With(Advised) {
@@ -67,6 +67,19 @@ func (t *Tuner) editGrub(w *writer, r *Report) error {
 	if !t.access.Exists("etc/default/grub") {
 		return errors.New(
 			"--edit-grub: there is no /etc/default/grub here: give the kernel these parameters by the means of its boot loader: " + strings.Join(words, " "))
+	}
+	former, err := formerText(w.access, grubFile)
+	if err != nil {
+		return err
+	}
+	// This run does not advise what the kernel has by now, nor what other items have brought in.
+	for _, line := range formerValues(former, "GRUB_CMDLINE_LINUX") {
+		kept := slices.DeleteFunc(strings.Fields(strings.Trim(line, `"`)), func(word string) bool {
+			name, _, _ := strings.Cut(word, "=")
+			return name == "$GRUB_CMDLINE_LINUX" ||
+				slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, name+"=") })
+		})
+		words = append(kept, words...)
 	}
 	text := setting.FileHeader + fmt.Sprintf("GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX %s\"\n", strings.Join(words, " "))
 	if err := w.files(map[string]string{grubFile: text}); err != nil {
@@ -102,7 +115,11 @@ func (t *Tuner) persist(w *writer, r *Report, opt ApplyOptions) error {
 		texts[sysctlFile] = setting.FileHeader + strings.Join(sysctls, "\n") + "\n"
 	}
 	if others {
-		texts[unitFile] = t.unit(opt)
+		former, err := formerText(w.access, unitFile)
+		if err != nil {
+			return err
+		}
+		texts[unitFile] = t.unit(opt, former)
 		texts[unitWanted] = unitFile
 	}
 	if len(texts) == 0 {
@@ -119,29 +136,48 @@ func (t *Tuner) persist(w *writer, r *Report, opt ApplyOptions) error {
 	return err
 }
 
-// unit returns a systemd unit that applies the profile when the interfaces exist.
-func (t *Tuner) unit(opt ApplyOptions) string {
-	command := []string{cmp.Or(opt.Executable, "/usr/local/bin/jeoul"), "tune", "apply", "--role", string(t.opt.Role),
-		"--mode", t.opt.Mode}
-	var devices []string
-	for _, card := range t.cards {
-		command = append(command, "--interface", card.Name)
-		devices = append(devices, "sys-subsystem-net-devices-"+escapeUnit(card.Name)+".device")
+// formerText returns the text of a file that an earlier run has written, or nothing.
+func formerText(a *setting.Access, path string) (string, error) {
+	text, _, err := readEntry(a.Path(path))
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", path, err)
 	}
-	for _, service := range t.opt.Services {
-		command = append(command, "--service", untracked.Name(service))
+	if !strings.HasPrefix(text, setting.FileHeader) {
+		return "", nil
 	}
-	if !t.opt.PacketCPUs.IsEmpty() {
-		command = append(command, "--packet-cpus", t.opt.PacketCPUs.String())
-	}
-	for _, word := range opt.Arguments {
-		// systemd.service(5) reads a command line with quoting, and % is doubled.
-		if strings.ContainsAny(word, " \t\"'\\;$") {
-			word = strconv.Quote(word)
+	return text, nil
+}
+
+// formerValues returns the values of a key, from each of its lines.
+func formerValues(text, key string) (values []string) {
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, key+"="); ok {
+			values = append(values, strings.TrimSuffix(value, "\n"))
 		}
-		command = append(command, strings.ReplaceAll(word, "%", "%%"))
 	}
-	after := strings.Join(append([]string{"network-online.target"}, devices...), " ")
+	return values
+}
+
+// unit returns a systemd unit that applies the profile when the interfaces exist, after what the former unit applies:
+// other interfaces, items or roles.
+func (t *Tuner) unit(opt ApplyOptions, former string) string {
+	after := []string{"network-online.target"}
+	for _, line := range formerValues(former, "After") {
+		after = append(after, strings.Fields(line)...)
+	}
+	for _, card := range t.cards {
+		after = append(after, "sys-subsystem-net-devices-"+escapeUnit(card.Name)+".device")
+	}
+	slices.Sort(after)
+	units := strings.Join(slices.Compact(after), " ")
+	command := t.command(opt)
+	var commands strings.Builder
+	for _, line := range formerValues(former, "ExecStart") {
+		// With "-", the next command is run also if this one fails.
+		if line = strings.TrimPrefix(line, "-"); line != command {
+			fmt.Fprintf(&commands, "ExecStart=-%s\n", line)
+		}
+	}
 	return setting.FileHeader + fmt.Sprintf(`[Unit]
 Description=Settings of this host for Jeoul
 After=%s
@@ -150,11 +186,34 @@ Wants=%s
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart=%s
+%sExecStart=%s
 
 [Install]
 WantedBy=multi-user.target
-`, after, after, strings.Join(command, " "))
+`, units, units, commands.String(), command)
+}
+
+// command returns the command line of this run, as systemd.service(5) reads it.
+func (t *Tuner) command(opt ApplyOptions) string {
+	command := []string{cmp.Or(opt.Executable, "/usr/local/bin/jeoul"), "tune", "apply", "--role", string(t.opt.Role),
+		"--mode", t.opt.Mode}
+	for _, card := range t.cards {
+		command = append(command, "--interface", card.Name)
+	}
+	for _, service := range t.opt.Services {
+		command = append(command, "--service", untracked.Name(service))
+	}
+	if !t.opt.PacketCPUs.IsEmpty() {
+		command = append(command, "--packet-cpus", t.opt.PacketCPUs.String())
+	}
+	for _, word := range opt.Arguments {
+		// It has quoting, and % is doubled.
+		if strings.ContainsAny(word, " \t\"'\\;$") {
+			word = strconv.Quote(word)
+		}
+		command = append(command, strings.ReplaceAll(word, "%", "%%"))
+	}
+	return strings.Join(command, " ")
 }
 
 // escapeUnit escapes an interface's name for systemd's device units (systemd.unit(5), "String Escaping for Inclusion in
