@@ -20,7 +20,7 @@ import (
 // outer destination is an address of the host.
 type follower struct {
 	vips   []netip.Addr
-	roles  *ebpf.Map
+	roles  roleMap
 	handle *netlink.Handle
 	events *nl.NetlinkSocket
 	done   chan struct{}
@@ -30,8 +30,14 @@ type follower struct {
 	problem  error // of the last update, if it failed
 }
 
+// roleMap is the part of *ebpf.Map that a follower needs.
+type roleMap interface {
+	Put(key, value any) error
+	Delete(key any) error
+}
+
 // follow updates the roles once, and continues in the background until close.
-func follow(vips []netip.Addr, roles *ebpf.Map) (*follower, error) {
+func follow(vips []netip.Addr, roles roleMap) (*follower, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open a netlink socket: %w", err)
@@ -61,9 +67,9 @@ func (f *follower) listen() {
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
 			continue
 		case err != nil && !errors.Is(err, unix.ENOBUFS): // update also after lost messages
-			return
+			return // each pass of Agent.look updates, too
 		}
-		f.look()
+		f.look() // a failure is repeated, and reported, by Agent.look
 	}
 }
 

@@ -158,6 +158,10 @@ func (a *Agent) look(log *slog.Logger) (problems []string) {
 		return nil
 	})
 	note(err)
+	if a.follower != nil {
+		// Without an event too: the update of the last one may have failed, and another may not come.
+		note(a.follower.look())
+	}
 	slices.Sort(problems)
 	return slices.Compact(problems)
 }
