@@ -91,6 +91,12 @@ func (r record) check() error {
 	return fmt.Errorf("%q is nothing that a journal says", r.Op)
 }
 
+// ofBoot reports whether a persisted change is of one boot only. The next boot makes the queues anew, and gives the
+// number of an interrupt to any device; the unit sets their affinities again, which is another change.
+func (r record) ofBoot() bool {
+	return r.Op == opKeep || r.Key.Kind == setting.KindFile && strings.HasPrefix(r.Key.Name, "/proc/irq/")
+}
+
 // decodeJournal reads a journal. It drops a last line without an end: its writer died before it made the change. Errors
 // are ErrJournal.
 func decodeJournal(data []byte) (header, []record, error) {
@@ -234,7 +240,9 @@ func (j *changeLog) load() error {
 			j.path, ErrElsewhere, h.Machine, j.header.Machine)
 	case h.Boot != j.header.Boot:
 		before := live(records)
-		j.records = slices.DeleteFunc(before, func(r record) bool { return r.Op != opFile && !r.Persisted })
+		j.records = slices.DeleteFunc(before, func(r record) bool {
+			return r.Op != opFile && (!r.Persisted || r.ofBoot())
+		})
 		if gone := len(live(records)) - len(j.records); gone > 0 {
 			j.note("%d changes of an earlier boot are forgotten: the reboot took them back", gone)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/host/journal"
+	"github.com/jeoul/jeoul/internal/tools/tune/faketree"
 	"github.com/jeoul/jeoul/internal/tools/tune/setting"
 )
 
@@ -206,6 +207,50 @@ func TestTwoPersistedRuns(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, snapshot(t, root)); diff != "" {
 		t.Errorf("-before +after:\n%s", diff)
+	}
+}
+
+// TestInterruptsOfAnotherBoot: the kernel numbers interrupts anew at each boot, so revert leaves those of the same
+// numbers, which may be another device's.
+func TestInterruptsOfAnotherBoot(t *testing.T) {
+	root := fake(t, small)
+	p, err := Load("")
+	if err == nil {
+		p, err = p.Only([]string{"queues", "irq-affinity"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tuner := open(t, Options{Role: RoleWeb, Interfaces: []string{"eth0"}, Root: root, Profile: p})
+	r, err := tuner.Apply(ApplyOptions{Persist: true})
+	if err != nil || len(r.With(Changed)) != 2 {
+		t.Fatal(describe(r), err)
+	}
+	// The reboot: settings are the kernel's, and the files of --persist stay.
+	if err := os.Remove(filepath.Join(root, "proc/self")); err != nil {
+		t.Fatal(err)
+	}
+	if err := faketree.Build(root, small); err != nil {
+		t.Fatal(err)
+	}
+	write(t, root, "proc/sys/kernel/random/boot_id", "another\n")
+	affinities := map[string]string{"/proc/irq/100/smp_affinity_list": "5", "/proc/irq/103/smp_affinity_list": "6"}
+	for path, value := range affinities {
+		write(t, root, path, value+"\n")
+	}
+
+	events, err := Revert(RevertOptions{Root: root})
+	if err != nil {
+		t.Errorf("%+v, %v", events, err)
+	}
+	after := snapshot(t, root)
+	for path, want := range affinities {
+		if after[path] != want {
+			t.Errorf("%s is %s, want %s", path, after[path], want)
+		}
+	}
+	if _, there := after[unitFile]; there {
+		t.Errorf("%s is still there", unitFile)
 	}
 }
 
