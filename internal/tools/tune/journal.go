@@ -162,7 +162,8 @@ type changeLog struct {
 	dir     *os.File // locked
 	header  header
 	records []record
-	// torn means that the file's incomplete last line must be cut before a record is added.
+	// torn means that the file may end with a line that is incomplete or not in records. The next record replaces the
+	// file.
 	torn bool
 	// Notes name the dropped lines, with the reason.
 	Notes []string
@@ -262,17 +263,25 @@ func (j *changeLog) note(format string, args ...any) {
 
 // add writes a record to disk. Its change may be made only after that. It returns the record's line.
 func (j *changeLog) add(r record) (line int, err error) {
-	if _, err := os.Stat(j.path); errors.Is(err, fs.ErrNotExist) || j.torn || len(j.records) == 0 {
+	_, err = os.Stat(j.path)
+	if errors.Is(err, fs.ErrNotExist) || j.torn || len(j.records) == 0 {
 		// The first line and the first change are written as one file.
-		if err := j.rewrite(append(slices.Clone(j.records), r)); err != nil {
-			return 0, err
-		}
-		j.torn = false
-		return len(j.records), nil
+		err = j.rewrite(append(slices.Clone(j.records), r))
+	} else {
+		err = j.append(r)
 	}
-	text, err := json.Marshal(r)
+	j.torn = err != nil
 	if err != nil {
 		return 0, err
+	}
+	return len(j.records), nil
+}
+
+// append adds a record to the file. If it fails, the file may have the line, a part of it, or nothing.
+func (j *changeLog) append(r record) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
 	}
 	file, err := os.OpenFile(j.path, os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0)
 	if err == nil {
@@ -280,10 +289,10 @@ func (j *changeLog) add(r record) (line int, err error) {
 		err = errors.Join(err, file.Sync(), file.Close())
 	}
 	if err != nil {
-		return 0, fmt.Errorf("write the journal %s: %w", j.path, err)
+		return fmt.Errorf("write the journal %s: %w", j.path, err)
 	}
 	j.records = append(j.records, r)
-	return len(j.records), nil
+	return nil
 }
 
 // rewrite replaces the journal by one with the records. Without records it removes the journal.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/host/journal"
 	"github.com/jeoul/jeoul/internal/tools/tune/faketree"
@@ -342,6 +343,73 @@ func TestTornLine(t *testing.T) {
 	if diff := cmp.Diff(before, snapshot(t, root)); diff != "" {
 		t.Errorf("-before +after:\n%s", diff)
 	}
+}
+
+// TestFailedAppend: of a record whose writing failed, the file has a part or all. The records after it can be read, and
+// are numbered as if it had none.
+func TestFailedAppend(t *testing.T) {
+	for _, written := range []string{"nothing", "a part", "all"} {
+		root := fake(t, small)
+		tuner := open(t, Options{Role: RoleWeb, Root: root})
+		j, err := openJournal(tuner.access.Tree, StateDir, RoleWeb, tuner.facts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := func(name string) record {
+			return record{Op: opSet, Key: &setting.Key{Kind: setting.KindSysctl, Name: name}, Old: "1", New: "2"}
+		}
+		add := func(r record) (line int) {
+			t.Helper()
+			if line, err = j.add(r); err != nil {
+				t.Fatal(err)
+			}
+			return line
+		}
+		add(set("net.core.somaxconn"))
+		text, err := os.ReadFile(j.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := failToAppend(t, j, set("vm.swappiness"))
+		line = line[:map[string]int{"nothing": 0, "a part": len(line) / 2, "all": len(line)}[written]]
+		if err := errors.Join(os.Remove(j.path), os.WriteFile(j.path, append(text, line...), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		add(record{Op: opUndone, Line: add(set("net.core.rmem_max"))})
+		if text, err = os.ReadFile(j.path); err != nil {
+			t.Fatal(err)
+		}
+		_, records, err := decodeJournal(text)
+		if err != nil {
+			t.Errorf("%s was written: %v", written, err)
+		} else if diff := cmp.Diff([]record{set("net.core.somaxconn")}, live(records)); diff != "" {
+			t.Errorf("%s was written (-want +got):\n%s", written, diff)
+		}
+		j.close()
+	}
+}
+
+// failToAppend adds a record to a journal whose file can be written, but not synchronised, and returns what was
+// written. It leaves a pipe for the journal's file.
+func failToAppend(t *testing.T, j *changeLog, r record) []byte {
+	t.Helper()
+	if err := errors.Join(os.Remove(j.path), unix.Mkfifo(j.path, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := os.OpenFile(j.path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	if line, err := j.add(r); err == nil {
+		t.Fatalf("line %d was written into a pipe", line)
+	}
+	written := make([]byte, 4096)
+	n, err := pipe.Read(written)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return written[:n]
 }
 
 func FuzzJournal(f *testing.F) {
