@@ -3,9 +3,11 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -73,7 +75,23 @@ func (e *listener) sendTCP(mac net.HardwareAddr, from netip.Addr, to netip.AddrP
 	return e.send(packet.Frame(mac, e.nic.HardwareAddr, ip.EtherType(), ip.Packet(packet.Append(nil, header))))
 }
 
+// queuePause is the pause before a frame that met a full queue is sent again.
+const queuePause = time.Millisecond
+
 func (e *listener) send(frame []byte) error {
+	err := e.transmit(frame)
+	if errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.EAGAIN) {
+		// The queue of the interface, or of the socket after a burst of probes.
+		time.Sleep(queuePause)
+		err = e.transmit(frame)
+	}
+	if err != nil {
+		return fmt.Errorf("send on %s: %w", e.nic.Name, err)
+	}
+	return nil
+}
+
+func (e *listener) toSocket(frame []byte) error {
 	connection, err := e.file.SyscallConn()
 	if err != nil {
 		return err
@@ -84,8 +102,5 @@ func (e *listener) send(frame []byte) error {
 	}); err != nil {
 		return err
 	}
-	if failed != nil {
-		return fmt.Errorf("send on %s: %w", e.nic.Name, failed)
-	}
-	return nil
+	return failed
 }

@@ -25,6 +25,8 @@ type listener struct {
 	nic  net.Interface
 	file *os.File
 	raw  syscallConn
+	// transmit sends a frame by the socket.
+	transmit func(frame []byte) error
 	// id is the identifier of its pings, by which it recognises the answers.
 	id uint16
 
@@ -56,6 +58,7 @@ func listen(name string) (*listener, error) {
 	e := &listener{nic: *nic, id: uint16(rand.Uint32()), claims: map[netip.Addr]map[string]bool{},
 		echoes:   map[echoKey]int{},
 		answered: map[uint32]map[string]bool{}, ended: make(chan struct{})}
+	e.transmit = e.toSocket
 	// Without a protocol, so that no packet arrives before the filter is set.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

@@ -40,6 +40,7 @@ type question struct {
 	listener *listener
 	claim    evidence.Claim
 	from     netip.Addr
+	fate     fate
 }
 
 type ping struct {
@@ -48,7 +49,22 @@ type ping struct {
 	from     netip.Addr
 	echo     evidence.Echo
 	own, vip uint16 // the sequence numbers
+	fate     fate
 }
+
+// fate reports whether the kernel took a probe in a round. Its queues may be full, above all on a busy host.
+type fate struct {
+	sent bool
+	err  error // of the last round
+}
+
+func (f *fate) note(err error) {
+	f.sent = f.sent || err == nil
+	f.err = err
+}
+
+// lost reports whether no round sent the probe, though each of them tried.
+func (f *fate) lost() bool { return !f.sent && f.err != nil }
 
 // number returns the sequence number of the probe's SYN.
 func (p ping) number() uint32 { return uint32(p.vip) << 16 }
@@ -71,12 +87,12 @@ func newSurvey(r *evidence.Reading, vips []netip.Addr, silent bool) (*survey, er
 		s.listeners = append(s.listeners, e)
 		for _, vip := range vips {
 			claim := evidence.Claim{Address: vip, Interface: l.Name, VIP: true, Known: r.Known(vip, l.Index)}
-			s.add(question{e, claim, sameFamily(vip, from4, from6)})
+			s.add(question{listener: e, claim: claim, from: sameFamily(vip, from4, from6)})
 		}
 		for _, n := range r.Neighbours {
 			if n.Interface == l.Index && r.WorthAsking(n) && !slices.Contains(vips, n.Address) {
-				s.add(question{e, evidence.Claim{Address: n.Address, Interface: l.Name, Known: n.MAC},
-					sameFamily(n.Address, from4, from6)})
+				claim := evidence.Claim{Address: n.Address, Interface: l.Name, Known: n.MAC}
+				s.add(question{listener: e, claim: claim, from: sameFamily(n.Address, from4, from6)})
 			}
 		}
 		if r.Balancer != nil {
@@ -125,44 +141,66 @@ func (s *survey) planPings(e *listener, status *ops.Status, name string, from4, 
 				continue
 			}
 			n := uint16(2 * len(s.pings))
-			s.pings = append(s.pings, ping{e, mac, from, evidence.Echo{Backend: service.Name + "/" + b.Name,
-				Address: b.Address,
-				VIP:     service.VIP, Port: port}, n, n + 1})
+			echo := evidence.Echo{Backend: service.Name + "/" + b.Name, Address: b.Address, VIP: service.VIP, Port: port}
+			s.pings = append(s.pings, ping{listener: e, mac: mac, from: from, echo: echo, own: n, vip: n + 1})
 		}
 	}
 }
 
-// run sends probes until the context ends, and then waits a little for the last answers.
-func (s *survey) run(ctx context.Context, length time.Duration) error {
+// run sends probes until the context ends, and then waits a little for the last answers. Its error reports the probes
+// that no round could send.
+func (s *survey) run(ctx context.Context, length time.Duration) (err error) {
 	pause := time.NewTicker(max(length/(rounds+1), 20*time.Millisecond))
 	defer pause.Stop()
 	for round := 0; round < rounds && !s.silent; round++ {
-		if err := s.askAll(); err != nil {
-			return err
-		}
+		err = s.askAll()
 		select {
 		case <-ctx.Done():
-			return nil
+			return err
 		case <-pause.C:
 		}
 	}
 	<-ctx.Done()
-	return nil
+	return err
 }
 
+// askAll sends each probe once. Its error reports those that were not sent in any round so far.
 func (s *survey) askAll() error {
-	for _, q := range s.questions {
-		if err := q.listener.ask(q.claim.Address, q.from); err != nil {
-			return fmt.Errorf("ask for %s: %w", q.claim.Address, err)
+	for i := range s.questions {
+		q := &s.questions[i]
+		err := q.listener.ask(q.claim.Address, q.from)
+		if err != nil {
+			err = fmt.Errorf("ask for %s: %w", q.claim.Address, err)
+		}
+		q.fate.note(err)
+	}
+	for i := range s.pings {
+		s.pings[i].fate.note(s.pings[i].ask())
+	}
+	var lost []error
+	for i := range s.questions {
+		if s.questions[i].fate.lost() {
+			lost = append(lost, s.questions[i].fate.err)
 		}
 	}
-	for _, p := range s.pings {
-		if err := p.listener.ping(p.mac, p.from, p.echo.Address, p.own); err != nil {
-			return fmt.Errorf("ping %s: %w", p.echo.Address, err)
+	for i := range s.pings {
+		if s.pings[i].fate.lost() {
+			lost = append(lost, s.pings[i].fate.err)
 		}
-		if err := p.askVIP(); err != nil {
-			return fmt.Errorf("ask for %s at %s: %w", p.echo.VIP, p.mac, err)
-		}
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d probes were never sent: %w", len(lost), len(s.questions)+len(s.pings), lost[0])
+}
+
+// ask probes a backend for its own address and for the VIP.
+func (p ping) ask() error {
+	if err := p.listener.ping(p.mac, p.from, p.echo.Address, p.own); err != nil {
+		return fmt.Errorf("ping %s: %w", p.echo.Address, err)
+	}
+	if err := p.askVIP(); err != nil {
+		return fmt.Errorf("ask for %s at %s: %w", p.echo.VIP, p.mac, err)
 	}
 	return nil
 }
@@ -203,6 +241,9 @@ func (s *survey) close() (w evidence.Wire) {
 			answers = len(p.listener.answered[p.number()])
 		}
 		w.Provoked += uint64(answers)
+		if p.fate.lost() {
+			continue // silence is no evidence
+		}
 		w.Echoes = append(w.Echoes, p.echo)
 	}
 	return w
