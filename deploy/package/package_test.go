@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package deploy tests the Debian packages' scripts without installing them; scripts/packages/guest.sh installs them.
+package deploy
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// text returns the text of a file of the tree; none if it has no name.
+func text(t *testing.T, path string) string {
+	t.Helper()
+	if path == "" {
+		return ""
+	}
+	data, err := os.ReadFile(filepath.Join("../..", path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// scripts are the scripts of a package, by when they run.
+type scripts struct {
+	Scripts struct{ PostInstall, PostRemove string }
+}
+
+// of returns the text of the scripts after the installation and after the removal of a package.
+func of(t *testing.T, config string) (installed, removed string) {
+	t.Helper()
+	var s scripts
+	if err := yaml.Unmarshal([]byte(text(t, config)), &s); err != nil {
+		t.Fatal(err)
+	}
+	return text(t, s.Scripts.PostInstall), text(t, s.Scripts.PostRemove)
+}
+
+var (
+	unitPattern      = regexp.MustCompile(`jeoul[a-z-]*\.service`)
+	directoryPattern = regexp.MustCompile(`(?m)^RuntimeDirectory=(.+)$`)
+)
+
+// TestPurge: the purge of a package takes away the state of the units that its installation has enabled, and the
+// directories below /run that they leave at a stop.
+func TestPurge(t *testing.T) {
+	_, ofUser := of(t, "deploy/package/nfpm.yaml")
+	beforeUser, _, found := strings.Cut(ofUser, "userdel jeoul")
+	if !found {
+		t.Fatal("no script removes the user jeoul")
+	}
+	for _, config := range []string{"deploy/package/nfpm.yaml", "deploy/package/kubernetes/nfpm.yaml"} {
+		installed, removed := of(t, config)
+		_, purge, _ := strings.Cut(removed, `[ "$1" = purge ]`)
+		if !strings.Contains(installed, "deb-systemd-helper enable") {
+			t.Fatalf("%s: no script enables units", config)
+		}
+		if !strings.Contains(purge, "deb-systemd-helper purge") {
+			t.Errorf("%s: no purge of the units' state", config)
+		}
+		units := unitPattern.FindAllString(installed, -1)
+		slices.Sort(units)
+		for _, unit := range slices.Compact(units) {
+			if !strings.Contains(purge, unit) {
+				t.Errorf("%s: the purge leaves the state of %s", config, unit)
+			}
+			definition := text(t, filepath.Join(filepath.Dir(config), unit))
+			for _, match := range directoryPattern.FindAllStringSubmatch(definition, -1) {
+				removal := regexp.MustCompile(`rm -rf .*/run/` + regexp.QuoteMeta(match[1]) + `(\s|$)`)
+				if !strings.Contains(definition, "RuntimeDirectoryPreserve=yes") {
+					continue
+				}
+				if !removal.MatchString(purge) {
+					t.Errorf("%s: the purge leaves /run/%s of %s", config, match[1], unit)
+				}
+				// What is left there would be the next user's of that number.
+				if !removal.MatchString(beforeUser) {
+					t.Errorf("the user jeoul is removed before its files in /run/%s", match[1])
+				}
+			}
+		}
+	}
+}
