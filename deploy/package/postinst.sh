@@ -17,7 +17,11 @@ if [ -d /run/systemd/system ]; then
 		# The first time: what has only comments for a configuration does nothing.
 		deb-systemd-invoke start jeoul.service jeoul-agent.service >/dev/null || true
 	else
-		# An upgrade: the data plane goes on meanwhile.
-		deb-systemd-invoke try-restart jeoul.service jeoul-agent.service >/dev/null || true
+		# An upgrade: the data plane goes on meanwhile. Not so the agent, whose end takes the VIPs off a host under traffic.
+		deb-systemd-invoke try-restart jeoul.service >/dev/null || true
+		if systemctl is-active --quiet jeoul-agent.service; then
+			echo "jeoul-agent goes on as the previous version. 'systemctl restart jeoul-agent' starts this one, and takes" \
+				"the VIPs off this host meanwhile: drain its backends first."
+		fi
 	fi
 fi

@@ -142,8 +142,16 @@ upgrade() {
 
 agent() {
 	echo 'ARGUMENTS="--mode ipip --vip 198.18.9.9 --interface server"' >/etc/default/jeoul-agent
-	systemctl restart jeoul-agent && active jeoul-agent && ip address show lo | grep -q 198.18.9.9 &&
+	systemctl restart jeoul-agent && active jeoul-agent && ip address show lo | grep -q 198.18.9.9 && agent_outlives_upgrade &&
 		systemctl stop jeoul-agent && not grep -q 198.18.9.9 <(ip address show lo) && nothing_failed
+}
+
+# agent_outlives_upgrade: the VIPs stay on a backend when its package is upgraded.
+agent_outlives_upgrade() {
+	local old
+	old=$(systemctl show --property MainPID --value jeoul-agent)
+	dpkg -i /packages/second.deb && [ "$(systemctl show --property MainPID --value jeoul-agent)" = "$old" ] &&
+		ip address show lo | grep -q 198.18.9.9
 }
 
 # proxied: with the drop-in of services of mode proxy, HAProxy serves below port 1024, as the user jeoul.
