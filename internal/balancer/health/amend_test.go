@@ -43,6 +43,9 @@ func stateOf(e *Engine) string {
 	for id, m := range e.previous {
 		lines = append(lines, fmt.Sprint("previous ", id, m.State, m.Reason))
 	}
+	for id, m := range e.dropped {
+		lines = append(lines, fmt.Sprint("dropped ", id, m.State, m.Reason))
+	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
 }

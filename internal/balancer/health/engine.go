@@ -59,7 +59,8 @@ type Engine struct {
 	running  int
 	full     time.Duration // when a check last had to wait, for as many ran as may
 	changed  map[lb.BackendKey]struct{}
-	previous map[uint64]targetState
+	previous map[uint64]targetState // of the process before
+	dropped  map[uint64]targetState // by the last call of Watch or Amend: see dropBackends
 	troubles troubles
 	offline  string // why this host reaches no backend; "": it does
 	// lastOffline is why this host last reached no backend, and settled when its network passes packets again.
@@ -73,7 +74,8 @@ func New(opt Options) *Engine {
 		checker: opt.Checker, log: opt.Log, limit: opt.Running, clock: opt.Clock,
 		began: time.Now(), wake: make(chan struct{}, 1), changes: make(chan struct{}, 1),
 		targets: map[targetKey]*target{}, watches: map[lb.BackendKey]*watch{},
-		changed: map[lb.BackendKey]struct{}{}, previous: map[uint64]targetState{}, troubles: troubles{},
+		changed: map[lb.BackendKey]struct{}{}, previous: map[uint64]targetState{},
+		dropped: map[uint64]targetState{}, troubles: troubles{},
 	}
 	e.starter, _ = opt.Checker.(Starter)
 	if e.log == nil {

@@ -288,6 +288,36 @@ func TestWatchKeepsVerdicts(t *testing.T) {
 	})
 }
 
+// TestRefusedRemoval: a reload that only removes backends and is refused costs no verdict, and what has gone for good
+// is forgotten.
+func TestRefusedRemoval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		e := run(t, f)
+		up, down := backendOf(80, 1, everySecond()), backendOf(80, 2, everySecond())
+		f.says(backend(2), refused)
+		e.SetTargets([]Wanted{up, down})
+		time.Sleep(3 * time.Second)
+		expect(t, e, down, Failing, "refuses connections")
+		e.SetTargets([]Wanted{up})
+		e.SetTargets([]Wanted{up, down})
+		expect(t, e, down, Failing, "refuses connections")
+		e.UpdateTargets(nil, []lb.BackendKey{up.Backend, down.Backend})
+		e.SetTargets([]Wanted{up, down})
+		expect(t, e, up, Healthy, "")
+		expect(t, e, down, Failing, "refuses connections")
+		for i := range 10 { // backends that come and go
+			e.SetTargets([]Wanted{up, backendOf(80, 3+i, everySecond())})
+			time.Sleep(3 * time.Second)
+		}
+		if n := len(e.previous) + len(e.dropped); n > 1 {
+			t.Errorf("the states of %d former backends are kept, expected that of the last change only", n)
+		}
+		e.SetTargets([]Wanted{up, down})
+		expect(t, e, down, Unknown, "")
+	})
+}
+
 // clocks reads the clocks of a machine that was booted now, in the bubble's time.
 func clocks() func() clock.Reading {
 	boot := time.Now()

@@ -78,10 +78,14 @@ func (e *Engine) Restore(text []byte, absent time.Duration) error {
 
 // restoreState gives a new target the remembered state of a former one with the same request. e.mu is held.
 func (e *Engine) restoreState(t *target) {
-	m, ok := e.previous[t.id]
+	m, ok := e.dropped[t.id]
+	if !ok {
+		m, ok = e.previous[t.id]
+	}
 	if !ok {
 		return
 	}
+	delete(e.dropped, t.id)
 	delete(e.previous, t.id)
 	if m.Unasked > t.key.spec.check.Interval {
 		t.uncheckedFor, t.confirmChecksLeft = m.Unasked, confirmChecksFor(t)

@@ -73,10 +73,11 @@ func (e *Engine) apply(c *changes) {
 			}
 		})
 	}
+	e.withLock(func() { clear(e.dropped) })
 	for some := range slices.Chunk(c.left, batch) {
 		e.withLock(func() {
 			for _, t := range some {
-				e.dropBackends(t, c)
+				e.dropBackends(t)
 			}
 		})
 	}
@@ -218,7 +219,7 @@ func (e *Engine) setTargets(o *other, c *changes) {
 // addTarget puts a new target among those that are asked. e.mu is held.
 func (e *Engine) addTarget(t *target, c *changes) {
 	if previous := c.previous[t.id]; previous != nil && previous.state != Unknown {
-		e.previous[t.id] = previous.savedState()
+		e.dropped[t.id] = previous.savedState()
 	}
 	e.restoreState(t)
 	t.due = t.start(e.now(), e.now()+t.key.spec.check.Delay)
@@ -228,18 +229,18 @@ func (e *Engine) addTarget(t *target, c *changes) {
 	heap.Push(&e.queue, t)
 }
 
-// dropBackends takes the backends off a target that have others now, and forgets it when none has it. Where other
-// checks came at the same time, its state is kept in case the old ones come back: that is how a refused reload ends.
-// e.mu is held.
-func (e *Engine) dropBackends(t *target, c *changes) {
+// dropBackends takes the backends off a target that have others now, and forgets it when none has it. Its state is kept
+// up to the next call in case that brings it back, which is how a refused reload ends: else a dead backend would get
+// traffic by it. e.mu is held.
+func (e *Engine) dropBackends(t *target) {
 	t.watches = slices.DeleteFunc(t.watches, func(w *watch) bool {
 		return w.gone || !slices.Contains(w.targets, t)
 	})
 	if len(t.watches) > 0 {
 		return
 	}
-	if len(c.fresh) > 0 && t.state != Unknown {
-		e.previous[t.id] = t.savedState()
+	if t.state != Unknown {
+		e.dropped[t.id] = t.savedState()
 	}
 	t.gone = true
 	e.bucket.setRate(t, false)
