@@ -250,10 +250,12 @@ type actuator interface {
 type reload struct {
 	layout *view.Layout
 	// config is the configuration as the caller passed it, without discovered backends, and refused are the discovered
-	// backends that it cannot have. discovered: only discovered backends have changed.
+	// backends that it cannot have. discovered: only discovered backends have changed; displaced: it took the place of
+	// such a change that was pending, and that has to be tried again if this one is refused.
 	config        *config.Config
 	refused       []config.RefusedBackend
 	discovered    bool
+	displaced     bool
 	announce      bool          // announce the VIPs even if they have not changed
 	links         []iface.State // states of its interfaces
 	pathsExtended bool          // paths are resolved through these interfaces, too

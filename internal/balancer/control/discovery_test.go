@@ -3,6 +3,7 @@
 package control
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/balancer/paths"
@@ -263,6 +265,42 @@ func TestDiscoveredReload(t *testing.T) {
 		w.mustReloadScheduled(c, strings.Replace(discovered, "    discover:\n      file: {path: /etc/web.yaml}\n", "", 1))
 		if f.watched[0] != "web" {
 			t.Errorf("watched %q", f.watched)
+		}
+		stop()
+	})
+}
+
+// TestDiscoveredRefusedReload: a change of discovered backends that waits for a path is not lost with the reloads that
+// come meanwhile and are refused.
+func TestDiscoveredRefusedReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFinds()
+		w, c, stop := finding(t, discovered, f)
+		w.quiet()
+		f.find("", "a=192.0.2.2", "silent=192.0.2.50")
+		time.Sleep(discoverySettle) // it waits for the path
+		given, giveUp := context.WithCancel(t.Context())
+		abandoned := make(chan error, 1)
+		go func() {
+			abandoned <- c.Reload(given, func() (*config.Config, error) {
+				return parse(t, strings.ReplaceAll(discovered, "192.0.2.1}", "192.0.2.51}")), nil
+			})
+		}()
+		synctest.Wait()
+		giveUp()
+		if err := finished(t, abandoned); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		result := w.reload(c, strings.ReplaceAll(discovered, "192.0.2.100", "192.0.2.101"))
+		w.failApply(errors.New("no memory"))
+		time.Sleep(resolveBound)
+		if err := finished(t, result); err == nil {
+			t.Fatal("the reload was not refused")
+		}
+		w.failApply(nil)
+		time.Sleep(time.Minute)
+		if s := statusOf(t, c).Services[0]; s.VIP.String() != "192.0.2.100" || len(s.Backends) != 3 {
+			t.Errorf("service %+v, expected the VIP 192.0.2.100 and 3 backends", s)
 		}
 		stop()
 	})

@@ -69,7 +69,7 @@ func (c *Controller) apply(ctx context.Context, cfg *config.Config, announce boo
 
 // prepare validates a configuration and starts to resolve its backends' paths.
 func (c *Controller) prepare(r *reload) {
-	if c.pending != nil { // its caller no longer waits for it
+	if c.pending != nil { // its caller no longer waits for it, or there is none
 		c.restorePathLinks(c.pending)
 	}
 	err := c.validate(r)
@@ -82,6 +82,9 @@ func (c *Controller) prepare(r *reload) {
 		c.restorePathLinks(r)
 		c.answer(r, err)
 		return
+	}
+	if before := c.pending; before != nil {
+		r.displaced = before.discovered || before.displaced
 	}
 	c.pending = r
 	if c.resolved(r) {
@@ -150,8 +153,11 @@ func (c *Controller) commit() {
 // answer returns the result of a reload to its caller.
 func (c *Controller) answer(r *reload, err error) {
 	r.done <- err
-	if r.discovered {
+	switch {
+	case r.discovered:
 		c.discovering.finishDiscovery(err)
+	case err != nil && r.displaced:
+		c.discovering.scheduleDiscovery()
 	}
 }
 
