@@ -4,6 +4,7 @@ package control
 
 import (
 	"encoding/json"
+	"fmt"
 	"iter"
 	"maps"
 	"time"
@@ -35,22 +36,23 @@ type savedOverlay struct {
 }
 
 // restoreOverlays returns the overlays of operations that the previous process saved, for backends that the
-// configuration has or may discover again, and their tallies.
+// configuration has or may discover again, and their tallies; none if its data plane was not taken over.
 func (r *operator) restoreOverlays(l *view.Layout) (map[view.BackendName]view.Overlay,
 	map[view.BackendName]view.Tally) {
-	if !r.opt.TakesOver || r.opt.Memory == nil {
+	if r.opt.Memory == nil {
 		return nil, nil
 	}
-	data, err := r.opt.Memory.Load()
-	var saved []savedOverlay
-	if err == nil && len(data) > 0 {
-		err = json.Unmarshal(data, &saved)
-	}
+	saved, err := r.loadOverlays()
 	if err != nil {
 		// This must not keep the process from starting: without one, failing backends go unnoticed, which is worse than
 		// a drain that has to be repeated.
 		r.opt.Log.Error("the drains and weights that operations had set are lost, for they cannot be read: " +
 			loglines.OneLine(err))
+	}
+	if !r.opt.TakesOver && (len(saved) > 0 || err != nil) {
+		r.removeOverlays(saved)
+	}
+	if !r.opt.TakesOver || err != nil {
 		return nil, nil
 	}
 	overlays, tallies, now := map[view.BackendName]view.Overlay{}, map[view.BackendName]view.Tally{}, r.opt.Clock()
@@ -71,6 +73,35 @@ func (r *operator) restoreOverlays(l *view.Layout) (map[view.BackendName]view.Ov
 		view.SetOverlay(overlays, name, o)
 	}
 	return overlays, tallies
+}
+
+// loadOverlays reads what the previous process saved.
+func (r *operator) loadOverlays() ([]savedOverlay, error) {
+	data, err := r.opt.Memory.Load()
+	if err != nil || len(data) == 0 {
+		return nil, err
+	}
+	var saved []savedOverlay
+	if err := json.Unmarshal(data, &saved); err != nil {
+		return nil, err
+	}
+	return saved, nil
+}
+
+// removeOverlays removes what the previous process saved: else the operations would come back, weeks later perhaps,
+// with a process that takes over the data plane of this one.
+func (r *operator) removeOverlays(saved []savedOverlay) {
+	ended := 0
+	for _, s := range saved {
+		if s.Drain != nil || s.Weight != nil || s.Forced != nil {
+			ended++
+		}
+	}
+	if ended > 0 {
+		r.opt.Log.Warn(fmt.Sprintf("what operations had changed has ended with the data plane of the previous process, which could not be taken over: this start has the weights and drains of the configuration; backends: %d",
+			ended))
+	}
+	_ = r.opt.Memory.Save(nil) // Files reports an error, and retries it
 }
 
 // savedNames returns the names of the saved overlays.

@@ -68,6 +68,52 @@ func TestTakeOver(t *testing.T) {
 	})
 }
 
+// TestOperationsEndWithDataPlane: operations of a process whose data plane the next one could not take over do not come
+// back with the one after that.
+func TestOperationsEndWithDataPlane(t *testing.T) {
+	for name, damaged := range map[string]string{"saved": "", "unreadable": "{"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				memory := &noted{}
+				begin := func(takesOver bool) (*world, *Controller, func() error) {
+					w := newWorld(t)
+					w.answer("192.0.2.1", "192.0.2.2")
+					c := w.controller(web)
+					c.opt.Memory, c.opt.TakesOver = memory, takesOver
+					return w, c, w.run(c)
+				}
+				_, c, stop := begin(false)
+				must(t, c, "drain web/web01 1h")
+				if err := stop(); err != nil {
+					t.Fatal(err)
+				}
+				if damaged != "" {
+					memory.data = []byte(damaged)
+				}
+				w, c, stop := begin(false)
+				wantOperations(t, c)
+				if damaged == "" {
+					w.expectLog("WARN", "what operations had changed has ended", "backends: 1")
+				}
+				if err := stop(); err != nil {
+					t.Fatal(err)
+				}
+				if len(memory.data) > 0 {
+					t.Errorf("the operations are still saved: %s", memory.data)
+				}
+				w, c, stop = begin(true)
+				wantOperations(t, c)
+				if w.logged("operations") {
+					t.Errorf("logged:\n%s", w.log.String())
+				}
+				if err := stop(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+}
+
 // TestDeadlineOverRestart: a drain's deadline passes when it is due after a restart, too, however the
 // wall clock was set between the processes.
 func TestDeadlineOverRestart(t *testing.T) {
