@@ -67,15 +67,16 @@ func (c caller) name() string {
 	return fmt.Sprintf("uid %d", c.user.Uid)
 }
 
-// authenticate passes on requests of clients that the guard knows, with their roles; denied (nil: no call) is called
-// for others.
+// authenticate passes on requests of clients that the guard knows, with their roles, whose contexts end when that
+// changes; denied (nil: no call) is called for others.
 func authenticate(next http.Handler, guard *access.Guard, denied func(from string, why error)) http.Handler {
 	origins := http.NewCrossOriginProtection() // browsers send a client certificate from any page
 	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		newProblem(http.StatusForbidden, "the request comes from a page of another site").write(w)
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		client, err := guard.Client(bearerToken(r), r.TLS.PeerCertificates)
+		token := bearerToken(r)
+		client, err := guard.Client(token, r.TLS.PeerCertificates)
 		if err != nil {
 			if denied != nil && !asksForLogin(r) {
 				from, _, _ := net.SplitHostPort(r.RemoteAddr)
@@ -89,8 +90,9 @@ func authenticate(next http.Handler, guard *access.Guard, denied func(from strin
 			p.write(w)
 			return
 		}
-		origins.Handler(next).ServeHTTP(w,
-			r.WithContext(context.WithValue(r.Context(), callerKey{}, caller{client: client})))
+		ctx, cancel := guard.Bind(r.Context(), client, token, r.TLS.PeerCertificates)
+		defer cancel()
+		origins.Handler(next).ServeHTTP(w, r.WithContext(context.WithValue(ctx, callerKey{}, caller{client: client})))
 	})
 }
 

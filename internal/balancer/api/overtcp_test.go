@@ -13,17 +13,22 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/api/access"
 	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/balancer/sources"
+	"github.com/jeoul/jeoul/internal/balancer/trace"
 	"github.com/jeoul/jeoul/internal/test/testcert"
 )
 
@@ -37,7 +42,8 @@ type tcpServer struct {
 // running is a status that can be read.
 var running = ops.Status{Hook: ops.Hook{Name: lb.HookTC}}
 
-func serveOverTCP(t *testing.T, b Balancer) *tcpServer {
+// newCredentials makes the files of a server, and the guard that reads them.
+func newCredentials(t *testing.T) (*tcpServer, *access.Guard) {
 	t.Helper()
 	s := &tcpServer{dir: t.TempDir(), ca: testcert.NewAuthority(t), tokens: map[ops.Role]string{}}
 	path := func(name string) string { return filepath.Join(s.dir, name) }
@@ -64,6 +70,12 @@ func serveOverTCP(t *testing.T, b Balancer) *tcpServer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s, guard
+}
+
+func serveOverTCP(t *testing.T, b Balancer) *tcpServer {
+	t.Helper()
+	s, guard := newCredentials(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -241,6 +253,78 @@ func TestRoles(t *testing.T) {
 	if err := calls[0](client); err == nil || errors.As(err, &problem) && problem.Status == http.StatusOK {
 		t.Errorf("a certificate of another authority: %v", err)
 	}
+}
+
+// TestRevoked: a stream ends once its token is taken out of the file, or has a role that does not suffice, and goes on
+// when another token changes.
+func TestRevoked(t *testing.T) {
+	streams := map[string]string{watchPath: http.MethodGet, eventsPath: http.MethodGet, tracePath: http.MethodPost}
+	changes := map[string]struct {
+		change func(text string) string
+		ends   bool
+	}{
+		"removed": {func(text string) string {
+			return strings.Join(slices.DeleteFunc(strings.SplitAfter(text, "\n"), func(line string) bool {
+				return strings.Contains(line, "role: operate")
+			}), "")
+		}, true},
+		"lowered": {func(text string) string { return strings.Replace(text, "role: operate", "role: read", 1) }, true},
+		"raised":  {func(text string) string { return strings.Replace(text, "role: operate", "role: configure", 1) }, false},
+		"another": {func(text string) string { return strings.Replace(text, "role: configure", "role: read", 1) }, false},
+	}
+	for path, method := range streams {
+		for name, c := range changes {
+			t.Run(path+" "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { changeTokens(t, method, path, c.change, c.ends) })
+			})
+		}
+	}
+}
+
+// changeTokens changes the file of tokens while an operator's stream goes on; ends: it must end then.
+func changeTokens(t *testing.T, method, path string, change func(text string) string, ends bool) {
+	s, guard := newCredentials(t)
+	router, _ := newRouter(Balancer{Status: twoServices, Events: events.NewLog(events.DefaultCapacity, time.Now()),
+		Trace: func(ctx context.Context, _ trace.Filter, _ func(trace.Event) error) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}})
+	ctx, hangUp := context.WithCancel(t.Context())
+	request := httptest.NewRequestWithContext(ctx, method, "https://lb1"+path, strings.NewReader("{}"))
+	request.Header.Set("Authorization", "Bearer "+s.tokens[ops.RoleOperate])
+	done := make(chan struct{})
+	go func() {
+		authenticate(router, guard, nil).ServeHTTP(httptest.NewRecorder(), request)
+		close(done)
+	}()
+	ended := func() bool {
+		synctest.Wait()
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	}
+	time.Sleep(time.Minute)
+	if ended() {
+		t.Fatal("it ends with valid credentials")
+	}
+	file := filepath.Join(s.dir, "tokens")
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, []byte(change(string(text))), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3 * time.Second)
+	if ended() != ends {
+		t.Errorf("after the change of the tokens it has ended: %t, want %t", !ends, ends)
+	}
+	hangUp()
+	<-done
+	time.Sleep(time.Minute) // the feed of statuses sees that nobody watches
 }
 
 // TestPlainTextOverTCP: a connection without TLS gets no answer of the API.

@@ -5,6 +5,7 @@
 package access
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -159,10 +160,37 @@ func (g *Guard) Client(token string, certificates []*x509.Certificate) (Client, 
 		return Client{}, fmt.Errorf("%w: send a token (Authorization: Bearer TOKEN), or use a client certificate",
 			ErrUnknown)
 	}
+	if err := held.verify(certificates); err != nil {
+		return Client{}, err
+	}
 	g.mu.Lock()
 	clients := g.cfg.Clients
 	g.mu.Unlock()
 	return certificateRole(certificates[0], clients)
+}
+
+// Bind returns a context for a request of a client, which also ends when the request's credentials no longer give that
+// client its role: a stream must not outlast them. Cancel it when the request has been answered.
+func (g *Guard) Bind(request context.Context, client Client, token string,
+	certificates []*x509.Certificate) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(request)
+	var check func()
+	check = func() {
+		if ctx.Err() != nil {
+			return
+		}
+		now, err := g.Client(token, certificates)
+		if err != nil || now.Name != client.Name || !now.Role.Includes(client.Role) {
+			cancel()
+			return
+		}
+		time.AfterFunc(checkInterval, check)
+	}
+	first := time.AfterFunc(checkInterval, check) // most requests are answered before
+	return ctx, func() {
+		first.Stop()
+		cancel()
+	}
 }
 
 // certificateRole finds the role of a certificate's subject.

@@ -4,6 +4,7 @@ package access
 
 import (
 	"bytes"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
@@ -147,10 +148,49 @@ func TestCertificates(t *testing.T) {
 			Client{Name: "certificate CN=operators,OU=ci"}, ErrNoRole},
 	}
 	for name, test := range tests {
-		got, err := g.Client("", []*x509.Certificate{{Subject: test.subject}})
+		got, err := g.Client("", h.certificate(t, test.subject, time.Hour))
 		if !errors.Is(err, test.err) || got != test.want {
 			t.Errorf("%s: %v, %v; want %v, %v", name, got, err, test.want, test.err)
 		}
+	}
+}
+
+// certificate returns what a client with a new certificate presents.
+func (h *host) certificate(t *testing.T, subject pkix.Name, left time.Duration) []*x509.Certificate {
+	t.Helper()
+	h.ca.Write(t, subject, left, h.path("client.crt"), h.path("client.key"))
+	pair, err := tls.LoadX509KeyPair(h.path("client.crt"), h.path("client.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []*x509.Certificate{pair.Leaf}
+}
+
+// TestCertificatesLater: a connection stays open, but its certificate counts only while it is valid, and its authority
+// is one of the file.
+func TestCertificatesLater(t *testing.T) {
+	h := newHost(t)
+	h.token(t, "x", ops.RoleRead)
+	g := h.guard(t)
+	certificates := h.certificate(t, pkix.Name{CommonName: "ci"}, time.Hour)
+	if _, err := g.Client("", certificates); err != nil {
+		t.Error(err)
+	}
+	expired := h.certificate(t, pkix.Name{CommonName: "ci"}, -time.Hour)
+	if _, err := g.Client("", expired); !errors.Is(err, ErrUnknown) ||
+		!strings.Contains(err.Error(), "certificate CN=ci is not valid here: ") {
+		t.Errorf("a certificate that has expired: %v", err)
+	}
+	other, err := os.ReadFile(testcert.NewAuthority(t).File)
+	if err == nil {
+		err = os.WriteFile(h.cfg.API.ClientCA, other, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.expireCheck()
+	if _, err := g.Client("", certificates); !errors.Is(err, ErrUnknown) {
+		t.Errorf("a certificate of an authority that was taken out: %v, want ErrUnknown", err)
 	}
 }
 

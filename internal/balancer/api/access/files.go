@@ -136,6 +136,22 @@ func (m *credentials) problem(now time.Time) string {
 	return ""
 }
 
+// verify verifies what a client has presented again, as the handshake did: its connection may have outlasted its
+// certificate, or the authority's place in the file. Errors: ErrUnknown.
+func (m *credentials) verify(certificates []*x509.Certificate) error {
+	others := x509.NewCertPool()
+	for _, c := range certificates[1:] {
+		others.AddCert(c)
+	}
+	_, err := certificates[0].Verify(x509.VerifyOptions{Roots: m.authorities, Intermediates: others,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	if err != nil {
+		return fmt.Errorf("%w: the certificate %s is not valid here: %w; use a valid one of an authority in api.client_ca",
+			ErrUnknown, certificates[0].Subject, err)
+	}
+	return nil
+}
+
 // inodeOf returns the inode number of a file, by which a replaced file is noticed.
 func inodeOf(info fs.FileInfo) uint64 {
 	if system, ok := info.Sys().(*syscall.Stat_t); ok {
