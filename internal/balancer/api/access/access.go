@@ -105,14 +105,16 @@ func (g *Guard) currentCredentials() *credentials {
 		return g.current
 	}
 	held, err := readCredentials(g.cfg)
-	switch {
-	case err == nil:
+	if err == nil {
 		g.log.Info("read the changed files of the API over TCP")
 		g.setMaterial(held)
-	case g.readError == nil || g.readError.Error() != err.Error():
-		g.readError = fmt.Errorf("reading the files of the API over TCP, whose previous content stays in force: %w", err)
-		g.log.Warn(g.readError.Error())
+		return g.current
 	}
+	err = fmt.Errorf("reading the files of the API over TCP, whose previous content stays in force: %w", err)
+	if g.readError == nil || g.readError.Error() != err.Error() {
+		g.log.Warn(err.Error())
+	}
+	g.readError = err
 	return g.current
 }
 

@@ -229,6 +229,7 @@ func TestRenewed(t *testing.T) {
 	if second := serial(); second != first || len(g.Problems()) != 1 {
 		t.Errorf("half a file: certificate %s, want %s; problems %q", second, first, g.Problems())
 	}
+	serial() // it is read again, with the same result
 	if n := strings.Count(h.log.String(), "previous content stays in force"); n != 1 {
 		t.Errorf("it is logged %d times, want once:\n%s", n, h.log.String())
 	}
