@@ -256,6 +256,7 @@ func checkReload(before, after *config.Config) yamlfile.Problems {
 		{"metrics.listen", orNone(before.Metrics.Listen), orNone(after.Metrics.Listen)},
 		{"metrics.backends", before.Metrics.Backends, after.Metrics.Backends},
 		{"api.listen", orNone(before.API.Listen), orNone(after.API.Listen)},
+		{"survive", before.Survive, after.Survive},
 		{"orphan", before.Orphan, after.Orphan},
 		{"flows.limit", before.Flows.Limit, after.Flows.Limit},
 		{"flows.unproven", before.Flows.Unproven, after.Flows.Unproven},

@@ -154,6 +154,7 @@ func TestReloadRefused(t *testing.T) {
 		"socket": {nil, "socket: /tmp/s" + web, restart("socket", "/run/jeoul/jeoul.sock", "/tmp/s"), nil},
 		"metrics": {nil, "metrics: {listen: '192.0.2.9:9533'}" + web,
 			restart("metrics.listen", "none", "192.0.2.9:9533"), nil},
+		"survive": {nil, "survive: never" + web, restart("survive", "auto", "never"), nil},
 		"members": {nil, members + web, restart("members", "none", "192.0.2.10:7946"), nil},
 		"cgroup":  {nil, "local: {cgroup: /missing}" + web, "f:1: local.cgroup: /missing: no control group", nil},
 		"own address": {func(w *world) {
