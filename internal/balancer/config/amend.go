@@ -137,9 +137,11 @@ func (a *amender) check(part *yamlfile.File) *parser {
 	}
 	p.cfg.Services = make([]lb.Service, len(c.Services), len(c.Services)+len(a.read.services))
 	copy(p.cfg.Services, c.Services)
+	count := len(c.Services) + len(a.read.services)
 	for i := a.first; i < a.last; i++ {
 		name := c.Services[i].Name
 		if _, replaced := a.put[name]; replaced || a.gone[name] {
+			count--
 			p.oldVIPs[c.Services[i].VIP] = true
 			p.cfg.Services[i] = lb.Service{}
 		}
@@ -149,9 +151,9 @@ func (a *amender) check(part *yamlfile.File) *parser {
 	}
 	p.Append(part, "services", p.old)
 	p.cfg.Services = append(p.cfg.Services, a.read.services...)
-	if n := len(c.Services) - len(a.gone) + len(a.read.services); n > MaxServices {
+	if count > MaxServices {
 		p.Fail("services",
-			"%d services of all sources are more than the %d that a balancer can hold; split them between two", n,
+			"%d services of all sources are more than the %d that a balancer can hold; split them between two", count,
 			MaxServices)
 	}
 	p.check()

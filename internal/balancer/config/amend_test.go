@@ -229,6 +229,34 @@ func TestAmendRefuses(t *testing.T) {
 	}
 }
 
+// TestAmendOfMany: services that replace others are not more.
+func TestAmendOfMany(t *testing.T) {
+	cfg, err := Merge(Source{"f", []byte("interface: eth0\nservices: []\n")}, fragmentOf("api", "first", "192.0.2.101"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 1; i < MaxServices; i++ {
+		s := cfg.Services[0]
+		s.Name, s.VIP = fmt.Sprintf("s%05d", i), netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})
+		cfg.Services = append(cfg.Services, s)
+	}
+	service := func(name, vip string) string {
+		return fmt.Sprintf("services: [{name: %s, vip: %s, port: 80, backends: [{name: b, address: 10.0.0.1}]}]\n", name,
+			vip)
+	}
+	for _, text := range []string{service("first", "192.0.2.101"), service("s00007", "203.0.113.7"),
+		service("more", "203.0.113.8") + "remove: [s00001]"} {
+		amended, _, err := cfg.Amend(Source{"api", []byte(text)})
+		if err != nil || len(amended.Services) != MaxServices {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if _, _, err := cfg.Amend(Source{"api", []byte(service("more", "203.0.113.8"))}); err == nil ||
+		!strings.Contains(err.Error(), "services: 65537 services of all sources are more than the 65536") {
+		t.Errorf("one more: %v", err)
+	}
+}
+
 // TestAmendUses: addresses of full NAT that no service used are in force once one does.
 func TestAmendUses(t *testing.T) {
 	cfg, err := Merge(Source{"f", []byte("interface: eth0\nfullnat: {addresses: [10.9.9.9]}\nservices: []\n")})
