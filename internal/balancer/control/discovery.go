@@ -291,7 +291,8 @@ func discoveredStatus(v *view.View, i int, sets []lb.Discovered, refused []confi
 				status.Refused = append(status.Refused, r.Backend+" "+r.Reason)
 			}
 		}
-		if n := len(status.Refused); n > maxRefused {
+		status.RefusedCount = len(status.Refused)
+		if n := status.RefusedCount; n > maxRefused {
 			status.Refused = append(status.Refused[:maxRefused:maxRefused], fmt.Sprintf("and %d more", n-maxRefused))
 		}
 		all = append(all, status)
@@ -311,7 +312,7 @@ func discoveryProblems(services []ops.Service) (list []string) {
 					Overdue: d.Overdue}
 				list = append(list, fmt.Sprintf("service %s: %s: %s; %s", s.Name, d.From, d.Problem, meanwhile(set)))
 			}
-			if n := len(d.Refused); n > 0 {
+			if n := d.RefusedCount; n > 0 {
 				list = append(list, fmt.Sprintf("service %s: %s names what cannot be a backend: %s%s", s.Name, d.From,
 					d.Refused[0], andMore(n-1)))
 			}

@@ -5,6 +5,7 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"sync"
@@ -215,6 +216,25 @@ func TestDiscoveredUnsupported(t *testing.T) {
 			}
 		}
 		expectProblems(t, c, "the VIP of web, and 2 more")
+		stop()
+	})
+}
+
+// TestDiscoveredRefusedCount: more refused backends than a status lists are counted.
+func TestDiscoveredRefusedCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFinds()
+		_, c, stop := finding(t, discovered, f)
+		var at []string
+		for i := range 30 {
+			at = append(at, fmt.Sprintf("vip%d=192.0.2.100", i))
+		}
+		f.find("", at...)
+		time.Sleep(2 * discoveryInterval)
+		if d := statusOf(t, c).Services[0].Discovered[0]; d.RefusedCount != 30 || len(d.Refused) != maxRefused+1 {
+			t.Errorf("%d refused, %d lines", d.RefusedCount, len(d.Refused))
+		}
+		expectProblems(t, c, "the VIP of web, and 29 more")
 		stop()
 	})
 }

@@ -173,7 +173,7 @@ var discoveredFamilies = []metric[origin]{
 		always(func(f origin) float64 { return boolValue(f.Problem != "") })},
 	{family{"jeoul_discovered_refused", "Backends that an origin names and that cannot be any.", gauge,
 		[]string{"service", "origin"}},
-		always(func(f origin) float64 { return float64(len(f.Refused)) })},
+		always(func(f origin) float64 { return float64(f.RefusedCount) })},
 	{family{"jeoul_discovered_timestamp_seconds", "When an origin gave the set of backends that is used.", gauge,
 		[]string{"service", "origin"}},
 		func(f origin) (float64, bool) { return float64(f.Taken.UnixMilli()) / 1000, !f.Taken.IsZero() }},

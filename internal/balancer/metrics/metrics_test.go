@@ -98,7 +98,7 @@ func sample() ops.Status {
 				TableDigest: "bda3065bd78f73ba",
 				Backends:    []ops.Backend{{Name: "ns1", State: lb.Draining, Packets: 40}},
 				Discovered: []ops.Discovered{{Origin: lb.FromFile, Backends: 1, Taken: time.Unix(1500000000, 500e6),
-					Problem: "is away", Refused: []string{"ns2 is a VIP"}}}},
+					Problem: "is away", Refused: []string{"ns2 is a VIP", "and 299 more"}, RefusedCount: 300}}},
 		},
 	}
 }

@@ -25,6 +25,9 @@ type Discovered struct {
 	Until   time.Time `json:"until,omitzero"`
 	// Overdue: Until has passed, and the set is used only where the service had no backend otherwise.
 	Overdue bool `json:"overdue,omitempty"`
-	// Refused are its entries that cannot be backends, each with the cause.
+	// Refused are its entries that cannot be backends, each with the cause: the first 20, and a line that counts the
+	// others.
 	Refused []string `json:"refused,omitempty"`
+	// RefusedCount is the number of all of them.
+	RefusedCount int `json:"refused_count,omitempty"`
 }

@@ -221,7 +221,8 @@ func discoveryRows(s *ops.Status) (rows []balancerRow) {
 				row.State, row.Since, row.Detail, row.tone = "failing", d.Since, d.Problem, bad
 			}
 			if len(d.Refused) > 0 {
-				row.Detail += fmt.Sprintf("; %d refused: %s", len(d.Refused), d.Refused[0])
+				count := max(d.RefusedCount, len(d.Refused)) // older daemons do not count them
+				row.Detail += fmt.Sprintf("; %d refused: %s", count, d.Refused[0])
 				row.tone = max(row.tone, warn)
 			}
 			rows = append(rows, row)
