@@ -15,6 +15,8 @@ import (
 type ClockGap struct {
 	at       uint32
 	duration time.Duration
+	// time is the janitor's time then, which does not wrap around.
+	time time.Duration
 }
 
 // ClockGaps are the last gaps, the newest last. They are immutable.
@@ -24,8 +26,17 @@ type ClockGaps []ClockGap
 const MaxClockGaps = 64
 
 // with returns the gaps and one more.
-func (p ClockGaps) with(at uint32, duration time.Duration) ClockGaps {
-	return append(slices.Clone(p[max(len(p)+1-MaxClockGaps, 0):]), ClockGap{at, duration})
+func (p ClockGaps) with(gap ClockGap) ClockGaps {
+	return append(slices.Clone(p[max(len(p)+1-MaxClockGaps, 0):]), gap)
+}
+
+// recent returns the gaps that a flow may have been seen before: no timeout is longer. As the clock wraps around, older
+// gaps would seem to be later than a flow that was just seen.
+func (p ClockGaps) recent(now time.Duration) ClockGaps {
+	for len(p) > 0 && now-p[0].time > MaxTimeout {
+		p = p[1:]
+	}
+	return p
 }
 
 // Since returns for how long the clock was stopped since it showed a time, gaps at that time included.
@@ -56,11 +67,12 @@ func (p ClockGaps) Ago(clock uint32, silent time.Duration) uint32 {
 	return clock - Milliseconds(silent)
 }
 
-// ClockGaps returns the gaps of the clock.
+// ClockGaps returns the gaps of the clock that present flows may have been seen before.
 func (j *Janitor) ClockGaps() ClockGaps {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.noteStall(j.Monotonic())
+	j.clockGaps = j.clockGaps.recent(j.time)
 	return j.clockGaps
 }
 
@@ -72,7 +84,7 @@ func (j *Janitor) noteStall(now time.Duration) {
 	if !j.Stepping || passed <= maxStep {
 		return
 	}
-	j.clockGaps, j.began = j.clockGaps.with(j.clock(), passed-maxStep), j.time
+	j.clockGaps, j.began = j.clockGaps.with(ClockGap{j.clock(), passed - maxStep, j.time}), j.time
 	j.time, j.stepped = j.time+maxStep, now
 }
 
@@ -81,7 +93,7 @@ func (j *Janitor) Resume(clock uint32, gap time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.time = max(j.time, time.Duration(clock)*time.Millisecond)
-	j.began, j.clockGaps = j.time, j.clockGaps.with(j.clock(), max(gap, 0))
+	j.began, j.clockGaps = j.time, j.clockGaps.with(ClockGap{j.clock(), max(gap, 0), j.time})
 }
 
 // inheritedFor is for how long after a gap a flow without a packet since that gap counts as inherited: much longer than
