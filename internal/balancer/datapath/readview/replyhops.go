@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mirror"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -29,7 +30,6 @@ type replyHopBuffers struct {
 // collide, only the last one is known. It returns none before the first Apply, and does not wait for a change under
 // way. Errors: ErrClosed.
 func (r *Reader) ReplyHops(within time.Duration) (hops []lb.ReplyHop, err error) {
-	now := r.janitor.Now()
 	err = r.published.Read(func(p *View) error {
 		if p.Shared == nil || p.Shared.ReplyHops.MaxEntries() <= 1 {
 			return nil
@@ -37,15 +37,21 @@ func (r *Reader) ReplyHops(within time.Duration) (hops []lb.ReplyHop, err error)
 		r.replyHops.Lock()
 		defer r.replyHops.Unlock()
 		read, err := r.replyHops.read(p.Shared.ReplyHops)
+		now := r.janitor.Now() // afterwards, so that no entry is newer
 		for i := range read {
-			// The clock wraps around; an entry may be newer than now.
-			if age := int32(now - read[i].Seen); read[i].Flags != 0 && int64(age) <= within.Milliseconds() {
+			if read[i].Flags != 0 && usedWithin(now, read[i].Seen, within) {
 				hops = append(hops, hopOf(&read[i]))
 			}
 		}
 		return err
 	})
 	return hops, err
+}
+
+// usedWithin reports whether a neighbour was last used at most that long ago. The clock wraps around, and entries may
+// be of any age, as none is removed: so a difference has no sign.
+func usedWithin(now, seen uint32, within time.Duration) bool {
+	return now-seen <= flowtable.Milliseconds(within)
 }
 
 // read reads the complete table; the caller holds the lock.
