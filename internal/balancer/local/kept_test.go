@@ -5,6 +5,7 @@ package local_test
 import (
 	"errors"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -77,6 +78,79 @@ func TestSwitched(t *testing.T) {
 	if n := r.attached(); n != 0 {
 		t.Errorf("%d programs are attached after the end", n)
 	}
+}
+
+// below makes a control group below the tests' own.
+func (r *testBalancer) below() string {
+	r.t.Helper()
+	dir := filepath.Join(r.cgroup, "below")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		r.enter(r.cgroup) // a group with a process cannot be removed
+		if err := os.Remove(dir); err != nil {
+			r.t.Error(err)
+		}
+	})
+	return dir
+}
+
+// enter moves the test's process to a control group: sockets that it opens from now on belong to that.
+func (r *testBalancer) enter(cgroup string) {
+	r.t.Helper()
+	if err := os.WriteFile(filepath.Join(cgroup, "cgroup.procs"), []byte("0"), 0); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// expectSockets compares the numbers of connections of a service, and of remembered sockets.
+func (r *testBalancer) expectSockets(when string, s lb.RoutedService, want uint64) {
+	r.t.Helper()
+	now := r.counters()
+	if active := now.Services[s.Key()].Active; now.Local == nil || uint64(active) != want || now.Local.Sockets != want {
+		r.t.Errorf("%s: %d are active, and %+v, want %d", when, active, now.Local, want)
+	}
+}
+
+// TestAnotherGroup: a socket does not count any more once its control group is not served, for no program would notice
+// its end; it counts on where the next group contains its own.
+func TestAnotherGroup(t *testing.T) {
+	r := newTestBalancer(t)
+	s, below := service(false, lb.TCP, lb.RoundRobin), r.below()
+	switchTo := func(cgroup string) {
+		t.Helper()
+		r.state.Local = cgroup
+		r.in(func() error { return r.datapath.Apply(r.state) })
+	}
+	open := func() *client {
+		t.Helper()
+		c, _, err := r.open(families[0], lb.TCP, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	r.apply(s)
+	outside := open()
+	r.expectSockets("before", s, 1)
+	switchTo(below)
+	r.expectSockets("in a group that does not contain the socket's", s, 0)
+	if n := r.attached(); n != 0 {
+		t.Errorf("%d programs are still attached to the previous group", n)
+	}
+	outside.close()
+	r.expectSockets("after its end", s, 0)
+	r.enter(below)
+	inside := open()
+	r.expectSockets("a socket of the new group", s, 1)
+	switchTo(r.cgroup)
+	r.expectSockets("in the group above", s, 1)
+	if want := netip.AddrPortFrom(vip4, port); inside.peer() != want {
+		t.Errorf("its peer is %s, want %s", inside.peer(), want)
+	}
+	inside.close()
+	r.expectSockets("after the end of that", s, 0)
 }
 
 // TestKept: attached programs go on without their process, and with the next one; sockets from before keep their

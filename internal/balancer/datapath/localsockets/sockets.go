@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -58,7 +59,8 @@ type Sockets struct {
 	// holds[i] keeps programs[i] attached to socketHooks[i].
 	holds    []attach.Hold
 	programs []*ebpf.Program
-	// known and events are the programs' maps, which all generations share.
+	// known and events are the programs' maps: the table of sockets, which generations share that serve the same
+	// sockets, and the counters, which all share.
 	known, events *ebpf.Map
 	// ns is the network namespace of the sockets, and aborter the program that aborts some of them; nil where missing
 	// says why there is none.
@@ -195,21 +197,39 @@ func loadSockets(cgroup string, m *generation.Memory, shared *sharedmaps.Maps, b
 	return sockets, nil
 }
 
-// shareMaps shares the maps in use, or creates them.
+// shareMaps shares the maps in use, or creates them. The table of sockets is shared only if the programs notice when
+// these sockets are closed: entries that no program removes would count for ever.
 func (s *Sockets) shareMaps(spec *ebpf.CollectionSpec, before *Sockets) (err error) {
 	if before != nil {
-		s.known, s.events = before.known, before.events
+		s.events = before.events
+	} else if s.events, err = sharedmaps.MakeLike(objects.LocalMapLocalEvents,
+		spec.Maps[objects.LocalMapLocalEvents]); err != nil {
+		return err
+	}
+	if s.serves(before) {
+		s.known = before.known
 		return nil
 	}
 	s.known, err = sharedmaps.MakeLike(objects.LocalMapLocalSockets, spec.Maps[objects.LocalMapLocalSockets])
-	if err != nil {
-		return err
-	}
-	s.events, err = sharedmaps.MakeLike(objects.LocalMapLocalEvents, spec.Maps[objects.LocalMapLocalEvents])
-	if err != nil {
-		s.known.Close()
+	if err != nil && before == nil {
+		s.events.Close()
 	}
 	return err
+}
+
+// serves reports whether the programs run for the sockets of other programs' control group too: it is the same group,
+// or one below.
+func (s *Sockets) serves(other *Sockets) bool {
+	if s == nil || other == nil {
+		return false
+	}
+	if s.id == other.id {
+		return true
+	}
+	// The path of a group that an earlier process has attached to is unknown. Another group of the same path has
+	// replaced one that was removed.
+	below, err := filepath.Rel(s.cgroup, other.cgroup)
+	return err == nil && below != "." && filepath.IsLocal(below)
 }
 
 // socketSettings returns the programs' settings for this host. By them the programs ignore sockets of other network
@@ -332,7 +352,7 @@ func (c *Change) Finish(shared *sharedmaps.Maps) error {
 	if !c.stays() {
 		err = c.Before.Detach()
 	}
-	if c.Next == nil {
+	if !c.Next.serves(c.Before) {
 		c.Before.uncount(shared)
 	}
 	return err
