@@ -4,7 +4,6 @@ package datapath
 
 import (
 	"errors"
-	"net"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -29,8 +28,8 @@ func (d *Datapath) portsOf(names []string) ([]attach.Port, error) {
 	}
 	present := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		used := slices.Contains(d.options.Interfaces, name)
-		_, missing := net.InterfaceByName(name)
-		return used && missing != nil
+		_, err := d.findPorts([]string{name})
+		return used && errors.Is(err, attach.ErrNoInterface)
 	})
 	switch {
 	case len(present) == len(names):

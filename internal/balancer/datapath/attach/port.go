@@ -4,11 +4,15 @@ package attach
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
 // Port is an interface that a program is loaded for. Index 0, in tests, is any interface that packets arrive on.
@@ -28,8 +32,43 @@ func (p Port) SameInterface(o Port) bool { return p.Index == o.Index }
 
 // Deleted reports whether the interface was deleted, and all its programs with it.
 func (p Port) Deleted() bool {
-	_, err := net.InterfaceByIndex(p.Index)
-	return err != nil
+	_, err := PortByIndex(p.Index)
+	return errors.Is(err, ErrNoInterface)
+}
+
+// linkByName and linkByIndex ask for one link; tests replace them. A dump of all links, as those of package net, may
+// lack one that exists while others are deleted.
+var linkByName, linkByIndex = netlink.LinkByName, netlink.LinkByIndex
+
+// PortByName looks up the interface of a name. Errors: ErrNoInterface, only if the kernel reports that there is none.
+func PortByName(name string) (Port, error) {
+	link, err := linkByName(name)
+	// The kernel finds an interface by an alternative name, too, by which nothing else does.
+	if netdump.IsLinkMissing(err) || err == nil && link.Attrs().Name != name {
+		return Port{}, fmt.Errorf("interface %q: %w in this network namespace: `ip link` lists those there are", name,
+			ErrNoInterface)
+	}
+	if err != nil {
+		return Port{}, fmt.Errorf("asking the kernel for the interface %q: %w", name, err)
+	}
+	return portOf(link), nil
+}
+
+// PortByIndex looks up the interface of an index. Errors: as those of PortByName.
+func PortByIndex(index int) (Port, error) {
+	link, err := linkByIndex(index)
+	if netdump.IsLinkMissing(err) {
+		return Port{}, fmt.Errorf("interface %d: %w in this network namespace", index, ErrNoInterface)
+	}
+	if err != nil {
+		return Port{}, fmt.Errorf("asking the kernel for the interface of index %d: %w", index, err)
+	}
+	return portOf(link), nil
+}
+
+func portOf(link netlink.Link) Port {
+	attrs := link.Attrs()
+	return Port{Name: attrs.Name, Index: attrs.Index, MAC: attrs.HardwareAddr}
 }
 
 // Ports looks up the interfaces of these names, if packets can be balanced on all of them. Errors: ErrNoInterface,
@@ -43,21 +82,19 @@ func Ports(names []string) ([]Port, error) {
 	}
 	var ports []Port
 	for _, name := range names {
-		nic, err := net.InterfaceByName(name)
+		port, err := PortByName(name)
 		if err != nil {
-			return nil, fmt.Errorf("interface %q: %w in this network namespace: `ip link` lists those there are", name,
-				ErrNoInterface)
+			return nil, err
 		}
-		if len(nic.HardwareAddr) != lb.MACLength {
+		if len(port.MAC) != lb.MACLength {
 			return nil, fmt.Errorf(
 				"interface %q has no Ethernet address: %w: packets are taken and sent on in Ethernet frames",
 				name, ErrUnsupported)
 		}
-		// By index, because an interface may have several names.
-		if slices.ContainsFunc(ports, func(p Port) bool { return p.Index == nic.Index }) {
+		if slices.ContainsFunc(ports, port.SameInterface) {
 			return nil, fmt.Errorf("interface %q is named twice: %w: each can have one program", name, ErrUnsupported)
 		}
-		ports = append(ports, Port{Name: name, Index: nic.Index, MAC: nic.HardwareAddr})
+		ports = append(ports, port)
 	}
 	return ports, nil
 }

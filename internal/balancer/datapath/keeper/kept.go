@@ -5,7 +5,6 @@ package keeper
 import (
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -145,12 +144,17 @@ func (k *Keeper) Unpinned() (reason string, err error) {
 func Detach(keep *Location, interfaces []string) error {
 	k := New(keep)
 	ports := k.Interfaces()
+	var unknown error
 	for _, name := range interfaces {
-		if nic, err := net.InterfaceByName(name); err == nil {
-			ports = append(ports, attach.Port{Name: name, Index: nic.Index})
+		port, err := attach.PortByName(name)
+		switch {
+		case err == nil:
+			ports = append(ports, port)
+		case !errors.Is(err, attach.ErrNoInterface):
+			unknown = errors.Join(unknown, err)
 		}
 	}
-	err := errors.Join(attach.RemoveFilters(ports), attach.RemoveDispatched(ports, attach.IsOurs))
+	err := errors.Join(unknown, attach.RemoveFilters(ports), attach.RemoveDispatched(ports, attach.IsOurs))
 	if k.Store == nil {
 		return err
 	}

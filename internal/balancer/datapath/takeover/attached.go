@@ -5,7 +5,6 @@ package takeover
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -85,17 +84,17 @@ func (f *Found) selectOurs() error {
 	f.Ports = make([]attach.Port, len(f.Snapshot.Interfaces))
 	f.Holds, f.Programs = make([]attach.Hold, len(f.Ports)), make([]*ebpf.Program, len(f.Ports))
 	for i, saved := range f.Snapshot.Interfaces {
-		nic, err := net.InterfaceByIndex(saved.Index)
-		if err != nil {
+		port, err := attach.PortByIndex(saved.Index)
+		if errors.Is(err, attach.ErrNoInterface) {
 			return &Unusable{fmt.Sprintf("its interface %s is gone", saved.Name)}
+		}
+		if err != nil {
+			return err
 		}
 		if f.Programs[i] = f.pinned[saved.Index]; f.Programs[i] == nil || len(f.pinned) != len(f.Ports) {
 			return fmt.Errorf("%w: its programs are for other interfaces than it says", snapshot.ErrDamaged)
 		}
-		f.Ports[i] = attach.Port{Name: nic.Name, Index: saved.Index, MAC: nic.HardwareAddr}
-		if current, err := net.InterfaceByName(saved.Name); err == nil && current.Index == saved.Index {
-			f.Ports[i].Name = saved.Name // an interface may have several names
-		}
+		f.Ports[i] = port
 	}
 	for _, a := range f.attached {
 		i := slices.IndexFunc(f.Ports, func(p attach.Port) bool { return p.Index == a.Index })
