@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
@@ -43,14 +42,7 @@ type Checks struct {
 	closers  []io.Closer
 	services atomic.Pointer[serviceIndex]
 
-	mu        sync.Mutex
-	byBackend map[lb.BackendKey]*checkTarget
-}
-
-// checkTarget is a backend whose row is in the map of check targets.
-type checkTarget struct {
-	mark   uint32
-	target objects.XDPCheckTarget
+	written targets
 }
 
 // serviceIndex has the services of a view by their keys.
@@ -106,7 +98,7 @@ func (c *Checks) target(key lb.BackendKey, port uint16) (checknet.Target, error)
 	if r.Service.Mode.Translates() {
 		t.ReplySource = netip.AddrPortFrom(key.Address, port)
 	}
-	t.Mark, err = c.store(key, row)
+	t.Mark, err = c.written.store(c.targets, key, row, c.present)
 	return t, err
 }
 
@@ -170,21 +162,18 @@ func (c *Checks) targetOf(r *generation.Record, i int) (objects.XDPCheckTarget, 
 	return t, nil
 }
 
-// store writes a target into the map of check targets, and returns its mark.
-func (c *Checks) store(key lb.BackendKey, target objects.XDPCheckTarget) (uint32, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	old := c.byBackend[key]
-	if old != nil && old.target == target {
-		return old.mark, nil
+// present returns a function that reports whether the data plane's present configuration has a backend; nil where there
+// is no configuration.
+func (c *Checks) present() func(lb.BackendKey) bool {
+	p := c.published.Load()
+	if p.Err != nil {
+		return nil
 	}
-	updated := &checkTarget{mark: uint32(len(c.byBackend)) + 1, target: target}
-	if old != nil {
-		updated.mark = old.mark
+	backends := map[lb.BackendKey]bool{}
+	for _, r := range p.Records {
+		for _, b := range r.Service.Backends {
+			backends[r.Service.BackendKey(b)] = true
+		}
 	}
-	if err := c.targets.Put(updated.mark, &target); err != nil {
-		return 0, fmt.Errorf("%w: writing it into the map of health checks: %v", health.ErrNoPath, err)
-	}
-	c.byBackend[key] = updated
-	return updated.mark, nil
+	return func(key lb.BackendKey) bool { return backends[key] }
 }

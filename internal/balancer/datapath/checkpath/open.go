@@ -28,7 +28,7 @@ var _ [checknet.FirstPort]struct{} = [objects.XDPCheckAgreementCHECK_FIRST_PORT]
 // Open sets up the path of health checks through the published data plane, which receives packets on these interfaces:
 // nothing of it outlives the process. Errors: checknet.ErrNoRights, attach.ErrUnsupported, lb.ErrTooLarge.
 func Open(shown *readview.Published, ports []attach.Port) (*Checks, error) {
-	c := &Checks{published: shown, byBackend: map[lb.BackendKey]*checkTarget{}}
+	c := &Checks{published: shown}
 	c.SetPorts(ports)
 	if err := c.open(); err != nil {
 		return nil, errors.Join(err, c.Close())
