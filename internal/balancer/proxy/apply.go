@@ -57,7 +57,7 @@ func (e *engine) startWith(ctx context.Context, c *candidate) error {
 		return errors.Join(err, e.restoreConfig(before))
 	}
 	e.running = &savedState{Rendering: c.rendering, Program: c.program.path, Version: c.program.version,
-		Served: c.served()}
+		Served: c.served(), Authorities: c.authoritySums()}
 	if before != nil {
 		e.running.Workers = before.Workers
 	}

@@ -63,6 +63,27 @@ func readCertificate(path string) (*certificate, error) {
 	return nil, fmt.Errorf("%w: %s: %v", ErrCertificate, path, err)
 }
 
+// authorities is a file of the authorities that vouch for backends.
+type authorities struct {
+	// sum is a hash of the file's contents.
+	sum      string
+	contents []byte
+}
+
+// readAuthorities reads a PEM file of authorities for HAProxy to verify backends by.
+func readAuthorities(path string) (*authorities, error) {
+	contents, err := readBounded(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the authorities that vouch for backends: %v", err)
+	}
+	if !x509.NewCertPool().AppendCertsFromPEM(contents) {
+		return nil, fmt.Errorf("reading the authorities that vouch for backends: %s has no certificate; "+
+			"write the authorities' into it, as PEM", path)
+	}
+	sum := sha256.Sum256(contents)
+	return &authorities{sum: hex.EncodeToString(sum[:]), contents: contents}, nil
+}
+
 func readBounded(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"os/user"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -33,7 +32,8 @@ func (e *engine) prepare(ctx context.Context, d Desired) (*candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &candidate{rendering: r, certificates: map[string]*certificate{}}
+	c := &candidate{rendering: r, certificates: map[string]*certificate{},
+		authorities: map[string]*authorities{}}
 	if c.program, err = e.findProgram(ctx, d.Engine.Program); err != nil {
 		return nil, place{engine: true, field: "program"}.wrap(err)
 	}
@@ -51,6 +51,9 @@ func (e *engine) validate(ctx context.Context, d Desired, c *candidate) error {
 	verdict := c.program.path + c.program.version + c.rendering.String()
 	for _, path := range sortedKeys(c.certificates) {
 		verdict += c.certificates[path].sum
+	}
+	for _, path := range sortedKeys(c.authorities) {
+		verdict += c.authorities[path].sum
 	}
 	if e.isValidated(verdict) {
 		return nil
@@ -104,8 +107,9 @@ func (e *engine) checkUser(engine lb.ProxyEngine) error {
 	return nil
 }
 
-// readCertificates reads the certificates for clients. One that has expired is refused, unless it is served already: a
-// change of something else must not wait for a renewal that is late.
+// readCertificates reads the certificates for clients, and the authorities that vouch for backends. A certificate that
+// has expired is refused, unless it is served already: a change of something else must not wait for a renewal that is
+// late.
 func (e *engine) readCertificates(d Desired, c *candidate) error {
 	for i := range d.Services {
 		s := &d.Services[i].Service
@@ -124,11 +128,11 @@ func (e *engine) readCertificates(d Desired, c *candidate) error {
 			c.certificates[path] = read
 		}
 		if s.Proxy.BackendTLS == lb.BackendTLSVerified && s.Proxy.BackendCA != "" {
-			if _, err := os.Stat(s.Proxy.BackendCA); err != nil {
-				return place{service: s.Key(),
-					field: "proxy.backend_ca"}.wrap(fmt.Errorf("reading the authorities that vouch for backends: %v",
-					err))
+			read, err := readAuthorities(s.Proxy.BackendCA)
+			if err != nil {
+				return place{service: s.Key(), field: "proxy.backend_ca"}.wrap(err)
 			}
+			c.authorities[s.Proxy.BackendCA] = read
 		}
 	}
 	return nil

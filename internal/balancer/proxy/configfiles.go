@@ -105,11 +105,16 @@ func (c *candidate) extras() error {
 			return fmt.Errorf("writing HAProxy's copy of the certificate %s: %w", original, err)
 		}
 	}
+	for path, original := range c.rendering.Authorities {
+		if err := replaceExtra(path, c.authorities[original].contents); err != nil {
+			return fmt.Errorf("writing HAProxy's copy of the authorities in %s: %w", original, err)
+		}
+	}
 	return nil
 }
 
 // extraNames are the prefixes of the names of files that a configuration names.
-var extraNames = []string{"clients-", "certificate-"}
+var extraNames = []string{"clients-", "certificate-", "authorities-"}
 
 func isExtra(name string) bool {
 	return slices.ContainsFunc(extraNames, func(p string) bool { return strings.HasPrefix(name, p) })
@@ -147,7 +152,8 @@ func (e *engine) removeUnused() {
 		path := filepath.Join(e.host.Dir, f.Name())
 		_, file := e.running.Rendering.Files[path]
 		_, certificate := e.running.Rendering.Certificates[path]
-		if isExtra(f.Name()) && !file && !certificate {
+		_, authorities := e.running.Rendering.Authorities[path]
+		if isExtra(f.Name()) && !file && !certificate && !authorities {
 			os.Remove(path)
 		}
 	}

@@ -35,7 +35,7 @@ func (s *steps) commands() []step { return slices.Concat(s.added, s.changed, s.r
 // the old rendering lacks them. It returns false if HAProxy must be reloaded.
 func compareRenderings(old, next *Rendering, left map[string]Server) (*steps, bool) {
 	if len(old.Blocks) != len(next.Blocks) || !maps.Equal(old.Files, next.Files) ||
-		!maps.Equal(old.Certificates, next.Certificates) {
+		!maps.Equal(old.Certificates, next.Certificates) || !maps.Equal(old.Authorities, next.Authorities) {
 		return nil, false
 	}
 	s := &steps{draining: maps.Clone(left)}

@@ -120,7 +120,8 @@ type Engine interface {
 	State() State
 	// Changes is signalled when State has changed.
 	Changes() <-chan struct{}
-	// RenewCertificates gives HAProxy certificates whose files have changed, by the runtime socket.
+	// RenewCertificates gives HAProxy certificates whose files have changed, by the runtime socket, and authorities of
+	// backends, by a reload.
 	RenewCertificates(ctx context.Context) error
 	// Detach ends the engine's watch, and leaves HAProxy serving, for the next process of this instance to adopt.
 	Detach() error

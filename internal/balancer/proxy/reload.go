@@ -53,7 +53,8 @@ func (e *engine) reload(ctx context.Context, c *candidate) error {
 		}
 		return errors.Join(c.rendering.startError(err), e.writeFile(before), e.save())
 	}
-	e.running.Rendering, e.running.Served, e.running.Draining, e.running.Complete = c.rendering, c.served(), nil, true
+	e.running.Rendering, e.running.Draining, e.running.Complete = c.rendering, nil, true
+	e.running.Served, e.running.Authorities = c.served(), c.authoritySums()
 	e.running.Program, e.running.Version = c.program.path, c.program.version
 	e.setServedCertificates()
 	e.removeUnused()

@@ -54,6 +54,9 @@ func (h Host) extra(kind, contents string) string { return h.hashedPath(kind, co
 // which a half-written or invalid file must not prevent.
 func (h Host) certificate(path string) string { return h.hashedPath("certificate", path) + ".pem" }
 
+// authorities likewise is the engine's own copy of a file of authorities.
+func (h Host) authorities(path string) string { return h.hashedPath("authorities", path) + ".pem" }
+
 func (h Host) hashedPath(kind, text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return filepath.Join(h.Dir, kind+"-"+hex.EncodeToString(sum[:8]))
@@ -62,7 +65,7 @@ func (h Host) hashedPath(kind, text string) string {
 // Render returns HAProxy's configuration for a desired state. It is a pure function of its arguments. Its error names
 // the service and the field: see FieldError.
 func Render(d Desired, h Host) (*Rendering, error) {
-	r := &Rendering{Files: map[string]string{}, Certificates: map[string]string{},
+	r := &Rendering{Files: map[string]string{}, Certificates: map[string]string{}, Authorities: map[string]string{},
 		HardStop: cmp.Or(d.Engine.HardStop, lb.DefaultHardStop)}
 	services := slices.Clone(d.Services)
 	slices.SortFunc(services, func(a, b Service) int {

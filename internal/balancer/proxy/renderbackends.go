@@ -197,7 +197,9 @@ func (c *service) fixedParameters(*sectionWriter) (words []string) {
 		words = append(words, "ssl", "verify", "required", "ca-file")
 		if c.p.BackendCA != "" {
 			// With the operator's own authorities, a certificate may have any name.
-			return append(words, c.p.BackendCA)
+			copied := c.host.authorities(c.p.BackendCA)
+			c.out.Authorities[copied] = c.p.BackendCA
+			return append(words, copied)
 		}
 		words = append(words, systemAuthorities)
 	default:

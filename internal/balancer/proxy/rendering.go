@@ -23,6 +23,8 @@ type Rendering struct {
 	Files map[string]string `json:"files,omitempty"`
 	// Certificates are those that clients are shown: the paths in the configuration, by those of the engine's copies.
 	Certificates map[string]string `json:"certificates,omitempty"`
+	// Authorities likewise are the files of authorities that vouch for backends.
+	Authorities map[string]string `json:"authorities,omitempty"`
 	// HardStop is how long a process that is replaced keeps its connections.
 	HardStop time.Duration `json:"hard_stop_ns"`
 

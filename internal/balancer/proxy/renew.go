@@ -12,8 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/journal"
 )
 
-// RenewCertificates gives HAProxy certificates whose files have changed; see Engine. A certificate that cannot be
-// served is reported, and the previous one is served on.
+// RenewCertificates gives HAProxy certificates and authorities whose files have changed; see Engine. A file that cannot
+// be used is reported, and the previous one is used on.
 func (e *engine) RenewCertificates(ctx context.Context) error {
 	back, err := e.lock(ctx)
 	if err != nil {
@@ -29,6 +29,11 @@ func (e *engine) RenewCertificates(ctx context.Context) error {
 	var all error
 	for _, copied := range sortedKeys(e.running.Rendering.Certificates) {
 		if err := e.renewCertificate(ctx, copied, e.running.Rendering.Certificates[copied]); err != nil {
+			all = errors.Join(all, err)
+		}
+	}
+	for _, copied := range sortedKeys(e.running.Rendering.Authorities) {
+		if err := e.renewAuthorities(ctx, copied, e.running.Rendering.Authorities[copied]); err != nil {
 			all = errors.Join(all, err)
 		}
 	}
@@ -61,14 +66,37 @@ func (e *engine) renewCertificate(ctx context.Context, copied, path string) erro
 	return nil
 }
 
+// renewAuthorities gives HAProxy the authorities that vouch for backends if their file has changed. It reads them when
+// it loads its configuration.
+func (e *engine) renewAuthorities(ctx context.Context, copied, path string) error {
+	a, err := readAuthorities(path)
+	if err != nil {
+		return fmt.Errorf("renewing the authorities of backends: %w; those before are used on", err)
+	}
+	if a.sum == e.running.Authorities[path] {
+		return nil
+	}
+	if e.running.Master.IsRunning() {
+		err = e.updateByReload(context.WithoutCancel(ctx), copied, a.contents)
+	} else {
+		err = copyFile(copied, a.contents) // HAProxy will start with the copy
+	}
+	if err != nil {
+		return fmt.Errorf("renewing the authorities of backends in %s: %w; those before are used on", path, err)
+	}
+	e.running.Authorities[path] = a.sum
+	e.log.Info("the authorities of backends were renewed", "file", path)
+	return nil
+}
+
 // updateCertificate gives HAProxy a certificate at its socket, or by a reload if it is too large for that.
 func (e *engine) updateCertificate(ctx context.Context, copied string, c *certificate) error {
 	ctx = context.WithoutCancel(ctx)
 	if !e.running.Master.IsRunning() {
-		return e.copyCertificate(copied, c) // HAProxy will start with the copy
+		return copyFile(copied, c.pem) // HAProxy will start with the copy
 	}
 	if len(c.pem) > master.MaxPayload {
-		return e.updateByReload(ctx, copied, c)
+		return e.updateByReload(ctx, copied, c.pem)
 	}
 	worker, err := e.currentWorker(ctx)
 	if err != nil {
@@ -81,24 +109,24 @@ func (e *engine) updateCertificate(ctx context.Context, copied string, c *certif
 	if err := e.socket.RunWorkerCommand(ctx, worker, "commit ssl cert "+copied, "Success!"); err != nil {
 		return errors.Join(err, e.socket.RunWorkerCommand(ctx, worker, "abort ssl cert "+copied, "Transaction aborted"))
 	}
-	return e.copyCertificate(copied, c)
+	return copyFile(copied, c.pem)
 }
 
-// copyCertificate writes the engine's copy of a certificate.
-func (e *engine) copyCertificate(copied string, c *certificate) error {
-	if err := journal.Replace(copied, c.pem, 0o600); err != nil {
+// copyFile writes the engine's copy of a file of certificates.
+func copyFile(copied string, contents []byte) error {
+	if err := journal.Replace(copied, contents, 0o600); err != nil {
 		return fmt.Errorf("writing HAProxy's copy: %v", err)
 	}
 	return nil
 }
 
-// updateByReload has HAProxy read a certificate's file.
-func (e *engine) updateByReload(ctx context.Context, copied string, c *certificate) error {
+// updateByReload has HAProxy read other contents of a file of certificates.
+func (e *engine) updateByReload(ctx context.Context, copied string, contents []byte) error {
 	before, err := readBounded(copied)
 	if err != nil {
 		return fmt.Errorf("reading HAProxy's copy: %v", err)
 	}
-	if err := e.copyCertificate(copied, c); err != nil {
+	if err := copyFile(copied, contents); err != nil {
 		return err
 	}
 	e.readAllCounts(ctx)

@@ -26,6 +26,8 @@ type savedState struct {
 	Unwritten bool `json:"unfiled,omitempty"`
 	// Served are the certificates that it has in memory, by the paths in the configuration.
 	Served map[string]served `json:"served,omitempty"`
+	// Authorities are the sums of the files of authorities that it has read, by the paths in the configuration.
+	Authorities map[string]string `json:"authorities,omitempty"`
 	// Draining are servers that are no longer in the rendering but still have connections.
 	Draining map[string]Server `json:"left,omitempty"`
 }
@@ -44,6 +46,8 @@ type candidate struct {
 	program   program
 	// certificates are the certificates read, by the paths in the configuration.
 	certificates map[string]*certificate
+	// authorities likewise are the files of authorities.
+	authorities map[string]*authorities
 }
 
 // served returns the certificates of a candidate.
@@ -51,6 +55,15 @@ func (c *candidate) served() map[string]served {
 	all := map[string]served{}
 	for path, read := range c.certificates {
 		all[path] = read.served()
+	}
+	return all
+}
+
+// authoritySums returns the sums of a candidate's files of authorities.
+func (c *candidate) authoritySums() map[string]string {
+	all := map[string]string{}
+	for path, read := range c.authorities {
+		all[path] = read.sum
 	}
 	return all
 }
