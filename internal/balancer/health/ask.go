@@ -24,7 +24,7 @@ func (e *Engine) CheckNow(ctx context.Context, wanted Wanted, report func(Step))
 			}
 		}
 		began := time.Now()
-		bounded, cancel := context.WithTimeout(ctx, check.Timeout)
+		bounded, cancel := context.WithTimeout(ctx, contextBound(&check, check.Timeout))
 		answer := e.checker.Check(bounded, endpoint, &check, each)
 		cancel()
 		if err := ctx.Err(); err != nil {

@@ -14,8 +14,19 @@ import (
 // product; the engine itself knows no protocol.
 type Checker interface {
 	// Check asks once. It returns when the context ends at the latest, which may be after the check's
-	// timeout, and calls report (nil: none asked for) after each step.
+	// timeout, and calls report (nil: none asked for) after each step. The context lasts for contextBound, whose first
+	// half a program may wait for its turn, to run for as long as the second half lasts.
 	Check(ctx context.Context, endpoint Endpoint, check *lb.Check, report func(Step)) Answer
+}
+
+// contextBound returns how long the context of a check lasts that may take so long. Only so many programs run at a
+// time: one that has waited for others runs for as long as any other, or its end would be evidence against a backend
+// that answers in time.
+func contextBound(check *lb.Check, within time.Duration) time.Duration {
+	if check.Type == lb.CheckExec {
+		return 2 * within
+	}
+	return within
 }
 
 // Starter is a Checker that makes some checks without a goroutine for each, which cost less so.

@@ -512,3 +512,37 @@ func TestAgentsWord(t *testing.T) {
 		}
 	})
 }
+
+// boundChecker records how long the contexts of checks last.
+type boundChecker struct{ bounds chan time.Duration }
+
+func (b boundChecker) Check(ctx context.Context, _ Endpoint, _ *lb.Check, _ func(Step)) Answer {
+	deadline, _ := ctx.Deadline()
+	b.bounds <- time.Until(deadline)
+	return Pass("")
+}
+
+// TestProgramsHaveTheirWholeTime: the context of a program's check has room for the wait for its turn, whoever asks.
+func TestProgramsHaveTheirWholeTime(t *testing.T) {
+	for kind, share := range map[lb.CheckType]time.Duration{lb.CheckTCP: 1, lb.CheckExec: 2} {
+		synctest.Test(t, func(t *testing.T) {
+			b := boundChecker{make(chan time.Duration, 10)}
+			e := runWith(t, b, slog.New(slog.DiscardHandler))
+			check := everySecond()
+			check.Type = kind
+			w := backendOf(80, 1, check)
+			expect := func(who string) {
+				t.Helper()
+				if got := <-b.bounds; got != share*check.Timeout {
+					t.Errorf("%s: a check of type %s has %v, want %v", who, kind, got, share*check.Timeout)
+				}
+			}
+			e.SetTargets([]Wanted{w})
+			expect("the schedule")
+			if _, err := e.CheckNow(t.Context(), w, nil); err != nil {
+				t.Error(err)
+			}
+			expect("an operator")
+		})
+	}
+}

@@ -93,7 +93,7 @@ func (e *Engine) launch(ctx context.Context, starting []pendingCheck) {
 func (e *Engine) askConcurrently(run context.Context, a pendingCheck) {
 	e.wait.Go(func() {
 		check := &a.target.key.spec.check
-		ctx, cancel := context.WithTimeout(run, a.within)
+		ctx, cancel := context.WithTimeout(run, contextBound(check, a.within))
 		answer := e.checker.Check(ctx, a.endpoint, check, nil)
 		cancel()
 		e.endCheck(run, a, answer)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package checker asks endpoints by the protocols of health checks, a file for each, and judges their answers. Whatever
-// an endpoint sends, an answer takes no longer than the check's timeout, and no more than some tens of kilobytes.
+// an endpoint sends, an answer takes no longer than the check's timeout, after the wait for its turn, and no more than
+// some tens of kilobytes.
 package checker
 
 import (

@@ -21,7 +21,7 @@ const patiently = 20 * time.Second
 // find the same.
 func check(t *testing.T, to netip.AddrPort, c lb.Check) health.Answer {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), c.Timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), bound(&c))
 	defer cancel()
 	endpoint := health.Endpoint{Via: lb.ViaAddress, Address: to.Addr(), Port: to.Port()}
 	answer := New(nil).Check(ctx, endpoint, &c, nil)
@@ -32,6 +32,14 @@ func check(t *testing.T, to netip.AddrPort, c lb.Check) health.Answer {
 		}
 	}
 	return answer
+}
+
+// bound is how long the context of a check lasts: see health.Checker.
+func bound(c *lb.Check) time.Duration {
+	if c.Type == lb.CheckExec {
+		return 2 * c.Timeout
+	}
+	return c.Timeout
 }
 
 // expect fails unless the answer has that outcome, and its reason (or text, where it passed) the words.

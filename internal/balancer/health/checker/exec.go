@@ -4,6 +4,7 @@ package checker
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -42,9 +43,11 @@ func (a *ask) exec() health.Answer {
 	if a.check.Exec == nil || len(a.check.Exec.Command) == 0 {
 		return health.Trouble("no program", "is not asked: the check names no program")
 	}
-	select {
-	case slots <- struct{}{}:
-	case <-a.ctx.Done():
+	within := a.check.Timeout
+	if deadline, ok := a.ctx.Deadline(); ok {
+		within = time.Until(deadline) / 2 // see health.Checker
+	}
+	if !awaitTurn(a.ctx, within) {
 		return health.Trouble("too many programs",
 			fmt.Sprintf("is not asked: %d programs of checks ran all the time", programs))
 	}
@@ -54,9 +57,7 @@ func (a *ask) exec() health.Answer {
 		return trouble(fmt.Errorf("starting %s: %w", a.check.Exec.Command[0], err))
 	}
 	a.step("run", fmt.Sprintf("started %s as process %d", a.check.Exec.Command[0], p.command.Process.Pid), false)
-	select {
-	case <-p.done:
-	case <-a.ctx.Done():
+	if !awaitEnd(a.ctx, p.done, within) {
 		p.kill()
 		// It is dead at once, unless it waits in the kernel.
 		select {
@@ -67,6 +68,32 @@ func (a *ask) exec() health.Answer {
 			"lets %s run for longer than %s", plain(a.check.Exec.Command[0]), a.check.Timeout)}
 	}
 	return evaluateExit(p.command.Args[0], p.err, p.output.line())
+}
+
+// awaitTurn waits for a slot for so long at most, and reports whether it has taken one.
+func awaitTurn(ctx context.Context, within time.Duration) bool {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case slots <- struct{}{}:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// awaitEnd waits for so long at most until a program has ended, and reports whether it has.
+func awaitEnd(ctx context.Context, done <-chan struct{}, within time.Duration) bool {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
 }
 
 // program is a program that runs, in a process group of its own.

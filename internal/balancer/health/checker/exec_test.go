@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -121,5 +122,42 @@ func TestExecLimit(t *testing.T) {
 		"32 programs of checks ran all the time")
 	for range programs {
 		<-slots
+	}
+}
+
+// TestExecTurn: a program waits for its turn for as long as the check may take, and has that time again to run, however
+// long it has waited.
+func TestExecTurn(t *testing.T) {
+	const within, waited = 2 * time.Second, 1900 * time.Millisecond
+	before := slots
+	t.Cleanup(func() { slots = before })
+	for _, c := range []struct {
+		name         string
+		frees, takes time.Duration
+		turn, ended  bool
+		took         time.Duration
+	}{
+		{"in vain", within + 1, 0, false, false, within},
+		{"late, and ends in time", waited, within - 1, true, true, waited + within - 1},
+		{"late, and hangs", waited, time.Hour, true, false, waited + within},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				slots = make(chan struct{}, 1)
+				slots <- struct{}{}
+				began, done := time.Now(), make(chan struct{})
+				ctx, cancel := context.WithTimeout(t.Context(), 2*within)
+				defer cancel()
+				time.AfterFunc(c.frees, func() { <-slots })
+				turn := awaitTurn(ctx, within)
+				program := time.AfterFunc(c.takes, func() { close(done) })
+				defer program.Stop()
+				ended := turn && awaitEnd(ctx, done, within)
+				if took := time.Since(began); turn != c.turn || ended != c.ended || took != c.took {
+					t.Errorf("had a turn: %t, ended: %t, after %v; want %t, %t, %v", turn, ended, took, c.turn, c.ended,
+						c.took)
+				}
+			})
+		})
 	}
 }
