@@ -73,7 +73,8 @@ type port struct {
 type Paths struct {
 	ns            *namespace.Namespace
 	netlink       *netlink.Handle
-	listeners     []int // for ICMP errors of routers about packets that are too big
+	routeGet      func(net.IP) ([]netlink.Route, error) // netlink's
+	listeners     []int                                 // for ICMP errors of routers about packets that are too big
 	events        *nl.NetlinkSocket
 	ports         []*port // replaced as a whole, by who holds lookupMu and mu
 	changes       chan struct{}
@@ -130,6 +131,7 @@ func (p *Paths) open(interfaces []string) (err error) {
 	if p.netlink, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return fmt.Errorf("open a netlink socket: %w", err)
 	}
+	p.routeGet = p.netlink.RouteGet
 	if p.listeners, err = openListeners(p.ns); err != nil {
 		return err
 	}

@@ -106,7 +106,10 @@ func (p *Paths) lookUp(addrs []netip.Addr) (map[netip.Addr]Route, map[int]device
 	}
 	routes := make(map[netip.Addr]Route, len(addrs))
 	for _, addr := range addrs {
-		r := p.routeTo(addr, devices)
+		r, err := p.routeTo(addr, devices)
+		if err != nil {
+			return nil, nil, err
+		}
 		if hop := (hop{r.Index, addr.Unmap()}); r.OnLink() && hop.addr.Is4() && !senders.known[hop] {
 			r.ARPSource = senders.forNeighbour(hop)
 		}
@@ -184,13 +187,24 @@ func (p *Paths) learnMTUs(devices map[int]device) error {
 }
 
 // routeTo asks for the route to one address, as for a packet that the host
-// itself sends.
-func (p *Paths) routeTo(addr netip.Addr, devices map[int]device) Route {
-	found, err := p.netlink.RouteGet(addr.AsSlice())
-	if err != nil || len(found) == 0 {
-		return noRoute(err)
+// itself sends. It is an error if the kernel could not answer.
+func (p *Paths) routeTo(addr netip.Addr, devices map[int]device) (Route, error) {
+	found, err := p.routeGet(addr.AsSlice())
+	switch {
+	case slices.ContainsFunc(noAnswers, func(errno unix.Errno) bool { return errors.Is(err, errno) }):
+		return Route{}, fmt.Errorf("look up the route to %s: %w", addr, err)
+	case err != nil, len(found) == 0:
+		return noRoute(err), nil
 	}
-	r := found[0]
+	return p.routeOf(addr, found[0], devices), nil
+}
+
+// noAnswers are errors by which the kernel does not say that there is no route: it had no memory for the answer, or was
+// interrupted.
+var noAnswers = []unix.Errno{unix.ENOBUFS, unix.ENOMEM, unix.EAGAIN, unix.EINTR}
+
+// routeOf returns the route to an address that the kernel has answered with.
+func (p *Paths) routeOf(addr netip.Addr, r netlink.Route, devices map[int]device) Route {
 	d := devices[r.LinkIndex]
 	switch {
 	case r.Type == unix.RTN_LOCAL:
