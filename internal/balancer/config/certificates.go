@@ -17,10 +17,12 @@ var errNoAuthorities = errors.New("there is no certificate in it; write the auth
 
 // CheckCertificates reports the files of the services' certificates and authorities that a proxy cannot use: unreadable
 // files, files without a certificate or its key, or with another certificate's key. It warns of expired certificates,
-// which a proxy still serves. It reads the files by read: this package does no I/O.
+// which a proxy still serves, and returns the paths of those that cannot be used. It reads the files by read: this
+// package does no I/O.
 func (c *Config) CheckCertificates(read func(path string) ([]byte, error), now time.Time) (problems,
-	warnings yamlfile.Problems) {
+	warnings yamlfile.Problems, unusable map[string]bool) {
 	known := map[string]fileResult{}
+	unusable = map[string]bool{}
 	look := func(field, path string, check func([]byte, time.Time) fileResult) {
 		result, done := known[path]
 		if !done {
@@ -34,6 +36,7 @@ func (c *Config) CheckCertificates(read func(path string) ([]byte, error), now t
 		switch {
 		case result.err != nil:
 			problems = append(problems, c.At(field, "%s: %v", path, result.err))
+			unusable[path] = true
 		case result.warning != "":
 			warnings = append(warnings, c.At(field, "%s: %s", path, result.warning))
 		}
@@ -49,7 +52,7 @@ func (c *Config) CheckCertificates(read func(path string) ([]byte, error), now t
 			look(proxyField(i, "backend_ca"), path, checkAuthorities)
 		}
 	}
-	return problems, warnings
+	return problems, warnings, unusable
 }
 
 // fileResult is the error or the warning about a file's content.

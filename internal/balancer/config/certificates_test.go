@@ -54,7 +54,7 @@ func TestCheckCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	problems, warnings := cfg.CheckCertificates(func(path string) ([]byte, error) {
+	problems, warnings, unusable := cfg.CheckCertificates(func(path string) ([]byte, error) {
 		text, there := files[path]
 		if !there {
 			return nil, os.ErrNotExist
@@ -72,5 +72,9 @@ func TestCheckCertificates(t *testing.T) {
 		"8: services[0].proxy.certificates[3]"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("problems and warnings (-want +got):\n%s\n%v\n%v", diff, problems, warnings)
+	}
+	bad := map[string]bool{"/missing": true, "/nokey": true, "/mixed": true, "/text": true}
+	if diff := cmp.Diff(bad, unusable); diff != "" {
+		t.Errorf("files that cannot be used (-want +got):\n%s", diff)
 	}
 }

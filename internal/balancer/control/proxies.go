@@ -106,7 +106,7 @@ func (p *proxies) checkProxy(l *view.Layout) (warnings yamlfile.Problems, err er
 	if p.opt.Proxy == nil {
 		return nil, yamlfile.Problems{l.Config.At(config.ServiceField(l.Proxied[0], "mode"), "%v", errNoProxy)}
 	}
-	problems, warnings := l.Config.CheckCertificates(p.opt.ReadFile, time.Now())
+	problems, warnings, _ := l.Config.CheckCertificates(p.opt.ReadFile, time.Now())
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}
@@ -188,9 +188,10 @@ func (p *proxies) armRenewal(cfg *config.Config) {
 }
 
 // evaluateCertificates validates the files, and stores the problems for the status.
-func (p *proxies) evaluateCertificates(cfg *config.Config) (problems, warnings yamlfile.Problems) {
+func (p *proxies) evaluateCertificates(cfg *config.Config) (problems, warnings yamlfile.Problems,
+	unusable map[string]bool) {
 	now := time.Now()
-	problems, warnings = cfg.CheckCertificates(p.opt.ReadFile, now)
+	problems, warnings, unusable = cfg.CheckCertificates(p.opt.ReadFile, now)
 	var texts []string
 	for _, problem := range problems {
 		texts = append(texts, problem.Error()+" (the one before serves on until the proxy is reloaded)")
@@ -201,11 +202,11 @@ func (p *proxies) evaluateCertificates(cfg *config.Config) (problems, warnings y
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.evaluated, p.problems = now, texts
-	return problems, warnings
+	return problems, warnings, unusable
 }
 
 // renew makes the engine load certificates whose files have changed. Invalid ones are logged once, and the previous
-// ones stay in use: a file may be half written.
+// ones stay in use, without holding up the others: a file may be half written, or gone for good.
 func (p *proxies) renew() {
 	cfg := p.view.Config
 	defer p.armRenewal(cfg)
@@ -216,29 +217,51 @@ func (p *proxies) renew() {
 	if len(changed) == 0 && time.Since(p.evaluated) < evaluateInterval {
 		return
 	}
-	problems, warnings := p.evaluateCertificates(cfg)
+	problems, warnings, unusable := p.evaluateCertificates(cfg)
 	if len(changed) == 0 {
 		return
 	}
-	err := problems.Err()
-	if err == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), proxyBound)
-		defer cancel()
-		err = p.opt.Proxy.RenewCertificates(ctx)
-	}
+	usable := slices.DeleteFunc(changed, func(path string) bool { return unusable[path] })
+	taken, err := p.renewFiles(usable)
 	about := events.About{Kind: events.KindProxy}.Attr()
-	if err != nil {
-		if !maps.Equal(p.rejected, now) {
-			p.opt.Log.Warn("changed certificates are not taken, and those before serve on: "+loglines.OneLine(err), about)
-		}
+	if err = errors.Join(problems.Err(), err); err == nil {
+		p.rejected = nil
+	} else if !maps.Equal(p.rejected, now) {
+		p.opt.Log.Warn("changed certificates are not taken, and those before serve on: "+loglines.OneLine(err), about)
 		p.rejected = now
+	}
+	if len(taken) == 0 {
 		return
 	}
-	p.certificates, p.rejected = now, nil
-	p.opt.Log.Info("the proxy has taken certificates that have changed: "+strings.Join(changed, ", "), about)
+	for _, path := range taken {
+		p.certificates[path] = now[path]
+	}
+	p.opt.Log.Info("the proxy has taken certificates that have changed: "+strings.Join(taken, ", "), about)
 	for _, warning := range warnings {
 		p.opt.Log.Warn(warning.Error(), about)
 	}
+}
+
+// renewFiles makes the engine load these files, and returns those that it has taken, and why it has not taken others.
+func (p *proxies) renewFiles(paths []string) (taken []string, err error) {
+	if len(paths) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), proxyBound)
+	defer cancel()
+	failed := proxy.RenewalErrors{}
+	if err := p.opt.Proxy.RenewCertificates(ctx); err != nil && !errors.As(err, &failed) {
+		return nil, err
+	}
+	var reasons []error // of the other files, it is known that they cannot be used
+	for _, path := range paths {
+		if why := failed[path]; why != nil {
+			reasons = append(reasons, why)
+		} else {
+			taken = append(taken, path)
+		}
+	}
+	return taken, errors.Join(reasons...)
 }
 
 // readStats returns the proxy's counters, or, with an error, those read last.

@@ -32,6 +32,8 @@ type haproxy struct {
 	stats    proxy.Stats
 	statsErr error
 	state    proxy.State
+	// renewErr is the error of RenewCertificates.
+	renewErr error
 	changes  chan struct{}
 }
 
@@ -94,7 +96,7 @@ func (h *haproxy) RenewCertificates(context.Context) error {
 	h.w.mu.Lock()
 	defer h.w.mu.Unlock()
 	h.w.note("renew")
-	return nil
+	return h.renewErr
 }
 
 // is gives the engine another state.
@@ -103,6 +105,12 @@ func (h *haproxy) is(state proxy.State) {
 	defer h.mu.Unlock()
 	h.state = state
 	signal(h.changes)
+}
+
+func (h *haproxy) failRenewal(err error) {
+	h.w.mu.Lock()
+	defer h.w.mu.Unlock()
+	h.renewErr = err
 }
 
 func (h *haproxy) fail(check, apply error) {
@@ -317,25 +325,74 @@ func TestProxyCounts(t *testing.T) {
 	})
 }
 
+// certificateFile returns the contents of the file of a certificate that is valid for so long.
+func certificateFile(t *testing.T, ca *testcert.Authority, left time.Duration) (text []byte) {
+	t.Helper()
+	dir := t.TempDir()
+	certificate, key := filepath.Join(dir, "crt"), filepath.Join(dir, "key")
+	ca.Write(t, pkix.Name{CommonName: "localhost"}, left, certificate, key)
+	for _, path := range []string{certificate, key} {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, data...)
+	}
+	return text
+}
+
+// TestProxyCertificatesAlone: a file that cannot be used, or that the engine does not take, does not hold up the
+// renewal of the others.
+func TestProxyCertificatesAlone(t *testing.T) {
+	ca := testcert.NewAuthority(t)
+	var texts [][]byte
+	for range 4 {
+		texts = append(texts, certificateFile(t, ca, time.Hour))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.answer("192.0.2.1", "192.0.2.2")
+		h, files := &haproxy{w: w, changes: make(chan struct{}, 1)}, &files{at: map[string][]byte{}}
+		opt := w.controller(web).opt
+		opt.Proxy, opt.Checks, opt.ReadFile = h, newChecks(), files.read
+		files.write("/a.pem", texts[0])
+		files.write("/b.pem", texts[1])
+		file := web + strings.ReplaceAll(shopProxied, "{speaks: http}",
+			"{speaks: http, certificates: [/a.pem, /b.pem]}")
+		stop := w.run(New(opt, parse(t, file)))
+		w.quiet()
+		files.remove("/b.pem")
+		time.Sleep(renewInterval)
+		w.expect()
+		w.expectLog("WARN", "changed certificates are not taken", "/b.pem")
+		files.write("/a.pem", texts[2])
+		time.Sleep(renewInterval)
+		w.expect("renew")
+		w.expectLog("INFO", "the proxy has taken certificates that have changed: /a.pem")
+		time.Sleep(10 * renewInterval)
+		w.expect() // it has been taken
+		files.write("/a.pem", texts[0])
+		files.write("/b.pem", texts[3])
+		h.failRenewal(proxy.RenewalErrors{"/a.pem": errors.New("too large")})
+		time.Sleep(renewInterval)
+		w.expect("renew")
+		w.expectLog("WARN", "changed certificates are not taken", "too large")
+		w.expectLog("INFO", "the proxy has taken certificates that have changed: /b.pem")
+		h.failRenewal(nil)
+		time.Sleep(renewInterval)
+		w.expect("renew")
+		w.expectLog("INFO", "the proxy has taken certificates that have changed: /a.pem")
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestProxyCertificates: files that change are taken when they are good, and only then.
 func TestProxyCertificates(t *testing.T) {
-	ca, dir := testcert.NewAuthority(t), t.TempDir()
-	both := func(left time.Duration) []byte {
-		t.Helper()
-		certificate, key := filepath.Join(dir, "crt"), filepath.Join(dir, "key")
-		ca.Write(t, pkix.Name{CommonName: "localhost"}, left, certificate, key)
-		text := ""
-		for _, path := range []string{certificate, key} {
-			data, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			text += string(data)
-		}
-		return []byte(text)
-	}
+	ca := testcert.NewAuthority(t)
 	year := 365 * 24 * time.Hour
-	first, second := both(year), both(year)
+	first, second := certificateFile(t, ca, year), certificateFile(t, ca, year)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.answer("192.0.2.1", "192.0.2.2")
@@ -387,6 +444,12 @@ func (f *files) read(path string) ([]byte, error) {
 		return nil, os.ErrNotExist
 	}
 	return data, nil
+}
+
+func (f *files) remove(path string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.at, path)
 }
 
 func (f *files) write(path string, data []byte) {

@@ -68,7 +68,7 @@ func CheckProxied(ctx context.Context, cfg *config.Config) (warnings []string, e
 		}
 		return data, err
 	}
-	problems, certificateWarnings := cfg.CheckCertificates(read, time.Now())
+	problems, certificateWarnings, _ := cfg.CheckCertificates(read, time.Now())
 	for _, warning := range certificateWarnings {
 		warnings = append(warnings, fmt.Sprint(warning))
 	}

@@ -3,6 +3,7 @@
 package proxy
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -154,6 +155,10 @@ func TestRenewsAuthorities(t *testing.T) {
 	fake.expect(t, "changed", texts[1])
 	write("")
 	renew("has no certificate")
+	var refused RenewalErrors
+	if err := e.RenewCertificates(t.Context()); !errors.As(err, &refused) || refused[path] == nil {
+		t.Errorf("error %v, want one about %s", err, path)
+	}
 	write(texts[0])
 	fake.refuse(true)
 	renew("goes on with the configuration before")

@@ -121,7 +121,7 @@ type Engine interface {
 	// Changes is signalled when State has changed.
 	Changes() <-chan struct{}
 	// RenewCertificates gives HAProxy certificates whose files have changed, by the runtime socket, and authorities of
-	// backends, by a reload.
+	// backends, by a reload. Its error is or wraps RenewalErrors if only some files are not taken.
 	RenewCertificates(ctx context.Context) error
 	// Detach ends the engine's watch, and leaves HAProxy serving, for the next process of this instance to adopt.
 	Detach() error

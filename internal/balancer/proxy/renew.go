@@ -26,22 +26,37 @@ func (e *engine) RenewCertificates(ctx context.Context) error {
 	case e.running == nil:
 		return nil
 	}
-	var all error
-	for _, copied := range sortedKeys(e.running.Rendering.Certificates) {
-		if err := e.renewCertificate(ctx, copied, e.running.Rendering.Certificates[copied]); err != nil {
-			all = errors.Join(all, err)
+	failed := RenewalErrors{}
+	for copied, path := range e.running.Rendering.Certificates {
+		if err := e.renewCertificate(ctx, copied, path); err != nil {
+			failed[path] = err
 		}
 	}
-	for _, copied := range sortedKeys(e.running.Rendering.Authorities) {
-		if err := e.renewAuthorities(ctx, copied, e.running.Rendering.Authorities[copied]); err != nil {
-			all = errors.Join(all, err)
+	for copied, path := range e.running.Rendering.Authorities {
+		if err := e.renewAuthorities(ctx, copied, path); err != nil {
+			failed[path] = err
 		}
 	}
 	e.setServedCertificates()
-	if all != nil {
-		e.updateState(func() { e.renewProblem = all.Error() })
+	if len(failed) == 0 {
+		return e.save()
 	}
-	return errors.Join(all, e.save())
+	e.updateState(func() { e.renewProblem = failed.Error() })
+	return errors.Join(failed, e.save())
+}
+
+// RenewalErrors are the reasons for which files are not taken, by their paths. All others are.
+type RenewalErrors map[string]error
+
+// Error returns a line for each file.
+func (r RenewalErrors) Error() string { return errors.Join(r.Unwrap()...).Error() }
+
+// Unwrap returns the errors in the order of their paths.
+func (r RenewalErrors) Unwrap() (all []error) {
+	for _, path := range sortedKeys(r) {
+		all = append(all, r[path])
+	}
+	return all
 }
 
 // renewCertificate gives HAProxy a certificate if its file has changed.
