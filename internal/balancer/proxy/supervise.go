@@ -28,8 +28,7 @@ const (
 
 // start starts HAProxy with the file that is written, and waits until it serves.
 func (e *engine) start(ctx context.Context) error {
-	e.retireWorkers(e.running.Workers, e.running.Rendering.HardStop)
-	e.running.Workers = nil
+	e.running.Workers = e.retireWorkers(e.running.Workers, e.running.Rendering.HardStop)
 	if e.unwritten {
 		_ = e.writeFile(e.running.Rendering) // on an error, the older file is used, and catchUp makes up for it
 	}
@@ -52,6 +51,10 @@ func (e *engine) start(ctx context.Context) error {
 	go cmd.Wait() // this process must reap it; supervise notices its end as that of an adopted process
 	e.running.Master, err = process.Of(cmd.Process.Pid)
 	if err != nil {
+		_ = cmd.Process.Signal(syscall.SIGTERM) // unless it has ended: nothing could watch or end it later
+		if !process.HasEnded(err) {
+			return fmt.Errorf("starting HAProxy: %w", err)
+		}
 		return fmt.Errorf("starting HAProxy: %w%s", errExited, e.readAlerts())
 	}
 	e.running.Started, e.startedAt = time.Now(), time.Now()
@@ -100,6 +103,8 @@ func (e *engine) supervise() {
 	e.watching.Go(func() {
 		if err := id.Wait(e.watch); err == nil {
 			e.restart(id)
+		} else if e.watch.Err() == nil {
+			e.log.Error("HAProxy is not watched any more: its end would not be noticed", "pid", id.PID, "because", err)
 		}
 	})
 }
@@ -175,14 +180,15 @@ func (e *engine) recordWorkers(p master.Processes) {
 }
 
 // retireWorkers has workers without a master accept no new connections and end with their last one, within a bound. By
-// themselves they would go on, and share the ports with the next workers.
-func (e *engine) retireWorkers(workers []process.ID, bound time.Duration) {
+// themselves they would go on, and share the ports with the next workers. It returns those that could not be told so.
+func (e *engine) retireWorkers(workers []process.ID, bound time.Duration) (left []process.ID) {
 	for _, w := range workers {
 		if !w.IsRunning() {
 			continue
 		}
 		if err := w.Signal(syscall.SIGUSR1); err != nil {
-			e.kill(w)
+			e.log.Error("a worker of HAProxy's could not be told to end", "pid", w.PID, "because", err)
+			left = append(left, w)
 			continue
 		}
 		e.watching.Go(func() {
@@ -193,6 +199,7 @@ func (e *engine) retireWorkers(workers []process.ID, bound time.Duration) {
 			}
 		})
 	}
+	return left
 }
 
 // endWorkers ends workers at once.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
@@ -34,24 +35,44 @@ func Of(pid int) (ID, error) {
 	return ID{PID: pid, Start: stat.Starttime, Boot: clock.Read().Boot}, nil
 }
 
-func readStatus(pid int) (procfs.ProcStat, error) {
-	process, err := procfs.NewProc(pid)
-	if err != nil {
-		return procfs.ProcStat{}, err
+// The kernel's answers about processes, which tests replace.
+var (
+	readStatus = func(pid int) (procfs.ProcStat, error) {
+		process, err := procfs.NewProc(pid)
+		if err != nil {
+			return procfs.ProcStat{}, err
+		}
+		return process.Stat()
 	}
-	return process.Stat()
-}
+	pidfdOpen = unix.PidfdOpen
+)
 
-// IsRunning reports whether the process has not ended.
-func (i ID) IsRunning() bool {
+// HasEnded reports whether an error of Of means that there is no such process. Others say that it is not known: this
+// process may have no file descriptor left, or the kernel no memory.
+func HasEnded(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
+
+// ended reports whether the process has ended; the error says why that is not known.
+func (i ID) ended() (bool, error) {
 	if i.PID <= 0 || i.Boot != clock.Read().Boot {
-		return false
+		return true, nil
 	}
 	stat, err := readStatus(i.PID)
-	return err == nil && stat.Starttime == i.Start && stat.State != "Z" && stat.State != "X"
+	switch {
+	case HasEnded(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("reading the state of process %d: %w", i.PID, err)
+	}
+	return stat.Starttime != i.Start || stat.State == "Z" || stat.State == "X", nil
 }
 
-// Signal sends it a signal. That it has ended is no error.
+// IsRunning reports whether the process is not known to have ended: a HAProxy of which nothing can be read serves on.
+func (i ID) IsRunning() bool {
+	ended, _ := i.ended()
+	return !ended
+}
+
+// Signal sends it a signal. That it has ended is no error; that this is not known is one, and nothing is sent.
 func (i ID) Signal(signal os.Signal) error {
 	// The handle is of one process (pidfd_open(2)); so a process that gets the number after the check is sent no
 	// signal.
@@ -60,7 +81,9 @@ func (i ID) Signal(signal os.Signal) error {
 		return fmt.Errorf("sending %v to process %d: %v", signal, i.PID, err)
 	}
 	defer handle.Release()
-	if !i.IsRunning() {
+	if ended, err := i.ended(); err != nil {
+		return fmt.Errorf("sending %v to process %d: %w", signal, i.PID, err)
+	} else if ended {
 		return nil
 	}
 	if err := handle.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -72,24 +95,38 @@ func (i ID) Signal(signal os.Signal) error {
 // waitPoll bounds each wait for a process's end, after which the context is checked.
 const waitPoll = 200 * time.Millisecond
 
-// Wait returns when the process has ended, or with the context's error. It need not be a child.
+// Wait returns when the process has ended, or with the context's error. It need not be a child. It is not held to have
+// ended because the kernel cannot tell.
 func (i ID) Wait(ctx context.Context) error {
-	fd, err := unix.PidfdOpen(i.PID, 0)
-	if err == unix.ESRCH {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("watching process %d: %v", i.PID, err)
-	}
-	defer unix.Close(fd)
-	for i.IsRunning() {
+	fd := -1
+	defer func() {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}()
+	for {
+		if ended, _ := i.ended(); ended {
+			return nil
+		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		if _, err := unix.Poll(poll, int(waitPoll.Milliseconds())); err != nil && err != unix.EINTR {
-			return fmt.Errorf("watching process %d: %v", i.PID, err)
+		var err error
+		if fd < 0 {
+			fd, err = pidfdOpen(i.PID, 0)
+		}
+		ready := 0
+		if err == nil {
+			poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			ready, err = unix.Poll(poll, int(waitPoll.Milliseconds()))
+		}
+		switch {
+		case err == unix.ESRCH, ready > 0: // of the process, or of one that has had its number since
+			return nil
+		case err == unix.EMFILE, err == unix.ENFILE, err == unix.ENOMEM:
+			_ = clock.Sleep(ctx, waitPoll) // which passes
+		case err != nil && err != unix.EINTR:
+			return fmt.Errorf("watching process %d: %w", i.PID, err)
 		}
 	}
-	return nil
 }
