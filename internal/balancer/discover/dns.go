@@ -171,6 +171,7 @@ func (q query) addresses(ctx context.Context) (records, error) {
 
 // hosts queries the addresses of a host.
 func (q query) hosts(ctx context.Context, host string) (addrs []netip.Addr, got records, err error) {
+	got.ttl = maxTTL
 	for _, kind := range q.types {
 		answer, err := q.queryAny(ctx, host, kind)
 		if err != nil {
@@ -180,9 +181,7 @@ func (q query) hosts(ctx context.Context, host string) (addrs []netip.Addr, got 
 		if len(some) == 0 {
 			ttl, got.emptyReason = negativeTTL(answer), isAbsent(answer, host, kind)
 		}
-		if addrs = append(addrs, some...); got.ttl == 0 || ttl < got.ttl {
-			got.ttl = ttl
-		}
+		addrs, got.ttl = append(addrs, some...), min(got.ttl, ttl)
 	}
 	slices.SortFunc(addrs, netip.Addr.Compare)
 	return slices.Compact(addrs), got, nil

@@ -192,6 +192,22 @@ func TestDNS(t *testing.T) {
 	}
 }
 
+// TestDNSOfTwoFamilies: the shorter of both families' TTLs holds, and 0 is the shortest.
+func TestDNSOfTwoFamilies(t *testing.T) {
+	for _, ttls := range [][2]int{{0, 300}, {300, 0}, {20, 30}, {30, 20}} {
+		z := newZone()
+		z.set("web. A", fmt.Sprintf("web. %d IN A 192.0.2.1", ttls[0]))
+		z.set("web. AAAA", fmt.Sprintf("web. %d IN AAAA 2001:db8::1", ttls[1]))
+		n := z.provider(t, lb.DNSOrigin{Name: "web."})
+		n.types = []uint16{dns.TypeA, dns.TypeAAAA}
+		got, all, err := resolveText(t, n)
+		if err != nil || got != "192.0.2.1@192.0.2.1:0*1 2001:db8::1@[2001:db8::1]:0*1" ||
+			all.ttl != time.Duration(min(ttls[0], ttls[1]))*time.Second {
+			t.Errorf("TTLs of %d s: %q for %s, %v", ttls, got, all.ttl, err)
+		}
+	}
+}
+
 // TestDNSChangesBetweenQuestions: where a zone changes after its SRV records were read, and a target has no address any
 // more, the records are read again before that is believed, and no more often than it takes.
 func TestDNSChangesBetweenQuestions(t *testing.T) {
