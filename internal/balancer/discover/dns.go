@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -311,7 +312,7 @@ func (q query) queryServer(ctx context.Context, server, full string, kind uint16
 	}
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, withoutAddresses(err)
 	case len(answer.Question) != 1 || !strings.EqualFold(answer.Question[0].Name, ask.Question[0].Name) ||
 		answer.Question[0].Qtype != kind:
 		return nil, errors.New("the server answers another question")
@@ -322,6 +323,15 @@ func (q query) queryServer(ctx context.Context, server, full string, kind uint16
 		return nil, errors.New("the answer is cut off over TCP, too")
 	}
 	return answer, nil
+}
+
+// withoutAddresses removes the addresses from the text of an error of a connection: the port of ours is another one
+// each time, and the same trouble must have the same text, by which it is reported once.
+func withoutAddresses(err error) error {
+	if of := (*net.OpError)(nil); errors.As(err, &of) {
+		return fmt.Errorf("%s: %w", of.Op, of.Err)
+	}
+	return err
 }
 
 func exchangeOverNetwork(ctx context.Context, network, server string, ask *dns.Msg) (*dns.Msg, error) {

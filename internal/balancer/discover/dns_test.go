@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -296,6 +297,27 @@ func TestDNSFails(t *testing.T) {
 	if got, _, err := resolveText(t, n); err != nil || got == "" {
 		t.Errorf("with a server of its own: %q, %v", got, err)
 	}
+}
+
+// TestDNSFailsAlike: a server that is away is the same trouble at each retry, whatever the port of the query.
+func TestDNSFailsAlike(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newZone().provider(t, lb.DNSOrigin{Name: "web."})
+		queries := 0
+		n.exchange = func(_ context.Context, network, server string, _ *dns.Msg) (*dns.Msg, error) {
+			queries++
+			return nil, &net.OpError{Op: "read", Net: network, Err: os.ErrDeadlineExceeded,
+				Source: &net.UDPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 40000 + queries},
+				Addr:   net.UDPAddrFromAddrPort(netip.MustParseAddrPort(server))}
+		}
+		texts := map[string]int{}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		n.Watch(ctx, func(a Answer) { texts[a.Err.Error()]++ })
+		if want := "web. A of 192.0.2.54:53: read: i/o timeout"; len(texts) != 1 || texts[want] < 2 {
+			t.Errorf("the errors are %v, want several of %q", texts, want)
+		}
+	})
 }
 
 // TestDNSTimes: a name is asked for by its TTL, within bounds, and after failures ever more seldom.
