@@ -84,19 +84,41 @@ func (t *Table) Addresses() []netip.Addr {
 
 // SetAddresses makes these addresses, each with its metric, our only routes, all of them in this table. New routes are
 // added before any is removed, so that an address whose metric changes always has one. On an error, all other routes
-// are added nevertheless. Errors: ErrRouteExists, ErrTableInUse.
+// are added nevertheless; a table in use gets no further address, and loses those that are not desired. Errors:
+// ErrRouteExists, ErrTableInUse.
 func (t *Table) SetAddresses(number uint32, metrics map[netip.Addr]int) error {
-	if err := checkUnused(number); err != nil {
-		return err
+	inUse := checkUnused(number)
+	desired := inTableOf(number, metrics)
+	if inUse != nil {
+		desired = t.withoutAdditions(metrics)
 	}
-	t.desired, t.number = t.desired[:0], number
-	desired := make(map[route]bool, len(metrics))
-	for _, address := range slices.SortedFunc(maps.Keys(metrics), netip.Addr.Compare) {
-		r := route{number, address, metrics[address]}
-		t.desired, desired[r] = append(t.desired, r), true
-	}
-	return t.reconcile(desired)
+	t.desired, t.number = slices.SortedFunc(maps.Keys(desired), compareRoutes), number
+	return errors.Join(inUse, t.reconcile(desired))
 }
+
+// inTableOf returns the routes to addresses in a table.
+func inTableOf(number uint32, metrics map[netip.Addr]int) map[route]bool {
+	desired := make(map[route]bool, len(metrics))
+	for address, metric := range metrics {
+		desired[route{number, address, metric}] = true
+	}
+	return desired
+}
+
+// withoutAdditions returns the routes to those of the addresses that have one, each in the table that it is in: another
+// metric there drops no packet that its route did not drop before.
+func (t *Table) withoutAdditions(metrics map[netip.Addr]int) map[route]bool {
+	desired := make(map[route]bool, len(t.installed))
+	for r := range t.installed {
+		if metric, wanted := metrics[r.VIP]; wanted {
+			desired[route{r.Table, r.VIP, metric}] = true
+		}
+	}
+	return desired
+}
+
+// compareRoutes orders routes by their addresses.
+func compareRoutes(a, b route) int { return a.VIP.Compare(b.VIP) }
 
 // reconcile journals the desired routes, adds them, and removes those that are not desired.
 func (t *Table) reconcile(desired map[route]bool) error {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -175,7 +176,7 @@ func TestRestore(t *testing.T) {
 	})
 }
 
-// TestConsulted: nothing is put where packets would be lost.
+// TestConsulted: nothing is put where packets would be lost; what is there can be drained and withdrawn.
 func TestConsulted(t *testing.T) {
 	inNamespace(t, func(journal string) error {
 		rule := netlink.NewRule()
@@ -192,8 +193,32 @@ func TestConsulted(t *testing.T) {
 			t.Errorf("the error is %v", err)
 		}
 		expect(t, "refused", 179)
+		if err := netlink.RuleDel(rule); err != nil {
+			return err
+		}
+		if err := table.SetAddresses(179, at(lb.RouteMetric, both...)); err != nil {
+			return err
+		}
+		if err := netlink.RuleAdd(rule); err != nil {
+			return err
+		}
+		if err := table.SetAddresses(179, at(lb.DrainedRouteMetric, vip6)); !errors.Is(err, ErrTableInUse) {
+			t.Errorf("with a later rule, the error is %v", err)
+		}
+		expect(t, "one withdrawn, one drained", 179, "2001:2::10 200")
 		return nil
 	})
+}
+
+// TestTableInUse: of the addresses that a table in use is to have, those with a route keep one, in the table that it is
+// in.
+func TestTableInUse(t *testing.T) {
+	gone := netip.MustParseAddr("198.19.0.11")
+	table := &Table{installed: map[route]bool{{179, vip4, lb.RouteMetric}: true, {179, gone, lb.RouteMetric}: true}}
+	got := table.withoutAdditions(at(lb.DrainedRouteMetric, both...))
+	if want := map[route]bool{{179, vip4, lb.DrainedRouteMetric}: true}; !maps.Equal(got, want) {
+		t.Errorf("the routes are %v, want %v", got, want)
+	}
 }
 
 // TestUnwritableJournal: VIPs are announced and withdrawn though the journal cannot be written, by each fault of a

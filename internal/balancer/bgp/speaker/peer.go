@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/osrg/gobgp/v4/api"
@@ -32,24 +33,42 @@ const (
 	maxPassword = 80
 )
 
-// readPasswords reads the passwords that are in files.
-func readPasswords(desired *lb.BGP) error {
-	for i := range desired.Peers {
-		p := &desired.Peers[i]
-		if p.PasswordFile == "" {
-			continue
+// readPasswords reads the passwords that are in files. A peer whose password cannot be read stays as it was among the
+// peers before; one that was not among them is left out, because a session without its password would be refused.
+func readPasswords(desired *lb.BGP, before []lb.BGPPeer) error {
+	var errs []error
+	peers := make([]lb.BGPPeer, 0, len(desired.Peers))
+	for _, p := range desired.Peers {
+		if p.PasswordFile != "" {
+			password, err := readPassword(p)
+			p.Password = password
+			if err != nil {
+				errs = append(errs, err)
+				i := slices.IndexFunc(before, func(o lb.BGPPeer) bool { return o.Name() == p.Name() })
+				if i < 0 {
+					continue
+				}
+				p = before[i]
+			}
 		}
-		text, err := os.ReadFile(p.PasswordFile)
-		if err != nil {
-			return fmt.Errorf("read the password of the BGP peer %s: %w", p.Name(), err)
-		}
-		p.Password = strings.TrimRight(string(text), "\r\n")
-		if p.Password == "" || len(p.Password) > maxPassword {
-			return fmt.Errorf("read the password of the BGP peer %s: %s has %d bytes, and a password has 1 to %d",
-				p.Name(), p.PasswordFile, len(p.Password), maxPassword)
-		}
+		peers = append(peers, p)
 	}
-	return nil
+	desired.Peers = peers
+	return errors.Join(errs...)
+}
+
+// readPassword reads the password of a peer from its file.
+func readPassword(p lb.BGPPeer) (string, error) {
+	text, err := os.ReadFile(p.PasswordFile)
+	if err != nil {
+		return "", fmt.Errorf("read the password of the BGP peer %s: %w", p.Name(), err)
+	}
+	password := strings.TrimRight(string(text), "\r\n")
+	if password == "" || len(password) > maxPassword {
+		return "", fmt.Errorf("read the password of the BGP peer %s: %s has %d bytes, and a password has 1 to %d",
+			p.Name(), p.PasswordFile, len(password), maxPassword)
+	}
+	return password, nil
 }
 
 // sessionSettings returns a peer without the settings of routes and BFD: where they change, the session must be opened

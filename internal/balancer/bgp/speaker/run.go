@@ -33,22 +33,25 @@ func New(log *slog.Logger, restarting bool, journal string) *Speaker {
 	return s
 }
 
-// Apply applies another desired state: first the routes, then the peers, so that a new peer gets all routes at once.
+// Apply applies another desired state: first the routes, then the peers, so that a new peer gets all routes at once. A
+// password that cannot be read is an error that prevents nothing else: VIPs must be withdrawn all the same.
 func (s *Speaker) Apply(desired bgp.Desired) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if desired.BGP.Speaker == lb.SpeakerLocal {
 		return s.applyHostTable(desired)
 	}
-	if err := readPasswords(&desired.BGP); err != nil {
-		return err
+	var known []lb.BGPPeer
+	if s.gobgp != nil {
+		known = s.desired.BGP.Peers
 	}
+	unread := readPasswords(&desired.BGP, known)
 	if s.gobgp != nil && (s.desired.BGP.ASN != desired.BGP.ASN || s.desired.BGP.RouterID != desired.BGP.RouterID) {
 		s.stop()
 	}
 	if s.gobgp == nil {
 		if err := s.startServer(desired.BGP); err != nil {
-			return err
+			return errors.Join(unread, err)
 		}
 	}
 	before := s.desired
@@ -59,7 +62,7 @@ func (s *Speaker) Apply(desired bgp.Desired) error {
 			return fmt.Errorf("set the attributes of routes: %w", err)
 		}
 	}
-	errs := []error{s.announce(slices.Concat(desired.VIPs, desired.Pool, desired.Backup)),
+	errs := []error{unread, s.announce(slices.Concat(desired.VIPs, desired.Pool, desired.Backup)),
 		s.reconcilePeers(desired.BGP.Peers),
 		s.clearTable()}
 	if dressed {
