@@ -126,8 +126,23 @@ func (r *routes) update(v *view.View) {
 	if r.opt.Routes == nil || r.isDeferred(v) {
 		return
 	}
+	r.armUpdate(v) // first: no time may pass unnoticed in between
 	r.setDesired(r.desiredFor(v))
 	r.logChanges(v)
+}
+
+// armUpdate schedules the next update at the time when desiredFor changes by itself: when inherited VIPs are withdrawn,
+// and those of a drained balancer. A reload may have changed drain_pause.
+func (r *routes) armUpdate(v *view.View) {
+	changes := []time.Time{r.inheritedUntil}
+	if r.drained != nil {
+		changes = append(changes, r.drained.At.Add(v.Config.BGP.DrainPause))
+	}
+	for _, at := range changes {
+		if remaining := time.Until(at); remaining > 0 {
+			r.routesTask.ScheduleWithin(remaining)
+		}
+	}
 }
 
 // logChanges logs which routes have changed since they were logged last.
@@ -183,19 +198,8 @@ func (r *routes) start(v *view.View) {
 		r.inheritedUntil = time.Now().Add(takeoverHold)
 		r.desired.VIPs = intersect(r.previous, view.VIPsOf(v.Config))
 		r.logged = r.desired
-		r.routesTask.Schedule(takeoverHold)
 	}
 	r.update(v)
-	if r.drained != nil && r.announces(v) {
-		r.armWithdrawal(v)
-	}
-}
-
-// armWithdrawal schedules the withdrawal of the VIPs, drain_pause after the drain began.
-func (r *routes) armWithdrawal(v *view.View) {
-	if remaining := time.Until(r.drained.At.Add(v.Config.BGP.DrainPause)); remaining > 0 {
-		r.routesTask.Schedule(remaining)
-	}
 }
 
 // restore reads the saved drain of the balancer.
@@ -272,7 +276,6 @@ func (r *routes) drain(drain bool, by string) error {
 	case drain:
 		r.opt.Log.Warn(fmt.Sprintf("the balancer is drained: routers prefer all others, and in %s the VIPs are withdrawn",
 			v.Config.BGP.DrainPause), "by", by, about)
-		r.armWithdrawal(v)
 	default:
 		r.opt.Log.Info("the balancer is no longer drained", "by", by, about)
 	}

@@ -211,6 +211,60 @@ func TestBalancerIsDrained(t *testing.T) {
 	})
 }
 
+// TestDrainPauseChanges: a reload that changes drain_pause moves the withdrawal of a drain in progress.
+func TestDrainPauseChanges(t *testing.T) {
+	for pause, moments := range map[string][]time.Duration{
+		"2m":  {31 * time.Second, 121 * time.Second},
+		"20s": {19 * time.Second, 21 * time.Second},
+		"10s": {11 * time.Second, 12 * time.Second},
+	} {
+		t.Run(pause, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, c, _, told, stop := runningRoutes(t, &noted{}, nil)
+				if _, err := c.Drain(t.Context(), true, "kim"); err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				time.Sleep(11 * time.Second)
+				w.mustReload(c, strings.Replace(announcedWeb, "drain_pause: 30s", "drain_pause: "+pause, 1))
+				for i, want := range []string{"192.0.2.100 draining", "draining"} {
+					if pause == "10s" {
+						want = "draining" // at once
+					}
+					time.Sleep(time.Until(began.Add(moments[i])))
+					told.expect(t, "after "+moments[i].String(), want)
+				}
+				if err := stop(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+}
+
+// TestTakeoverOfDrained: a drain does not prolong the time for which inherited routes are kept.
+func TestTakeoverOfDrained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c, _ := watched(w, announcedWeb)
+		for _, last := range []string{"1", "2", "3", "4"} {
+			w.found("192.0.2."+last, 0)
+		}
+		told := &announcer{w: w, found: []netip.Addr{netip.MustParseAddr("192.0.2.100")}}
+		c.opt.Routes, c.opt.TakesOver, c.opt.Memory = told, true, &noted{}
+		stop := w.run(c)
+		if _, err := c.Drain(t.Context(), true, "kim"); err != nil {
+			t.Fatal(err)
+		}
+		told.expect(t, "when drained", "192.0.2.100 draining")
+		time.Sleep(takeoverHold + time.Second)
+		told.expect(t, "without a backend that is found", "draining")
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // TestRoutesAreTakenOver: routes that the previous process announced are withdrawn only after there was time to find
 // the backends again.
 func TestRoutesAreTakenOver(t *testing.T) {
