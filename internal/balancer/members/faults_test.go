@@ -4,18 +4,21 @@ package members
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/memberlist"
 
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
 // Faults of networks, and hostile hosts on them: cuts, repeated messages, two hosts of one name, floods.
@@ -31,6 +34,9 @@ type recordingTransport struct {
 	mu       sync.Mutex
 	recorded []datagram
 	blocked  map[netip.Addr]bool
+	// frozen has connections held, which nobody reads.
+	frozen bool
+	held   []net.Conn
 }
 
 // withLongTimeouts has a member that is only late on a busy machine not taken for one that has failed.
@@ -68,6 +74,23 @@ func (l *recordingTransport) block(from ...netip.Addr) {
 	for _, a := range from {
 		l.blocked[a] = true
 	}
+}
+
+// freeze has all further connections accepted, and never read.
+func (l *recordingTransport) freeze() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.frozen = true
+}
+
+// holds keeps a connection if the transport is frozen.
+func (l *recordingTransport) holds(c net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.frozen {
+		l.held = append(l.held, c)
+	}
+	return l.frozen
 }
 
 func (l *recordingTransport) isBlocked(address string) bool {
@@ -110,6 +133,9 @@ func (l *recordingTransport) forward() {
 				c.Close()
 				continue
 			}
+			if l.holds(c) {
+				continue
+			}
 			select {
 			case l.streams <- c:
 			case <-l.stop:
@@ -135,6 +161,9 @@ func (l *recordingTransport) WriteToAddress(packet []byte, to memberlist.Address
 func (l *recordingTransport) Shutdown() error {
 	close(l.stop)
 	l.group.Wait()
+	for _, c := range l.held {
+		c.Close()
+	}
 	// Packets that it still hands over are taken, for it waits for that.
 	done := make(chan struct{})
 	defer close(done)
@@ -270,6 +299,70 @@ func testPartition(t *testing.T, n *network) {
 		eventually(t, "all have each other's state again", whole)
 	}
 	eventually(t, "all is well", func() bool { return len(Problems(all[0].Status())) == 0 })
+}
+
+// TestFrozenMember: a member that accepts connections and reads none keeps no state from others, and does not delay the
+// end of the one that sends to it.
+func TestFrozenMember(t *testing.T) {
+	inBubble(t, testFrozenMember)
+}
+
+func testFrozenMember(t *testing.T, n *network) {
+	var wire recordingTransport
+	tuned := func(o *Options) {
+		withLongTimeouts(o)
+		tune := o.tuneConfig
+		o.tuneConfig = func(c *memberlist.Config) {
+			tune(c)
+			c.PushPullInterval = 0 // it would carry the state, too
+		}
+	}
+	one := n.start(1, 3, tuned)
+	n.start(2, 3, func(o *Options) { tuned(o); withRecorder(&wire)(o) })
+	third := n.start(3, 3, tuned)
+	eventually(t, "the first has all states, and the third its", func() bool {
+		return one.hasReported("lb2") && one.hasReported("lb3") && third.hasReported("lb1")
+	})
+	wire.freeze()
+	one.set(func(l *Local) { l.Drained = true })
+	eventually(t, "the third knows that the first is drained", func() bool {
+		return slices.ContainsFunc(third.Status().Members, func(is ops.Member) bool {
+			return is.Name == "lb1" && is.Drained
+		})
+	})
+	expectEnd(t, one, "while a member does not read")
+}
+
+// expectEnd ends a member, which must be at once.
+func expectEnd(t *testing.T, m *testMember, when string) {
+	t.Helper()
+	began := time.Now()
+	m.end(false)
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("%s, the end takes %s", when, took)
+	}
+}
+
+// TestUnansweredDial: a host that answers no SYN does not delay the end of a member that tries to reach it.
+func TestUnansweredDial(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *network) {
+		one := n.start(1, 2, func(o *Options) {
+			o.network = func(c *memberlist.NetTransportConfig) (memberlist.NodeAwareTransport, dial, error) {
+				transport, _, err := n.fake.listen(c)
+				return transport, unanswered, err
+			}
+		})
+		time.Sleep(time.Second)
+		expectEnd(t, one, "while a host does not answer")
+	})
+}
+
+// unanswered is a dial to a host that does not answer.
+func unanswered(ctx context.Context, _ netip.Addr, _ string, timeout time.Duration) (net.Conn, error) {
+	if err := clock.Sleep(ctx, timeout); err != nil {
+		return nil, err
+	}
+	return nil, syscall.ETIMEDOUT
 }
 
 // TestEqualNames: two members of one name are found and named by both and by a third, which goes on with the one that

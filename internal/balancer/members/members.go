@@ -165,13 +165,16 @@ func (m *Membership) sendState() {
 	m.sendStateTo(list)
 }
 
-// sendStateTo sends this balancer's state to each peer of a list that is reached.
+// sendStateTo sends this balancer's state to each peer of a list that is reached, to all at once: one that stands still
+// keeps it from no other.
 func (m *Membership) sendStateTo(list *memberlist.Memberlist) {
 	text := m.encodeState()
+	var group sync.WaitGroup
 	for _, to := range m.Peers() { // memberlist's own nodes may change while they are read
 		node := &memberlist.Node{Name: to.Name, Addr: to.Address.Addr().AsSlice(), Port: to.Address.Port()}
-		_ = list.SendReliable(node, text) // it is sent again soon
+		group.Go(func() { _ = list.SendReliable(node, text) }) // it is sent again soon
 	}
+	group.Wait()
 }
 
 // applyState stores the state that a member has sent.

@@ -4,6 +4,7 @@ package members
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"net"
 	"net/netip"
@@ -66,7 +67,7 @@ func (p *fakeNetwork) send(from netip.AddrPort, to string, text []byte) error {
 	return nil
 }
 
-func (p *fakeNetwork) dial(from netip.Addr, to string, _ time.Duration) (net.Conn, error) {
+func (p *fakeNetwork) dial(_ context.Context, from netip.Addr, to string, _ time.Duration) (net.Conn, error) {
 	at, err := netip.ParseAddrPort(to)
 	if err != nil {
 		return nil, err
@@ -117,7 +118,7 @@ func (b *fakeListener) WriteToAddress(text []byte, to memberlist.Address) (time.
 }
 
 func (b *fakeListener) DialTimeout(to string, timeout time.Duration) (net.Conn, error) {
-	return b.network.dial(b.at.Addr(), to, timeout)
+	return b.network.dial(context.Background(), b.at.Addr(), to, timeout)
 }
 
 func (b *fakeListener) DialAddressTimeout(to memberlist.Address, timeout time.Duration) (net.Conn, error) {

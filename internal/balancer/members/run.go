@@ -89,7 +89,7 @@ func (m *Membership) joinLoop(ctx context.Context) {
 	ticks := time.NewTicker(rejoinInterval)
 	defer ticks.Stop()
 	for {
-		m.open()
+		m.open(ctx)
 		m.join(ctx)
 		select {
 		case <-ctx.Done():
@@ -100,15 +100,15 @@ func (m *Membership) joinLoop(ctx context.Context) {
 	}
 }
 
-// open starts to listen, unless it does already.
-func (m *Membership) open() {
+// open starts to listen, unless it does already. Connections to others end with the context.
+func (m *Membership) open(ctx context.Context) {
 	m.mu.Lock()
 	there, before := m.list != nil, m.problem
 	m.mu.Unlock()
 	if there {
 		return
 	}
-	list, err := m.create()
+	list, err := m.create(ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
@@ -121,7 +121,7 @@ func (m *Membership) open() {
 	m.opt.Log.Info(fmt.Sprintf("member %s listens on %s", m.opt.Name, m.opt.Listen), logAttrs("")...)
 }
 
-func (m *Membership) create() (*memberlist.Memberlist, error) {
+func (m *Membership) create(ctx context.Context) (*memberlist.Memberlist, error) {
 	c := memberlist.DefaultLANConfig()
 	c.Name, c.Keyring = m.opt.Name, m.ring
 	c.BindAddr, c.BindPort = m.opt.Listen.Addr().String(), int(m.opt.Listen.Port())
@@ -147,7 +147,7 @@ func (m *Membership) create() (*memberlist.Memberlist, error) {
 	if m.opt.wrap != nil {
 		inner = m.opt.wrap(inner)
 	}
-	guarded := newPeerTransport(inner, dial, m.opt.Listen.Addr(), m.IsPeer, m.logFilter.countUntrusted)
+	guarded := newPeerTransport(ctx, inner, dial, m.opt.Listen.Addr(), m.IsPeer, m.logFilter.countUntrusted)
 	c.Transport = guarded
 	list, err := memberlist.Create(c)
 	if err != nil {

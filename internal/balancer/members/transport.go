@@ -3,6 +3,7 @@
 package members
 
 import (
+	"context"
 	"net"
 	"net/netip"
 	"sync"
@@ -15,7 +16,9 @@ import (
 // before memberlist reads them. Otherwise, a removed peer would be alive to memberlist as long as it answers.
 type peerTransport struct {
 	memberlist.NodeAwareTransport
-	dial dial
+	// running ends with Run, and with it dials in progress and connections.
+	running context.Context
+	dial    dial
 	// local is the source address of connections, which identifies this member to others.
 	local   netip.Addr
 	allowed func(netip.Addr) bool
@@ -28,7 +31,7 @@ type peerTransport struct {
 }
 
 // dial opens a connection from an address.
-type dial func(from netip.Addr, to string, timeout time.Duration) (net.Conn, error)
+type dial func(ctx context.Context, from netip.Addr, to string, timeout time.Duration) (net.Conn, error)
 
 // kernelNetwork is memberlist's own transport, and connections by TCP.
 func kernelNetwork(config *memberlist.NetTransportConfig) (memberlist.NodeAwareTransport, dial, error) {
@@ -36,16 +39,18 @@ func kernelNetwork(config *memberlist.NetTransportConfig) (memberlist.NodeAwareT
 	if err != nil {
 		return nil, nil, err
 	}
-	return transport, func(from netip.Addr, to string, timeout time.Duration) (net.Conn, error) {
-		dialer := net.Dialer{Timeout: timeout, LocalAddr: &net.TCPAddr{IP: from.AsSlice(), Zone: from.Zone()}}
-		return dialer.Dial("tcp", to)
-	}, nil
+	return transport, dialTCP, nil
 }
 
-func newPeerTransport(inner memberlist.NodeAwareTransport, dial dial, local netip.Addr, allowed func(netip.Addr) bool,
-	refused func(netip.Addr)) *peerTransport {
-	g := &peerTransport{NodeAwareTransport: inner, dial: dial, local: local, allowed: allowed, refused: refused,
-		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn), stop: make(chan struct{})}
+func dialTCP(ctx context.Context, from netip.Addr, to string, timeout time.Duration) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: timeout, LocalAddr: &net.TCPAddr{IP: from.AsSlice(), Zone: from.Zone()}}
+	return dialer.DialContext(ctx, "tcp", to)
+}
+
+func newPeerTransport(running context.Context, inner memberlist.NodeAwareTransport, dial dial, local netip.Addr,
+	allowed func(netip.Addr) bool, refused func(netip.Addr)) *peerTransport {
+	g := &peerTransport{NodeAwareTransport: inner, running: running, dial: dial, local: local,
+		allowed: allowed, refused: refused, packets: make(chan *memberlist.Packet), streams: make(chan net.Conn), stop: make(chan struct{})}
 	g.group.Go(g.forwardPackets)
 	g.group.Go(g.forwardStreams)
 	return g
@@ -123,12 +128,39 @@ func (g *peerTransport) isPeerAddress(to string) bool {
 	return err == nil && g.allowed(at.Addr().Unmap().WithZone(""))
 }
 
-// DialTimeout opens a connection to a peer. Error: errNoPeer.
+// DialTimeout opens a connection to a peer, which ends after the timeout unless memberlist sets another deadline: it
+// sets none for the states that it sends, and a peer that stands still would never take them. Error: errNoPeer.
 func (g *peerTransport) DialTimeout(to string, timeout time.Duration) (net.Conn, error) {
 	if !g.isPeerAddress(to) {
 		return nil, errNoPeer
 	}
-	return g.dial(g.local, to, timeout)
+	ctx := g.running
+	if ctx.Err() != nil { // only the message of leaving is sent now
+		ctx, timeout = context.WithoutCancel(ctx), min(timeout, leaveTimeout)
+	}
+	deadline := time.Now().Add(timeout)
+	conn, err := g.dial(ctx, g.local, to, timeout)
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.SetDeadline(deadline); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return endingConn{conn, context.AfterFunc(ctx, func() { conn.Close() })}, nil
+}
+
+// endingConn is a connection that is closed when a context ends, unless it was closed before.
+type endingConn struct {
+	net.Conn
+	// forget has the context's end close nothing.
+	forget func() bool
+}
+
+// Close closes the connection.
+func (c endingConn) Close() error {
+	c.forget()
+	return c.Conn.Close()
 }
 
 // DialAddressTimeout is the same.
