@@ -3,7 +3,9 @@
 package vrrp
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -106,12 +108,18 @@ type Elector struct {
 	announcements uint64
 
 	// Only Run uses the fields below.
-	current   Desired
-	machine   Machine
-	link      Links
-	linkState iface.State
-	sockets   map[netip.Addr]packetConn // by the address that they send from
-	packets   chan receivedBy
+	current Desired
+	machine Machine
+	link    Links
+	// linkState was read last; the zero value: nothing was. linkProblem is why a later read has failed.
+	linkState   iface.State
+	linkProblem string
+	// reads has the result of the read in progress, if reading is set: the election does not wait for that. readAgain
+	// has another read follow.
+	reads              chan linkRead
+	reading, readAgain bool
+	sockets            map[netip.Addr]packetConn // by the address that they send from
+	packets            chan receivedBy
 	// keepVIPs: the VIPs were held before the election, and stay until it is decided.
 	keepVIPs bool
 	// releaseAt is when resigned VIPs are released if no other balancer becomes active before; zero: none are held.
@@ -130,6 +138,12 @@ type Elector struct {
 type receivedBy struct {
 	received
 	own netip.Addr
+}
+
+// linkRead is what was read of the interface.
+type linkRead struct {
+	states []iface.State
+	err    error
 }
 
 // New returns an elector. A balancer that is to take part does not hold the VIPs before Run has decided.
@@ -213,7 +227,9 @@ func (e *Elector) Run(ctx context.Context) (succeeded bool) {
 		case <-e.desiredChanged:
 			e.applyDesired()
 		case <-links:
-			e.checkInterface()
+			e.startReading()
+		case r := <-e.reads:
+			e.applyRead(r)
 		case p := <-e.packets:
 			e.handlePacket(p)
 		case <-timer.C:
@@ -303,18 +319,72 @@ func (e *Elector) applyDesired() {
 	e.checkInterface()
 }
 
-// checkInterface reads the interface, and takes part in the election if it can and is to.
+// checkInterface takes part in the election by what is known of the interface, if it can and is to, and reads the
+// interface again.
 func (e *Elector) checkInterface() {
 	if !e.current.enabled() {
 		return
 	}
+	if e.link == nil {
+		link, err := e.opt.Watch(e.current.Interface)
+		if err != nil {
+			e.fail(fmt.Errorf("take part in VRRP: %w", err))
+			return
+		}
+		e.link, e.reads = link, make(chan linkRead, 1)
+	}
+	e.startReading()
+	if e.linkState.Index != 0 {
+		e.takePart()
+	}
+}
+
+// startReading reads the interface in the background, after the read in progress if there is one.
+func (e *Elector) startReading() {
+	if e.readAgain = e.reading; e.readAgain {
+		return
+	}
+	e.reading = true
+	go func(link Links, reads chan<- linkRead) {
+		states, err := link.States()
+		reads <- linkRead{states, err}
+	}(e.link, e.reads)
+}
+
+// applyRead applies what was read of the interface. Where it could not be read, what was read last counts: sockets and
+// VIPs are as they were.
+func (e *Elector) applyRead(r linkRead) {
+	e.reading = false
+	if e.readAgain {
+		e.startReading()
+	}
+	if r.err != nil {
+		err := fmt.Errorf("take part in VRRP on %s: %w", e.current.Interface, r.err)
+		if errors.Is(err, iface.ErrGone) || !e.linkState.Up || len(e.sockets) == 0 {
+			e.fail(err)
+			return
+		}
+		if err.Error() != e.linkProblem {
+			e.opt.Log.Error("VRRP: "+err.Error(), logAttrs)
+		}
+		e.linkProblem, e.retry = err.Error(), time.Now().Add(retryInterval)
+		return
+	}
+	e.linkProblem = ""
+	if r.states[0].Index != e.linkState.Index {
+		// They are bound to the interface that had the name before.
+		e.closeSockets()
+	}
+	e.linkState = r.states[0]
+	e.takePart()
+}
+
+// takePart takes part in the election if it can and is to.
+func (e *Elector) takePart() {
 	err := e.openSockets()
 	switch {
 	case err != nil:
-		e.stopElection(err.Error())
-		e.closeAll()
-		e.retry = time.Now().Add(retryInterval)
-		e.logProblem(err.Error())
+		e.fail(err)
 	case e.current.Out != "":
 		e.logProblem("")
 		e.resign(e.current.Out)
@@ -327,23 +397,16 @@ func (e *Elector) checkInterface() {
 	}
 }
 
+// fail takes no part until a retry.
+func (e *Elector) fail(err error) {
+	e.stopElection(err.Error())
+	e.closeAll()
+	e.retry = time.Now().Add(retryInterval)
+	e.logProblem(err.Error())
+}
+
 // openSockets opens a socket for each family that there are VIPs of.
-func (e *Elector) openSockets() (err error) {
-	if e.link == nil {
-		if e.link, err = e.opt.Watch(e.current.Interface); err != nil {
-			e.link = nil
-			return fmt.Errorf("take part in VRRP: %w", err)
-		}
-	}
-	states, err := e.link.States()
-	if err != nil {
-		return fmt.Errorf("take part in VRRP on %s: %w", e.current.Interface, err)
-	}
-	if states[0].Index != e.linkState.Index {
-		// They are bound to the interface that had the name before.
-		e.closeSockets()
-	}
-	e.linkState = states[0]
+func (e *Elector) openSockets() error {
 	if !e.linkState.Up {
 		return nil
 	}
@@ -428,10 +491,17 @@ func (e *Elector) closeSockets() {
 func (e *Elector) closeAll() {
 	e.releaseAt, e.senders = time.Time{}, senders{} // no other router is received any more
 	e.closeSockets()
-	if e.link != nil {
-		e.link.Close()
-		e.link = nil
+	switch link, reads := e.link, e.reads; {
+	case e.reading:
+		go func() {
+			<-reads
+			link.Close()
+		}()
+	case link != nil:
+		link.Close()
 	}
+	e.link, e.reads, e.reading, e.readAgain = nil, nil, false, false
+	e.linkState, e.linkProblem = iface.State{}, ""
 }
 
 // stopElection stops taking part, and gives the VIPs up at once.
@@ -610,7 +680,7 @@ func (e *Elector) publish() {
 	s.State, s.Since, s.Cause, s.Priority = e.machine.State, e.machine.Since, e.machine.Cause, e.machine.Priority
 	s.BothActive = e.machine.State == Active && !e.conflict.last.IsZero() &&
 		time.Since(e.conflict.last) < 3*e.machine.Interval
-	s.Problem = e.loggedProblem
+	s.Problem = cmp.Or(e.loggedProblem, e.linkProblem)
 	e.senders.expire(time.Now())
 	if differ := e.senders.sorted(true); s.Problem == "" && len(differ) > 0 {
 		s.Problem = differ[0].logDifference(e.current.VRID, announcedVIPs(e.vipsOf(differ[0].Address.Is4())))

@@ -23,18 +23,36 @@ type segment struct {
 	incoming chan received
 	sent     chan Advert
 	done     chan struct{}
-	// stall is for how long reading the interface's state keeps the elector from all else.
-	stall time.Duration
+	// stall is for how long a logged line keeps the elector from all else, slow for how long its interface's state is
+	// read, and failing the error of that.
+	stall, slow time.Duration
+	failing     error
 	// changes has a value when the interface, which has had this many indices before, may have changed.
 	changes chan struct{}
 	numbers atomic.Int32
 }
 
 func (s *segment) States() ([]iface.State, error) {
-	time.Sleep(s.stall)
+	time.Sleep(s.slow)
+	if s.failing != nil {
+		return nil, s.failing
+	}
 	return []iface.State{{Name: "eth0", Index: 2 + int(s.numbers.Load()), Up: true,
 		Addresses: []netip.Prefix{netip.PrefixFrom(own4, 24)}}}, nil
 }
+
+// slowLog is a log that stalls who writes it.
+type slowLog struct {
+	slog.Handler
+	segment *segment
+}
+
+func (l slowLog) Enabled(context.Context, slog.Level) bool { return true }
+func (l slowLog) Handle(context.Context, slog.Record) error {
+	time.Sleep(l.segment.stall)
+	return nil
+}
+
 func (s *segment) Changes() <-chan struct{} { return s.changes }
 func (s *segment) Close()                   {}
 
@@ -48,7 +66,14 @@ func (s *segment) receive() (received, error) {
 	}
 }
 func (s *segment) receivePending() (received, bool) { return received{}, false }
-func (s *segment) close() error                     { close(s.done); return nil }
+func (s *segment) close() error {
+	select {
+	case <-s.done: // one that was opened again
+	default:
+		close(s.done)
+	}
+	return nil
+}
 
 // advertise is a packet of the peer's.
 func (s *segment) advertise(priority uint8) { s.advertiseFor(peer4, priority, vip4) }
@@ -66,8 +91,9 @@ func startElector(t *testing.T, first Desired) (e *Elector, s *segment, end func
 
 // startKeepingVIPs starts one where the previous process has left the VIPs, or has not.
 func startKeepingVIPs(t *testing.T, first Desired, keeps bool) (e *Elector, s *segment, end func()) {
-	s = &segment{incoming: make(chan received), sent: make(chan Advert, 1000), done: make(chan struct{})}
-	e = New(Options{Log: slog.New(slog.DiscardHandler), Watch: func(string) (Links, error) {
+	s = &segment{incoming: make(chan received), sent: make(chan Advert, 1000), done: make(chan struct{}),
+		changes: make(chan struct{})}
+	e = New(Options{Log: slog.New(slowLog{slog.DiscardHandler, s}), Watch: func(string) (Links, error) {
 		return s, nil
 	}, KeepVIPs: keeps,
 		open: func(string, int, netip.Addr) (packetConn, error) { return s, nil }}, first)
@@ -125,6 +151,60 @@ func TestInterfaceMadeAnew(t *testing.T) {
 		e.expect(t, "with an interface made anew", true, Active)
 		cancel()
 		<-ended
+	})
+}
+
+// TestInterfaceUnreadable: an active balancer whose interface cannot be read for some time goes on by what it read
+// last; one that has never read it takes no part.
+func TestInterfaceUnreadable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, s, end := startElector(t, shared)
+		defer end()
+		time.Sleep(400 * ms)
+		e.expect(t, "at first", true, Active)
+		s.failing = errors.New("no buffer space available")
+		s.changes <- struct{}{}
+		time.Sleep(3 * time.Second)
+		e.expect(t, "while its interface cannot be read", true, Active)
+		if st := e.Status(); !strings.Contains(st.Problem, "no buffer space available") || st.Changes != 2 {
+			t.Errorf("while its interface cannot be read: %+v", st)
+		}
+		s.failing = nil
+		time.Sleep(2 * time.Second)
+		if st := e.Status(); st.Problem != "" {
+			t.Errorf("its interface can be read again: %+v", st)
+		}
+		s.failing = iface.ErrGone
+		s.changes <- struct{}{}
+		e.expect(t, "its interface was deleted", false, Initialize)
+		s.failing = errors.New("no buffer space available")
+		time.Sleep(3 * time.Second)
+		e.expect(t, "another one cannot be read", false, Initialize)
+	})
+}
+
+// TestSlowReading: while its interface is read, an active balancer advertises, and is drained.
+func TestSlowReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, s, end := startElector(t, shared)
+		defer end()
+		time.Sleep(400 * ms)
+		e.expect(t, "at first", true, Active)
+		for len(s.sent) > 0 {
+			<-s.sent
+		}
+		s.slow = 5 * time.Second
+		s.changes <- struct{}{}
+		time.Sleep(time.Second + ms)
+		if len(s.sent) < 10 {
+			t.Errorf("while its interface was read, it advertised %d times within a second", len(s.sent))
+		}
+		drained := shared
+		drained.Out = "the balancer is drained"
+		e.SetDesired(drained)
+		time.Sleep(300 * ms)
+		e.expect(t, "drained meanwhile", false, Initialize)
+		time.Sleep(2 * s.slow) // until it is read, and again for the drain
 	})
 }
 
@@ -375,7 +455,7 @@ func TestLateTimerIsNoSilence(t *testing.T) {
 				time.Sleep(10 * ms)
 				s.advertise(200)
 				s.stall = stalled
-				e.SetDesired(shared)
+				s.incoming <- received{nil, peer4, group4, 255} // an invalid packet, which is logged
 				time.Sleep(stalled + slack - ms)
 				s.stall = 0
 				e.expect(t, "late by "+stalled.String(), false, Backup)
