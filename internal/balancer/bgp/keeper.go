@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/balancer/bgp/hosttable"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
@@ -49,6 +50,8 @@ type Keeper struct {
 	opt      KeeperOptions
 	client   *Client
 	sessions sessionLog
+	// lost: the speaker has died, and no other could be started yet. Only Run uses it.
+	lost bool
 
 	mu sync.Mutex
 	// desired is the desired state; nil until there is one. version is its number, and sent the number of the one that
@@ -133,8 +136,33 @@ func (k *Keeper) Run(ctx context.Context) {
 			continue
 		}
 		wait = min(max(2*wait, minBackoff), maxBackoff)
-		k.waitForChange(ctx, wait)
+		k.followState(ctx, wait)
 	}
+}
+
+// followState stores the changes of a speaker's state that does not have the desired state, until that changes or the
+// duration is over.
+func (k *Keeper) followState(ctx context.Context, d time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	for version := k.desiredVersion(); version == k.desiredVersion(); {
+		known, _ := k.State()
+		state, err := k.pollState(ctx, known.Number)
+		switch {
+		case errors.Is(err, context.Canceled):
+			return // something else is wanted
+		case err != nil || state.PID != known.PID || state.Start != known.Start:
+			k.waitForChange(ctx, d)
+			return
+		}
+		k.applyState(state)
+	}
+}
+
+func (k *Keeper) desiredVersion() uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.version
 }
 
 // waitForChange waits for another desired state, at most for the duration.
@@ -193,10 +221,15 @@ func (k *Keeper) reconcile(ctx context.Context) error {
 	case errors.Is(err, context.Canceled):
 		return nil // something else is wanted
 	case errors.Is(err, ErrNoSpeaker):
-		return k.start(ctx, known)
+		err := k.start(ctx, known)
+		if err != nil && ctx.Err() == nil {
+			k.markLost(known)
+		}
+		return err
 	case err != nil:
 		return err
 	}
+	k.lost = false
 	switch outdated, err := k.isOutdated(state); {
 	case err != nil:
 		return err
@@ -206,6 +239,8 @@ func (k *Keeper) reconcile(ctx context.Context) error {
 	another := state.PID != known.PID || state.Start != known.Start
 	if another || pending || !state.Configured || state.Orphaned {
 		if err := k.client.Apply(ctx, *desired); err != nil {
+			k.markUndelivered()
+			k.applyState(state) // its sessions go on nevertheless
 			return err
 		}
 		k.markDelivered(version)
@@ -252,6 +287,29 @@ func (k *Keeper) markDelivered(version uint64) {
 	k.delivered = make(chan struct{})
 }
 
+// markUndelivered records that the speaker lacks the desired state. Versions begin with 1.
+func (k *Keeper) markUndelivered() {
+	k.mu.Lock()
+	k.sent = 0
+	k.mu.Unlock()
+}
+
+// markLost records that no speaker runs, and so no session. The process that has died stays known.
+func (k *Keeper) markLost(known State) {
+	k.lost = known.PID != 0
+	peers := known.Peers
+	known.Peers = make([]ops.BGPPeer, 0, len(peers))
+	for _, p := range peers {
+		now := ops.BGPPeer{Address: p.Address, ASN: p.ASN, State: "idle", Since: p.Since, Sessions: p.Sessions,
+			Reason: "the BGP speaker does not run"}
+		if p.Established() {
+			now.Since = time.Now()
+		}
+		known.Peers = append(known.Peers, now)
+	}
+	k.applyState(known)
+}
+
 // applyState stores the speaker's state, and logs how its sessions have changed.
 func (k *Keeper) applyState(state State) {
 	k.mu.Lock()
@@ -271,7 +329,7 @@ func (k *Keeper) applyState(state State) {
 func (k *Keeper) start(ctx context.Context, known State) error {
 	// A speaker that could make no file for its socket has left no trace.
 	left := k.socketExists() || known.PID != 0
-	if known.PID != 0 {
+	if known.PID != 0 && !k.lost {
 		k.opt.Log.Error(fmt.Sprintf("the BGP speaker (process %d) has died: another one is started", known.PID),
 			logAttrs())
 	}

@@ -116,7 +116,14 @@ func (l *lines) has(says string) bool {
 	return strings.Contains(l.text.String(), says)
 }
 
-func serve(t *testing.T, socket string, speaker Speaker) {
+func (l *lines) count(says string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), says)
+}
+
+// serve serves until the test ends, or end is called.
+func serve(t *testing.T, socket string, speaker Speaker) (end func()) {
 	t.Helper()
 	listener, err := Listen(t.Context(), socket)
 	if err != nil {
@@ -130,10 +137,12 @@ func serve(t *testing.T, socket string, speaker Speaker) {
 			t.Error(err)
 		}
 	}()
-	t.Cleanup(func() {
+	end = func() {
 		cancel()
 		<-done
-	})
+	}
+	t.Cleanup(end)
+	return end
 }
 
 func desiredState(vips ...string) Desired {
@@ -200,6 +209,12 @@ func TestKeeper(t *testing.T) {
 		_, problem := k.State()
 		return problem != nil && strings.Contains(problem.Error(), "no such AS")
 	})
+	speaker.peer(ops.BGPPeer{Address: "192.0.2.1", ASN: 64513, State: ops.BGPEstablished, Sessions: 2})
+	established := "192.0.2.1 (AS 64513) established"
+	testenv.Eventually(t, testenv.WaitLimit, "a session is known while the speaker refuses", func() bool {
+		state, _ := k.State()
+		return log.count(established) == 2 && len(state.Peers) == 1 && state.Peers[0].Established()
+	})
 	speaker.mu.Lock()
 	speaker.refuse = nil
 	speaker.mu.Unlock()
@@ -207,6 +222,74 @@ func TestKeeper(t *testing.T) {
 	testenv.Eventually(t, testenv.WaitLimit, "the problem is over", func() bool {
 		state, problem := k.State()
 		return problem == nil && state.PID == os.Getpid()
+	})
+	cancel()
+	<-ended
+}
+
+// TestSpeakerIsLost: of a speaker that has died, and that no other can be started for, no session is said to be there.
+func TestSpeakerIsLost(t *testing.T) {
+	socket, speaker, log := filepath.Join(t.TempDir(), "speaker"), newFakeSpeaker(), &lines{}
+	speaker.peer(ops.BGPPeer{Address: "192.0.2.1", ASN: 64513, State: ops.BGPEstablished, Sessions: 1, Restarts: true})
+	end := serve(t, socket, speaker)
+	k := NewKeeper(KeeperOptions{Socket: socket, Log: slog.New(slog.NewTextHandler(log, nil)),
+		Program: fakeProgram{build: "this build", start: func(bool) error { return errors.New("no memory") }}})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { k.Run(ctx); close(ended) }()
+	k.SetDesired(desiredState("198.51.100.80"))
+	established := func() int {
+		state, _ := k.State()
+		return len(slices.DeleteFunc(slices.Clone(state.Peers), func(p ops.BGPPeer) bool { return !p.Established() }))
+	}
+	testenv.Eventually(t, testenv.WaitLimit, "the session is known", func() bool { return established() == 1 })
+	end()
+	testenv.Eventually(t, testenv.WaitLimit, "no session is left, and the log says why", func() bool {
+		return established() == 0 && log.has("192.0.2.1 (AS 64513) down: the BGP speaker does not run")
+	})
+	k.SetDesired(desiredState("198.51.100.81")) // tries again at once
+	testenv.Eventually(t, testenv.WaitLimit, "the speaker cannot be started", func() bool {
+		_, problem := k.State()
+		return problem != nil && strings.Contains(problem.Error(), "no memory")
+	})
+	if said := log.count("has died"); said != 1 {
+		t.Errorf("the log says %d times that the speaker has died", said)
+	}
+	if state, _ := k.State(); len(state.Peers) != 1 || state.Peers[0].Since.IsZero() {
+		t.Errorf("the state is %+v", state)
+	}
+	cancel()
+	<-ended
+}
+
+// TestRefusedByNextSpeaker: a speaker in the place of one that has died gets the desired state, also where it refuses
+// it at first.
+func TestRefusedByNextSpeaker(t *testing.T) {
+	socket, first, next := filepath.Join(t.TempDir(), "speaker"), newFakeSpeaker(), newFakeSpeaker()
+	next.refuse = errors.New("no such AS")
+	end := serve(t, socket, first)
+	k := NewKeeper(KeeperOptions{Socket: socket, Log: slog.New(slog.DiscardHandler),
+		Program: fakeProgram{build: "this build", start: func(bool) error {
+			serve(t, socket, next)
+			return nil
+		}}})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { k.Run(ctx); close(ended) }()
+	bound, stop := context.WithTimeout(t.Context(), testenv.WaitLimit)
+	defer stop()
+	k.SetDesired(desiredState("198.51.100.80"))
+	k.AwaitDelivery(bound)
+	end()
+	testenv.Eventually(t, testenv.WaitLimit, "the next speaker refuses", func() bool {
+		_, problem := k.State()
+		return problem != nil && strings.Contains(problem.Error(), "no such AS")
+	})
+	next.mu.Lock()
+	next.refuse = nil
+	next.mu.Unlock()
+	testenv.Eventually(t, testenv.WaitLimit, "the next speaker announces", func() bool {
+		return len(next.State().VIPs) == 1
 	})
 	cancel()
 	<-ended
