@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -132,7 +133,18 @@ type Elector struct {
 	conflict      struct{ first, last time.Time }
 	loggedProblem string // the last problem that was logged
 	senders       senders
+	// rejections are the kinds of rejected packets that were logged, at most maxSenders, with the time.
+	rejections map[rejection]time.Time
 }
+
+// rejection is a kind of rejected packets.
+type rejection struct {
+	src    netip.Addr
+	reason string
+}
+
+// rejectionPause is the time after which rejected packets of a kind are logged again.
+const rejectionPause = 10 * time.Minute
 
 // receivedBy is a packet, and the address that its socket sends from.
 type receivedBy struct {
@@ -157,7 +169,7 @@ func New(opt Options, first Desired) *Elector {
 		current: first, machine: Machine{State: Initialize, Since: time.Now(), Cause: "the balancer starts"},
 		desiredChanged: make(chan struct{}, 1), changes: make(chan struct{}, 1), packets: make(chan receivedBy, 256),
 		sockets: map[netip.Addr]packetConn{},
-		senders: senders{}}
+		senders: senders{}, rejections: map[rejection]time.Time{}}
 }
 
 // SetDesired sets how this balancer takes part from now on.
@@ -527,12 +539,15 @@ func (e *Elector) handlePacket(p receivedBy) {
 	if e.sockets[p.own] == nil {
 		return // closed meanwhile
 	}
+	if len(p.packet) > 1 && p.packet[1] != e.current.VRID {
+		return // of another virtual router, which may have another version
+	}
 	a, err := Parse(p.packet, p.src, p.dst, p.hops)
 	if err != nil {
 		e.rejectPacket(p.src, err)
 		return
 	}
-	if a.VRID != e.current.VRID || p.src == p.own {
+	if p.src == p.own {
 		return
 	}
 	if !e.isOwnRouter(p.src, a) {
@@ -556,10 +571,16 @@ func (e *Elector) handlePacket(p receivedBy) {
 	e.apply(m, actions)
 }
 
-// rejectPacket counts a packet that is not taken, and logs the first of a kind.
+// rejectPacket counts a packet that is not taken, and logs the first of a kind. The senders are easily forged, so the
+// number of kinds is bounded.
 func (e *Elector) rejectPacket(src netip.Addr, err error) {
 	reason := fmt.Sprintf("a packet of %s was not taken: %v", src, err)
-	if e.Status().Reason != reason {
+	now, kind := time.Now(), rejection{src, err.Error()}
+	maps.DeleteFunc(e.rejections, func(_ rejection, logged time.Time) bool {
+		return now.Sub(logged) >= rejectionPause
+	})
+	if _, logged := e.rejections[kind]; !logged && len(e.rejections) < maxSenders {
+		e.rejections[kind] = now
 		e.opt.Log.Warn("VRRP: "+reason, logAttrs)
 	}
 	e.incCounter(func(s *Status) { s.Rejected++; s.Reason = reason })

@@ -27,6 +27,7 @@ type segment struct {
 	// read, and failing the error of that.
 	stall, slow time.Duration
 	failing     error
+	warnings    atomic.Int32
 	// changes has a value when the interface, which has had this many indices before, may have changed.
 	changes chan struct{}
 	numbers atomic.Int32
@@ -41,14 +42,17 @@ func (s *segment) States() ([]iface.State, error) {
 		Addresses: []netip.Prefix{netip.PrefixFrom(own4, 24)}}}, nil
 }
 
-// slowLog is a log that stalls who writes it.
+// slowLog is a log that stalls who writes it, and counts warnings.
 type slowLog struct {
 	slog.Handler
 	segment *segment
 }
 
 func (l slowLog) Enabled(context.Context, slog.Level) bool { return true }
-func (l slowLog) Handle(context.Context, slog.Record) error {
+func (l slowLog) Handle(_ context.Context, r slog.Record) error {
+	if r.Level == slog.LevelWarn {
+		l.segment.warnings.Add(1)
+	}
 	time.Sleep(l.segment.stall)
 	return nil
 }
@@ -388,6 +392,52 @@ func TestForeignFlood(t *testing.T) {
 			t.Errorf("%d are named, and %d packets were ignored", len(st.OtherRouters), st.Ignored)
 		}
 	})
+}
+
+// TestRejectedPackets: invalid packets are counted, and logged once per sender and fault and while, of few senders;
+// those of other virtual routers are none of this one's, whatever their version is.
+func TestRejectedPackets(t *testing.T) {
+	version2 := func(s *segment, from byte, vrid uint8) {
+		a := Advert{VRID: vrid, Priority: 100, Interval: 100 * ms, Addresses: []netip.Addr{vip4}}
+		src := netip.AddrFrom4([4]byte{198, 18, from, 77})
+		packet := a.Marshal(src, group4)
+		packet[0] = 2<<4 | 1
+		s.incoming <- received{packet, src, group4, 255}
+		synctest.Wait()
+	}
+	for name, test := range map[string]struct {
+		senders, packets, vrid, warnings int
+		rejected                         uint64
+	}{
+		"of two senders":         {2, 100, 51, 2, 100},
+		"of very many senders":   {200, 200, 51, maxSenders, 200},
+		"of two virtual routers": {2, 100, 7, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e, s, end := startElector(t, shared)
+				defer end()
+				for i := range test.packets {
+					version2(s, byte(i%test.senders), uint8(test.vrid))
+				}
+				if st := e.Status(); st.Rejected != test.rejected || int(s.warnings.Load()) != test.warnings {
+					t.Errorf("%d packets were rejected, with %d warnings, expected %d and %d", st.Rejected, s.warnings.Load(),
+						test.rejected, test.warnings)
+				}
+				for began := time.Now(); time.Since(began) < rejectionPause; time.Sleep(time.Minute) {
+					for len(s.sent) > 0 {
+						<-s.sent
+					}
+				}
+				for i := range test.packets {
+					version2(s, byte(i%test.senders), uint8(test.vrid))
+				}
+				if got := int(s.warnings.Load()); got != 2*test.warnings {
+					t.Errorf("long after, there were %d warnings, expected %d", got, 2*test.warnings)
+				}
+			})
+		})
+	}
 }
 
 // TestElectionBegins: a balancer that holds the VIPs keeps them when an election begins, until another one advertises.
