@@ -5,16 +5,22 @@ package bgp
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -46,6 +52,8 @@ type fakeSpeaker struct {
 	refuse  error
 	state   State
 	changed chan struct{}
+	// withdrawals counts calls of WithdrawAll, of which the first stuck fail.
+	withdrawals, stuck int
 }
 
 func newFakeSpeaker() *fakeSpeaker {
@@ -85,11 +93,15 @@ func (f *fakeSpeaker) Changed() <-chan struct{} {
 
 func (f *fakeSpeaker) Shutdown(ShutdownMode) {}
 
-func (f *fakeSpeaker) WithdrawAll() {
+func (f *fakeSpeaker) WithdrawAll() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.withdrawals++; f.withdrawals <= f.stuck {
+		return errors.New("no buffer space available")
+	}
 	f.state.VIPs = nil
 	f.setState()
+	return nil
 }
 
 func (f *fakeSpeaker) peer(p ops.BGPPeer) {
@@ -335,6 +347,80 @@ func TestOrphan(t *testing.T) {
 	if state, err := client.State(t.Context(), 0); err != nil || state.Orphaned || len(state.VIPs) != 1 {
 		t.Errorf("with a balancer again, the state is %+v, %v", state, err)
 	}
+}
+
+// returningSpeaker is a speaker whose balancer makes a request while routes are being withdrawn.
+type returningSpeaker struct {
+	*fakeSpeaker
+	request func()
+}
+
+func (r *returningSpeaker) WithdrawAll() error {
+	var ended atomic.Bool
+	go func() {
+		r.request()
+		ended.Store(true)
+	}()
+	for range 1000 { // the request has every chance to be first
+		if ended.Load() {
+			break
+		}
+		runtime.Gosched()
+	}
+	return r.fakeSpeaker.WithdrawAll()
+}
+
+// orphan serves a speaker in a bubble, without a socket: desired requests a VIP, once more while the withdrawal of
+// routes begins.
+func orphan(t *testing.T, speaker Speaker) (s *server, desired func(timeout time.Duration), end func()) {
+	s = &server{speaker: speaker, lastRequest: time.Now()}
+	ctx, cancel := context.WithCancel(t.Context())
+	go s.watchOrphan(ctx)
+	return s, func(timeout time.Duration) {
+		w := desiredState("198.51.100.80")
+		w.OrphanTimeout = timeout
+		text, err := json.Marshal(w)
+		if err != nil {
+			t.Error(err)
+		}
+		answer := httptest.NewRecorder()
+		s.handleDesired(answer, httptest.NewRequest(http.MethodPut, desiredPath, bytes.NewReader(text)))
+		if answer.Code != http.StatusOK {
+			t.Errorf("the answer is %s", answer.Body)
+		}
+	}, cancel
+}
+
+// TestReturnOfOrphan: a balancer that returns while its routes are being withdrawn has them announced.
+func TestReturnOfOrphan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		speaker := &returningSpeaker{fakeSpeaker: newFakeSpeaker()}
+		s, desired, end := orphan(t, speaker)
+		defer end()
+		speaker.request = func() { desired(0) }
+		desired(time.Millisecond)
+		time.Sleep(2 * orphanCheckInterval)
+		synctest.Wait()
+		if state := speaker.State(); s.orphaned || len(state.VIPs) != 1 {
+			t.Errorf("it is an orphan: %v, and announces %v", s.orphaned, state.VIPs)
+		}
+	})
+}
+
+// TestOrphanTriesAgain: a withdrawal that fails is tried again until it succeeds, and not after that.
+func TestOrphanTriesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		speaker := newFakeSpeaker()
+		speaker.stuck = 2
+		s, desired, end := orphan(t, speaker)
+		defer end()
+		desired(time.Millisecond)
+		time.Sleep(10 * orphanCheckInterval)
+		synctest.Wait()
+		if state := speaker.State(); !s.orphaned || len(state.VIPs) > 0 || speaker.withdrawals != 3 {
+			t.Errorf("it is an orphan: %v, and announces %v after %d attempts", s.orphaned, state.VIPs, speaker.withdrawals)
+		}
+	})
 }
 
 func TestWantIsUnderstood(t *testing.T) {

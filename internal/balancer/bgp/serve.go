@@ -30,8 +30,8 @@ type Speaker interface {
 	Changed() <-chan struct{}
 	// Shutdown ends all sessions.
 	Shutdown(ShutdownMode)
-	// WithdrawAll withdraws all routes, because no balancer is left.
-	WithdrawAll()
+	// WithdrawAll withdraws all routes, because no balancer is left. After an error, it is called again.
+	WithdrawAll() error
 }
 
 const (
@@ -83,11 +83,17 @@ type server struct {
 	start   uint64
 	stop    context.CancelFunc
 
+	// applying is held while a desired state is applied, or routes are withdrawn for lack of a balancer: what was
+	// decided last is done last.
+	applying sync.Mutex
+
 	mu            sync.Mutex
 	lastRequest   time.Time
 	orphanTimeout time.Duration
 	configured    bool
 	orphaned      bool
+	// unfinished: as an orphan, the speaker could not withdraw all routes yet.
+	unfinished bool
 	// shutdownMode is how a balancer has shut the speaker down; empty: none has.
 	shutdownMode ShutdownMode
 }
@@ -142,17 +148,31 @@ func (s *server) watchOrphan(ctx context.Context) {
 		case <-ticks.C:
 		}
 		s.mu.Lock()
-		left := s.configured && !s.orphaned && s.orphanTimeout > 0 && time.Since(s.lastRequest) > s.orphanTimeout
-		s.orphaned = s.orphaned || left
 		useless := !s.configured && time.Since(s.lastRequest) > configureTimeout
 		s.mu.Unlock()
 		if useless {
 			s.stop()
 		}
-		if left {
-			s.speaker.WithdrawAll()
-		}
+		s.withdrawIfOrphaned()
 	}
+}
+
+// withdrawIfOrphaned withdraws all routes if no balancer is left, unless it has done so before.
+func (s *server) withdrawIfOrphaned() {
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	s.mu.Lock()
+	left := s.configured && s.orphanTimeout > 0 && time.Since(s.lastRequest) > s.orphanTimeout &&
+		(!s.orphaned || s.unfinished)
+	s.orphaned = s.orphaned || left
+	s.mu.Unlock()
+	if !left {
+		return
+	}
+	err := s.speaker.WithdrawAll()
+	s.mu.Lock()
+	s.unfinished = err != nil
+	s.mu.Unlock()
 }
 
 // handleState answers with the speaker's state as soon as it differs from the one that the balancer knows.
@@ -193,8 +213,11 @@ func (s *server) handleDesired(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("reading the wanted routes: %v", err), http.StatusBadRequest)
 		return
 	}
+	s.applying.Lock()
+	defer s.applying.Unlock()
 	s.mu.Lock()
-	s.lastRequest, s.orphanTimeout, s.configured, s.orphaned = time.Now(), desired.OrphanTimeout, true, false
+	s.lastRequest, s.orphanTimeout, s.configured = time.Now(), desired.OrphanTimeout, true
+	s.orphaned, s.unfinished = false, false
 	s.mu.Unlock()
 	if err := s.speaker.Apply(desired); err != nil {
 		http.Error(w, err.Error(), http.StatusUnprocessableEntity)

@@ -98,16 +98,21 @@ func (s *Speaker) startServer(desired lb.BGP) error {
 	return nil
 }
 
-// WithdrawAll withdraws all routes.
-func (s *Speaker) WithdrawAll() {
+// WithdrawAll withdraws all routes. Of calls that repeat one that failed, it logs nothing.
+func (s *Speaker) WithdrawAll() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.log.Warn("no balancer has made a request for too long: all routes are withdrawn")
-	if err := s.withdraw(); err != nil {
+	first := len(s.desired.VIPs)+len(s.desired.Pool)+len(s.desired.Backup) > 0
+	if first {
+		s.log.Warn("no balancer has made a request for too long: all routes are withdrawn")
+	}
+	err := s.withdraw()
+	if err != nil && first {
 		s.log.Error(err.Error())
 	}
 	s.desired.VIPs, s.desired.Pool, s.desired.Backup = nil, nil, nil
 	s.notifyChanged()
+	return err
 }
 
 // Shutdown ends all sessions: by Stop, routes are withdrawn and peers notified first; by Restart, the end of the
