@@ -49,7 +49,7 @@ const announceTimeout = time.Second
 // runElection participates in the election until ctx ends, and returns when no more packets need to be served here.
 // Members are sent the last flows before packets go to them, and those that have begun until they did; outlives says
 // that the data plane can go on without a process.
-func runElection(ctx context.Context, shared election, routers routers, member *member, outlives bool) error {
+func runElection(ctx context.Context, shared election, routers *routers, member *member, outlives bool) error {
 	elected, end := context.WithCancel(context.WithoutCancel(ctx))
 	context.AfterFunc(ctx, func() {
 		member.flush(elected)

@@ -37,7 +37,7 @@ type resources struct {
 	paths    *backendpaths.Paths
 	proxy    proxy.Engine
 	// routers announces the VIPs; there is a speaker only where the configuration has routers.
-	routers routers
+	routers *routers
 }
 
 // addForwarding adds to the error of a start that the data plane of the previous process still forwards.
@@ -170,7 +170,7 @@ func (r *resources) leave() error {
 // revert undoes everything that was set up.
 func (r *resources) revert() error {
 	var errs []error
-	if r.routers.keeper != nil { // before the parts go that serve the routers' packets
+	if r.routers != nil { // before the parts go that serve the routers' packets
 		errs = append(errs, r.routers.stop())
 	}
 	if r.proxy != nil { // while its clients can be told

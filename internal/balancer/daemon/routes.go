@@ -24,6 +24,8 @@ type routers struct {
 	keeper *bgp.Keeper
 	// flush has other members know all flows of this balancer before a drain withdraws its VIPs.
 	flush func(context.Context)
+	// announced: VIPs were desired last. Only the controller's loop uses it.
+	announced bool
 }
 
 // routersOptions are the settings and parts of routers.
@@ -37,40 +39,42 @@ type routersOptions struct {
 }
 
 // newRouters returns routers that start no process before something is wanted.
-func newRouters(i instance, opt routersOptions) routers {
+func newRouters(i instance, opt routersOptions) *routers {
 	keeper := bgp.NewKeeper(bgp.KeeperOptions{Socket: i.file(kindSpeaker), Program: opt.program, Log: opt.log,
 		Established: opt.established})
-	return routers{keeper, opt.flush}
+	return &routers{keeper: keeper, flush: opt.flush}
 }
 
 // listTimeout is how long a speaker may take to list the VIPs that it announces.
 const listTimeout = 2 * time.Second
 
 // PreviouslyAnnounced are the VIPs that the previous process has announced.
-func (r routers) PreviouslyAnnounced() []netip.Addr {
+func (r *routers) PreviouslyAnnounced() []netip.Addr {
 	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
 	defer cancel()
 	return r.keeper.AnnouncedVIPs(ctx)
 }
 
-// SetDesired sets the routes to announce from now on.
-func (r routers) SetDesired(w ops.Routes) {
-	if w.Draining && len(w.VIPs) == 0 {
+// SetDesired sets the routes to announce from now on. A drain that withdraws VIPs flushes flows before; without VIPs,
+// as at the start of a drained balancer, no packets come whose flows others lack.
+func (r *routers) SetDesired(w ops.Routes) {
+	if w.Draining && len(w.VIPs) == 0 && r.announced {
 		r.flush(context.Background())
 	}
+	r.announced = len(w.VIPs) > 0
 	r.keeper.SetDesired(bgp.Desired{BGP: w.BGP, VIPs: w.VIPs, Draining: w.Draining, Pool: w.Pool, Backup: w.Backup,
 		OrphanTimeout: w.Orphan})
 }
 
 // WaitAnnounced waits until that is so.
-func (r routers) WaitAnnounced(bound time.Duration) {
+func (r *routers) WaitAnnounced(bound time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	r.keeper.AwaitDelivery(ctx)
 }
 
 // FillStatus fills in the state of the routers.
-func (r routers) FillStatus(to *ops.BGP) {
+func (r *routers) FillStatus(to *ops.BGP) {
 	state, problem := r.keeper.State()
 	to.SpeakerPID = state.PID
 	if problem == nil && len(state.Faults) > 0 {
@@ -83,7 +87,7 @@ func (r routers) FillStatus(to *ops.BGP) {
 }
 
 // stop withdraws all VIPs, and ends the speaker.
-func (r routers) stop() error { return r.keeper.Stop(context.Background()) }
+func (r *routers) stop() error { return r.keeper.Stop(context.Background()) }
 
 // endSpeaker ends the speaker that a process has left.
 func (i instance) endSpeaker() error {
