@@ -10,6 +10,7 @@
  * The cost of these programs is part of their measurement, at every packet of every host, so each has as few steps as
  * possible. */
 #include <linux/bpf.h>
+#include <stdbool.h>
 #include <bpf/bpf_helpers.h>
 
 #include "../lib/kernel.h"
@@ -25,7 +26,11 @@ struct nsproxy {
 } KERNEL;
 struct task_struct {
 	struct nsproxy *nsproxy;
+	char comm[16];
 } KERNEL;
+
+/* The clocks of tasks leave softirqs out, but for those that ksoftirqd runs. */
+const volatile bool clock_leaves_out = false;
 
 /* charge_key is an account of CPU time: the packet processing of a device, or, with ifindex 0, all that interrupted
  * processes of a namespace. */
@@ -149,6 +154,18 @@ int softirq_entry(__u64 *ctx)
 	return 0;
 }
 
+/* is_ksoftirqd reports whether a task is one of the kernel's threads "ksoftirqd/CPU". */
+static __always_inline bool is_ksoftirqd(struct task_struct *task)
+{
+	static const char name[10] = "ksoftirqd/";
+
+	for (int i = 0; i < sizeof(name); i++) {
+		if (task->comm[i] != name[i])
+			return false;
+	}
+	return true;
+}
+
 SEC("tp_btf/softirq_exit")
 int softirq_exit(__u64 *ctx)
 {
@@ -165,6 +182,8 @@ int softirq_exit(__u64 *ctx)
 	if (!round->charged)
 		return 0;
 	task = bpf_get_current_task_btf();
+	if (clock_leaves_out && !is_ksoftirqd(task))
+		return 0;
 	key.netns = task->nsproxy->net_ns->ns.inum;
 	add(key, round->charged);
 	return 0;

@@ -2,8 +2,8 @@
 
 // Package softirq measures the CPU time of the kernel's packet processing, device by device. The kernel processes
 // received packets in a softirq, which interrupts the process that runs on the core, and accounts the time to that
-// process. A [Meter] returns the time per device, and the time that was accounted to the processes of each network
-// namespace, for devices of any namespace.
+// process, unless it accounts interrupts by themselves. A [Meter] returns the time per device, and the time that was
+// accounted to the processes of each network namespace, for devices of any namespace.
 package softirq
 
 import (
@@ -37,7 +37,7 @@ type Reading struct {
 	// Devices is the CPU time for the packets of each device.
 	Devices map[Device]time.Duration
 	// PerNamespace is the part of that time that was accounted to the processes of a namespace, by the namespace's
-	// inode number.
+	// inode number. Where the kernel accounts interrupts by themselves, that is only what its threads ksoftirqd did.
 	PerNamespace map[uint64]time.Duration
 }
 
@@ -53,8 +53,21 @@ type Meter struct {
 
 // NewMeter starts to measure. Errors: ErrNoRights, ErrUnsupported.
 func NewMeter() (*Meter, error) {
+	leavesOut, err := clockLeavesOut()
+	if err != nil {
+		return nil, fmt.Errorf("measure packet processing: %w: look up what clocks of processes leave out: %v",
+			ErrUnsupported, err)
+	}
+	return newMeter(leavesOut)
+}
+
+func newMeter(leavesOut bool) (*Meter, error) {
 	m := &Meter{}
-	if err := loadMeterObjects(&m.objects, nil); err != nil {
+	spec, err := meterSpec(leavesOut)
+	if err != nil {
+		return nil, meterError(err)
+	}
+	if err := spec.LoadAndAssign(&m.objects, nil); err != nil {
 		return nil, meterError(err)
 	}
 	// Nothing is charged before SoftirqEntry is attached, so it is attached last: a softirq whose end is not traced
@@ -67,6 +80,15 @@ func NewMeter() (*Meter, error) {
 		m.links = append(m.links, l)
 	}
 	return m, nil
+}
+
+// meterSpec returns the programs for a kernel whose clocks of processes leave softirqs out, or not.
+func meterSpec(leavesOut bool) (*ebpf.CollectionSpec, error) {
+	spec, err := loadMeter()
+	if err != nil {
+		return nil, err
+	}
+	return spec, spec.Variables[meterVarClockLeavesOut].Set(leavesOut)
 }
 
 // Packets sets whether the meter attributes the packets of a core's backlog queue to devices; a new meter does not.

@@ -25,7 +25,7 @@ func TestDatagramsAreCharged(t *testing.T) {
 	for name, inNAPI := range map[string]bool{"in the device's queue": true, "in the core's queue": false} {
 		t.Run(name, func(t *testing.T) {
 			from, to, receiver := pair(t, inNAPI)
-			meter := newMeter(t)
+			meter := testMeter(t)
 			if err := meter.Packets(!inNAPI); err != nil {
 				t.Fatal(err)
 			}
@@ -50,7 +50,7 @@ func TestDatagramsAreCharged(t *testing.T) {
 func TestCoresOwnQueue(t *testing.T) {
 	testenv.Root(t)
 	from, _, receiver := pair(t, false)
-	meter := newMeter(t)
+	meter := testMeter(t)
 	for _, on := range []bool{true, true, false, false, true} {
 		if err := meter.Packets(on); err != nil {
 			t.Fatal(err)
@@ -82,7 +82,7 @@ func TestMadeWhilePacketsCome(t *testing.T) {
 				write(t, from, connection, 100)
 			}
 		})
-		meter := newMeter(t)
+		meter := testMeter(t)
 		made.Store(true)
 		sending.Wait()
 		checkBilled(t, meter)
@@ -104,7 +104,7 @@ func TestPlacesAreShared(t *testing.T) {
 		return raise("second", "198.18.1.2/24")
 	})
 	testenv.In(t, from, func() error { return raise("peer", "198.18.1.1/24") })
-	meter := newMeter(t)
+	meter := testMeter(t)
 	if err := meter.Packets(true); err != nil {
 		t.Fatal(err)
 	}
@@ -170,9 +170,10 @@ func pair(t *testing.T, inNAPI bool) (from, to *namespace.Namespace, receiver De
 	return from, to, device(t, to, "to")
 }
 
-func newMeter(t *testing.T) *Meter {
+// testMeter charges processes whether or not the kernel's clocks leave softirqs out.
+func testMeter(t *testing.T) *Meter {
 	t.Helper()
-	meter, err := NewMeter()
+	meter, err := newMeter(false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,11 +11,12 @@ import (
 // CPU is the CPU time that a host has used since its lab was built.
 //
 // Total counts every process in the host's namespace, by its CPU clock (nanoseconds, ended threads included), minus the
-// packet work that ran on top of the processes, plus the packet work for the host's devices, whichever process that ran
-// on top of. A process that ended is not lost: a process started by Host.Start counts with the resource usage that the
-// kernel reports at its end (microseconds), a child that was waited for counts in its parent (10 ms), and a process
-// whose parent is outside of the lab counts with the time that it had used when CPU was last called. Work that Do runs
-// in this process does not count, nor do softirqs other than those of packets (timers).
+// packet work that ran on top of the processes (a kernel may have left it out of their clocks), plus the packet work
+// for the host's devices, whichever process that ran on top of. A process that ended is not lost: a process started by
+// Host.Start counts with the resource usage that the kernel reports at its end (microseconds), a child that was waited
+// for counts in its parent (10 ms), and a process whose parent is outside of the lab counts with the time that it had
+// used when CPU was last called. Work that Do runs in this process does not count, nor do softirqs other than those of
+// packets (timers).
 type CPU struct {
 	Total time.Duration
 	// Threads maps "comm/tid" to the time of one thread: a thread that uses a whole core is saturated, however idle the
