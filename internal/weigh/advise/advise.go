@@ -82,26 +82,42 @@ func Decide(e *Evidence, a Answers) (*Advice, error) {
 		return d.none("no mode does what the answers ask for"), nil
 	}
 	d.Mode = mode.mode
-	d.schedule(1)
-	need, err := d.size()
+	scheduled, known, err := d.carry()
 	if err != nil {
 		return nil, err
 	}
-	if need == nil {
+	if !known {
 		return d.none(fmt.Sprintf("nothing says what a request costs a balancer of mode %s under %s", d.Mode,
 			d.load().name)), nil
 	}
-	d.count(*need)
 	if d.Balancers > mostBalancers {
 		return d.none(fmt.Sprintf(
 			"by the figures the load needs %d balancers, and more than %d are not advised from a laboratory's figures: measure on your machines",
 			d.Balancers, mostBalancers)), nil
 	}
-	d.schedule(d.Balancers)
+	d.schedule(scheduled)
 	d.compare()
 	d.reach()
 	d.conclude()
 	return d.Advice, nil
+}
+
+// carry counts the balancers by the figures of the scheduler that so many of them have, and returns the number that it
+// was selected for; known is false if nothing says what a request costs.
+func (d *decision) carry() (scheduled int, known bool, err error) {
+	for scheduled = 1 + d.Answers.Failures; ; scheduled = d.Balancers {
+		d.Statements, d.Scheduler = nil, ""
+		d.schedule(scheduled)
+		need, err := d.size()
+		if err != nil || need == nil {
+			return scheduled, false, err
+		}
+		d.count(*need)
+		// With the scheduler for several balancers, one may suffice: it keeps that scheduler.
+		if scheduled > 1 || d.Balancers == 1 {
+			return scheduled, true, nil
+		}
+	}
 }
 
 // decision is advice that is being made.
@@ -173,7 +189,7 @@ func (d *decision) conclude() {
 		what, d.Scheduler, several, d.Limit.Part, grouped(twoDigits(d.Limit.Requests)))
 }
 
-// schedule selects the scheduler for a number of balancers, and gives the reason if that is not the first choice.
+// schedule selects the scheduler for a number of balancers. The second call for it states the reason.
 func (d *decision) schedule(balancers int) {
 	first := d.Scheduler == ""
 	say := func(assumes string, figures []*Figure, format string, arguments ...any) {
@@ -204,6 +220,10 @@ func (d *decision) schedule(balancers int) {
 		d.Scheduler = lb.RoundRobin
 		say("", []*Figure{even(lb.RoundRobin), even(lb.Maglev)},
 			"full NAT remembers each flow whatever the scheduler, and rr spreads them most evenly")
+	case balancers > 1 && d.Balancers == 1:
+		d.Scheduler = lb.Maglev
+		say("", []*Figure{d.evidence.one("memory", "", results.BytesPerFlow, map[string]any{"scheduler": lb.Maglev}),
+			memory}, "maglev remembers nothing, so one balancer suffices; with a scheduler that remembers each flow it does not")
 	case balancers > 1:
 		d.Scheduler = lb.Maglev
 		say("", []*Figure{broken(lb.Maglev), broken(lb.RoundRobin)},

@@ -80,6 +80,16 @@ var scenarios = map[string]struct {
 	"long connections, many open, one balancer": {
 		answers(func(a *Answers) { a.Speaks, a.Bytes, a.Lifetime, a.Failures, a.Open = TCP, 200, Long, 0, 300_000 }),
 		expected{UseMode, lb.L2DSR, lb.LeastConnections, 1, Alone, "flows"}},
+	"long connections, very many open, one of two balancers may fail": {
+		answers(func(a *Answers) {
+			a.Speaks, a.Bytes, a.Lifetime, a.Requests, a.Open = TCP, 200, Long, 1000, 10e6
+		}),
+		expected{UseMode, lb.L2DSR, lb.Maglev, 2, VRRP, "cores"}},
+	"long connections, more open than one balancer remembers": {
+		answers(func(a *Answers) {
+			a.Speaks, a.Bytes, a.Lifetime, a.Requests, a.Failures, a.Open = TCP, 200, Long, 1000, 0, 10e6
+		}),
+		expected{UseMode, lb.L2DSR, lb.Maglev, 1, Alone, "cores"}},
 	"large files over a link of 10 Gbit/s": {
 		answers(func(a *Answers) {
 			a.Speaks, a.Lifetime, a.Bytes, a.Requests, a.Permits, a.Link = TCP, Long, 50e6, 30,
@@ -239,6 +249,45 @@ func TestOwnResultsComeFirst(t *testing.T) {
 	// may fail.
 	if advice.Balancers != 4 || advice.Sharing != BGP || advice.Statements[0].Figures[0].File != "own.json" {
 		t.Errorf("got %d balancers, %s, by %v", advice.Balancers, advice.Sharing, advice.Statements[0].Figures)
+	}
+}
+
+// ownRun returns a run of one trial on a machine that takes 70 µs for a request.
+func ownRun(load, subject string, scheduler lb.Scheduler, rate string) Source {
+	return SourceOf("own.json", &results.Run{Trials: []results.Trial{{Subject: subject, Load: load, Repeat: 1,
+		Valid: true, Saturated: results.SaturatedBalancer, Params: map[string]any{"scheduler": string(scheduler)},
+		Metrics: map[string]float64{rate: 9000, results.BalancerCPUUsPerRequest: 70}}}}, nil)
+}
+
+// TestOwnResultsOfTheAdvisedScheduler: balancers are counted by the scheduler that several of them have.
+func TestOwnResultsOfTheAdvisedScheduler(t *testing.T) {
+	t.Parallel()
+	testOwn(t, ownRun("full", "jeoul-nat-tc", lb.Maglev, results.QueriesPerSecond), answers(func(a *Answers) {
+		a.Speaks, a.Bytes, a.Requests, a.Permits = DNS, 100, 20_000, []Permission{Backends}
+	}))
+}
+
+// testOwn asserts that a request costs what the own run says.
+func testOwn(t *testing.T, own Source, a Answers) {
+	t.Helper()
+	evidence, err := Embedded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	advice, err := Decide(evidence.Before(own), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, about := range []string{"balancers", "mode", "haproxy"} {
+		for _, s := range advice.Statements {
+			if s.About == about && s.Figures[0].File != own.File {
+				t.Errorf("%s: %q rests on %v", about, s.Says, s.Figures)
+			}
+		}
+	}
+	// 20,000 requests of 70 µs are 1.4 cores, of which 0.6 may be used on each machine: three, and one that may fail.
+	if advice.Balancers != 4 {
+		t.Errorf("%d balancers by\n%v", advice.Balancers, advice.Statements)
 	}
 }
 
