@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -166,6 +167,52 @@ func TestWireTargets(t *testing.T) {
 			text := strings.Join(missed, "\n")
 			if (c.missed == "") != (text == "") || !strings.Contains(text, c.missed) {
 				t.Errorf("missed is %q, want %q", text, c.missed)
+			}
+		})
+	}
+}
+
+// collapsed returns a step, or a repeat of it, in which nothing came through.
+func collapsed(step results.Trial, repeat int) results.Trial {
+	step.Repeat, step.Valid, step.Metrics, step.Backends = repeat, false, nil, nil
+	step.Saturated = results.SaturatedUnknown
+	step.Notes = []string{"of 112000 connections that were begun, none came to anything"}
+	return step
+}
+
+// TestWireCollapse: a step in which nothing came through is one with losses, and not one that was never offered.
+func TestWireCollapse(t *testing.T) {
+	for name, c := range map[string]struct {
+		change         func(run *results.Run, step int)
+		offered        float64
+		carries, evens string
+	}{
+		"all is well": {func(*results.Run, int) {}, 21000, "jeoul-l2dsr-xdp · rr all of them (21,000/s)",
+			"targets that hold: jeoul-l2dsr-xdp · rr evenly"},
+		"at the last step": {func(run *results.Run, i int) { run.Trials[i] = collapsed(run.Trials[i], 1) }, 21000,
+			"jeoul-l2dsr-xdp · rr up to 14,000/s (at most 14,000/s)",
+			"missed: jeoul-l2dsr-xdp · rr evenly, within 1 % at every step (at worst 0.10 %; steps with none: 1)"},
+		"at a step between": {func(run *results.Run, i int) { run.Trials[i] = collapsed(run.Trials[i], 1) }, 14000,
+			"jeoul-l2dsr-xdp · rr up to 7,000/s (at most 21,000/s)", "steps with none: 1"},
+		"in a repeat": {func(run *results.Run, i int) {
+			run.Trials = append(run.Trials, collapsed(run.Trials[i], 2))
+		}, 21000, "jeoul-l2dsr-xdp · rr up to 14,000/s (at most 21,000/s)",
+			"targets that hold: jeoul-l2dsr-xdp · rr evenly"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := wireRun(wireSubjects())
+			c.change(run, slices.IndexFunc(run.Trials, func(step results.Trial) bool {
+				return step.Load == "setup" && step.Params["scheduler"] == "rr" && step.Params["offered"] == c.offered
+			}))
+			var all []string
+			for _, s := range aggregate(run.Trials, "") {
+				if s.Load == "setup" {
+					all = append(all, model.Verdict(s)...)
+				}
+			}
+			text := strings.Join(all, "\n")
+			if !strings.Contains(text, c.carries) || !strings.Contains(text, c.evens) {
+				t.Errorf("the verdict is\n%s\nwant %q and %q", text, c.carries, c.evens)
 			}
 		})
 	}

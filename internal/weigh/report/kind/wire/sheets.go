@@ -152,8 +152,9 @@ type ladderClimb struct {
 	lossless float64
 	whole    bool
 	peak     float64
-	// uneven is the worst unevenness of all steps.
+	// uneven is the worst unevenness of all steps, none the number of steps in which nothing came through.
 	uneven float64
+	none   int
 	robin  bool
 	points []*model.Point
 }
@@ -161,15 +162,24 @@ type ladderClimb struct {
 // ladderLoss is the share of failures, in per cent, up to which a step counts as lossless.
 const ladderLoss = 0.1
 
-// climb follows a subject up the ladder.
+// climb follows a subject up the ladder. A step that is not valid, in one repeat or in all, has lost everything.
 func climb(s *model.Section, label string) ladderClimb {
 	metric, _, _ := wireRate(s)
 	c := ladderClimb{label: label, points: along(s, label), whole: true}
-	for _, p := range c.points {
+	for _, g := range s.Groups {
+		if !g.Params[model.ParamOffered].Numeric {
+			continue
+		}
+		p := labelled(g, label)
+		if p == nil {
+			c.whole = false
+			c.none++
+			continue
+		}
 		c.subject, c.robin = p.Subject, model.RoundRobin(p)
 		c.peak = max(c.peak, p.Stats[metric].Median)
 		c.uneven = max(c.uneven, p.Stats[results.UnevennessPercent].Max)
-		if p.Stats[results.FailedPercent].Median > ladderLoss {
+		if p.Valid < p.Trials || p.Stats[results.FailedPercent].Median > ladderLoss {
 			c.whole = false
 		}
 		if c.whole {

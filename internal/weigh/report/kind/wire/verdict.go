@@ -85,15 +85,21 @@ func ladderVerdict(s *model.Section) []string {
 				wording.Decimal(c.peak, 0)))
 		}
 		if c.robin && strings.HasPrefix(c.subject, model.OwnPrefix) {
-			all = append(all, model.TargetResult{
-				Words: fmt.Sprintf("%s evenly, within %d %% at every step (at worst %s %%)", wording.Clean(label), evenBound,
-					wording.Decimal(c.uneven, 2)),
-				Holds: c.uneven <= evenBound,
-			})
+			all = append(all, evenTarget(c))
 		}
 	}
 	return append([]string{fmt.Sprintf("%s: rates that each carried without loss: %s.", s.Title(),
 		strings.Join(words, "; "))}, wireTargetSentences(s, all)...)
+}
+
+// evenTarget compares a subject's evenness with the target, which it misses in a step in which nothing came through.
+func evenTarget(c ladderClimb) model.TargetResult {
+	words := fmt.Sprintf("%s evenly, within %d %% at every step (at worst %s %%", wording.Clean(c.label), evenBound,
+		wording.Decimal(c.uneven, 2))
+	if c.none > 0 {
+		words += fmt.Sprintf("; steps with none: %d", c.none)
+	}
+	return model.TargetResult{Words: words + ")", Holds: c.none == 0 && c.uneven <= evenBound}
 }
 
 // capacityVerdict gives the number of connections that each subject held. Our subjects must hold all connections that
