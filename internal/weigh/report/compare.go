@@ -97,13 +97,14 @@ func comparison(first, second *results.Run) (*document, error) {
 	return d, nil
 }
 
-// changedBeyond names the subjects whose ratio to the baseline has changed since the previous run: the intervals do not
-// overlap. It is empty if a run has no intervals.
+// changedBeyond names the subjects whose ratio to the baseline has changed since the previous run: the intervals of the
+// points that both runs have do not overlap. It is empty if a run has no intervals.
 func changedBeyond(before, after *model.Section) string {
 	y, ok := after.Yardstick()
 	if !ok {
 		return ""
 	}
+	before, after = sharedWith(before, after), sharedWith(after, before)
 	var changed []string
 	same := 0
 	for _, name := range after.Subjects {
@@ -127,6 +128,20 @@ func changedBeyond(before, after *model.Section) string {
 	}
 	return fmt.Sprintf("changed beyond the spread, in %s × %s: %s; not told apart: %d.", y.Noun, wording.Clean(after.Baseline),
 		strings.Join(changed, "; "), same)
+}
+
+// sharedWith returns a section without the points that another one lacks.
+func sharedWith(s, other *model.Section) *model.Section {
+	shared := *s
+	shared.Groups = nil
+	for _, g := range s.Groups {
+		shared.Groups = append(shared.Groups, &model.Group{Params: g.Params,
+			Points: slices.DeleteFunc(slices.Clone(g.Points), func(p *model.Point) bool {
+				_, same := find(other, p)
+				return same == nil
+			})})
+	}
+	return &shared
 }
 
 func runName(run *results.Run) string {

@@ -72,3 +72,33 @@ func TestCompareBeyondTheSpread(t *testing.T) {
 		t.Errorf("a run compared with itself: %v\n%s", err, &text)
 	}
 }
+
+// TestCompareOnlySharedPoints: points that only one run has change nothing, whichever run it is.
+func TestCompareOnlySharedPoints(t *testing.T) {
+	t.Parallel()
+	at := func(concurrency int, trials ...results.Trial) []results.Trial {
+		for i := range trials {
+			trials[i].Params = map[string]any{"concurrency": concurrency}
+		}
+		return trials
+	}
+	shared := slices.Concat(at(100, repeated("direct", 100, 101, 100, 101, 100, 101)...),
+		at(100, repeated("haproxy-tcp", 90, 91, 91, 90, 90, 91)...))
+	further := slices.Clone(shared)
+	for _, concurrency := range []int{1000, 10000} {
+		further = slices.Concat(further, at(concurrency, repeated("direct", 100, 101, 100, 101, 100, 101)...),
+			at(concurrency, repeated("haproxy-tcp", 30, 31, 30, 31, 30, 31)...))
+	}
+	for name, runs := range map[string][2]*results.Run{
+		"of the first run":  {runOf(further...), runOf(shared...)},
+		"of the second run": {runOf(shared...), runOf(further...)},
+	} {
+		var text strings.Builder
+		if err := Compare(&text, FormatMarkdown, English, runs[0], runs[1]); err != nil {
+			t.Fatal(err)
+		}
+		if want := "nothing changed beyond the spread"; !strings.Contains(text.String(), want) {
+			t.Errorf("further points %s: the comparison lacks %q:\n%s", name, want, &text)
+		}
+	}
+}
