@@ -123,4 +123,7 @@ func (w Wire) first() float64 {
 }
 
 // direct reports whether there is no balancer.
-func direct(t bench.Trial) bool { return t.Subject.Name() == "direct" }
+func direct(t bench.Trial) bool { return t.Subject.Name() == subjectDirect }
+
+// subjectDirect is the name of the subject without a balancer.
+const subjectDirect = "direct"

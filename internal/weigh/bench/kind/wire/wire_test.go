@@ -4,12 +4,14 @@ package wire
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
@@ -106,6 +108,38 @@ func TestFastestBurst(t *testing.T) {
 	} {
 		if diff := cmp.Diff(c.want, fastest(c.bursts)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestCeilingOfResumedRun: a run that is resumed knows the tester's ceiling from its trials before.
+func TestCeilingOfResumedRun(t *testing.T) {
+	suite, err := bench.ParseSuite("w", []byte(wireSuite))
+	if err != nil {
+		t.Fatal(err)
+	}
+	trials := bench.Plan(suite.Long, probe.Limits{Cores: 2}, bench.Absent{})
+	at := slices.IndexFunc(trials, func(t bench.Trial) bool { return t.Subject.Name() == "bare" && t.Load == "search" })
+	kind := own(trials[at].By).Load
+	before := func(subject, load string, valid bool, rate float64) results.Trial {
+		return results.Trial{Subject: subject, Load: load, Valid: valid,
+			Params: map[string]any{paramWire: string(kind)}, Metrics: map[string]float64{kind.Metric(): rate}}
+	}
+	runner := &bench.Runner{Results: &results.Run{Trials: []results.Trial{
+		before("direct", "search", true, 900_000), before("direct", "search", true, 1_000_000),
+		before("direct", "search", false, 3_000_000), before("direct", "held", true, 3_000_000),
+		before("haproxy-tcp", "search", true, 3_000_000),
+	}}}
+	for rate, want := range map[float64]results.Part{
+		960_000: results.SaturatedClient,
+		940_000: results.SaturatedBalancer,
+	} {
+		got := results.Trial{Metrics: map[string]float64{kind.Metric(): rate}}
+		wireResult{wireTrial: &wireTrial{runner: runner, trial: trials[at]},
+			step: wire.Step{Kind: kind, KeptUp: true}}.writeParts(&got)
+		if ceiling := got.Metrics[results.CeilingPerSecond]; got.Saturated != want || ceiling != 1_000_000 {
+			t.Errorf("%.0f a second: the limit is %s, want %s, with the ceiling %.0f", rate, got.Saturated, want,
+				ceiling)
 		}
 	}
 }

@@ -127,12 +127,23 @@ func (r wireResult) ceiling(rate float64) float64 {
 	}
 	ceilings := bench.KeptOfRun[map[string]float64](r.runner, "ceilings of packets")
 	if *ceilings == nil {
-		*ceilings = map[string]float64{}
+		*ceilings = ceilingsOf(r.runner.Results.Trials)
 	}
 	if direct(r.trial) {
 		(*ceilings)[r.trial.Load] = max(rate, (*ceilings)[r.trial.Load])
 	}
 	return (*ceilings)[r.trial.Load]
+}
+
+// ceilingsOf returns the highest rates of direct, by load, in the trials of a run that is resumed.
+func ceilingsOf(trials []results.Trial) map[string]float64 {
+	ceilings := map[string]float64{}
+	for _, t := range trials {
+		if t.Subject == subjectDirect && t.Valid {
+			ceilings[t.Load] = max(ceilings[t.Load], t.Metrics[wireRate(t)])
+		}
+	}
+	return ceilings
 }
 
 // lostWhere describes where frames were lost between two readings.
