@@ -267,6 +267,18 @@ func TestOwnResultsOfTheAdvisedScheduler(t *testing.T) {
 	}))
 }
 
+// TestOwnResultsOfAnotherKind: an own run of another hook or scheduler, or of HAProxy as set up by hand, says more than
+// an embedded one that fits better.
+func TestOwnResultsOfAnotherKind(t *testing.T) {
+	t.Parallel()
+	short := answers(func(a *Answers) { a.Speaks, a.Bytes = TCP, 1 })
+	testOwn(t, ownRun("crr", "jeoul-l2dsr-xdp", lb.Maglev, results.ConnectionsPerSecond), short)
+	testOwn(t, ownRun("crr", "jeoul-l2dsr-tc", lb.RoundRobin, results.ConnectionsPerSecond), short)
+	testOwn(t, ownRun("wrk", "haproxy-http", "", results.RequestsPerSecond), answers(func(a *Answers) {
+		a.Lifetime, a.Permits, a.ClientAddress = Long, nil, InHeader
+	}))
+}
+
 // testOwn asserts that a request costs what the own run says.
 func testOwn(t *testing.T, own Source, a Answers) {
 	t.Helper()

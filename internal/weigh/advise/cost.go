@@ -58,9 +58,13 @@ func (d *decision) subjects() []string {
 
 // measured returns the point of the mode under a load, or nil: with the advised scheduler, if there is one.
 func (d *decision) measured(load string) *found {
+	return ownFirst(d.evidence, func(e *Evidence) *found { return d.measuredIn(e, load) })
+}
+
+func (d *decision) measuredIn(e *Evidence, load string) *found {
 	var any *found
 	for _, subject := range d.subjects() {
-		at := d.evidence.most(load, subject, d.Scheduler)
+		at := e.most(load, subject, d.Scheduler)
 		if at == nil {
 			continue
 		}
@@ -173,16 +177,23 @@ func (d *decision) cost(t traffic) (float64, bool) {
 
 // perByte returns the CPU time of a byte, in nanoseconds, from the bulk transfers of the evidence.
 func (d *decision) perByte() (float64, *Figure) {
-	for _, subject := range append(d.subjects(), "haproxy-tcp") {
-		if subject == "haproxy-tcp" && d.Mode != lb.ModeProxy {
-			continue
-		}
-		if at := d.evidence.most("bulk", subject, d.Scheduler); at != nil {
-			figure := at.figure(results.BalancerCPUMsPerGigabyte)
-			return figure.Median * 1e6 / 1e9, &figure
-		}
+	subjects := d.subjects()
+	if d.Mode == lb.ModeProxy {
+		subjects = append(subjects, "haproxy-tcp")
 	}
-	return 0, nil
+	at := ownFirst(d.evidence, func(e *Evidence) *found {
+		for _, subject := range subjects {
+			if at := e.most("bulk", subject, d.Scheduler); at != nil {
+				return at
+			}
+		}
+		return nil
+	})
+	if at == nil {
+		return 0, nil
+	}
+	figure := at.figure(results.BalancerCPUMsPerGigabyte)
+	return figure.Median * 1e6 / 1e9, &figure
 }
 
 // packetCosts returns the cost of a request from the cost of its packets, where there is no run of the mode under the

@@ -21,6 +21,8 @@ import (
 // Evidence holds the measurements, in the order in which they are searched.
 type Evidence struct {
 	Sources []Source `json:"sources"`
+	// own is the number of sources, from the first, that are searched for anything of use before the others are.
+	own int
 }
 
 // Source is a results file.
@@ -80,7 +82,16 @@ func (e *Evidence) Encode() ([]byte, error) {
 
 // Before returns evidence in which sources are searched before e's.
 func (e *Evidence) Before(sources ...Source) *Evidence {
-	return &Evidence{Sources: append(slices.Clone(sources), e.Sources...)}
+	return &Evidence{Sources: append(slices.Clone(sources), e.Sources...), own: len(sources) + e.own}
+}
+
+// ownFirst returns what a search finds in a user's own sources, and otherwise what it finds in the others: a figure of
+// the user's machine says more than one of another machine that fits better.
+func ownFirst[T any](e *Evidence, search func(*Evidence) *T) *T {
+	if at := search(&Evidence{Sources: e.Sources[:e.own]}); at != nil {
+		return at
+	}
+	return search(&Evidence{Sources: e.Sources[e.own:]})
 }
 
 // metrics are the metrics that advice is based on.

@@ -140,6 +140,10 @@ func (e *Evidence) one(load, subject, metric string, params map[string]any) *Fig
 // packetCost returns the cost of a packet, net of the harness, over IPv4 and TCP with the most flows that were
 // measured.
 func (e *Evidence) packetCost(mode lb.Mode, scheduler lb.Scheduler, kind, direction string) *Figure {
+	return ownFirst(e, func(e *Evidence) *Figure { return e.packetCostIn(mode, scheduler, kind, direction) })
+}
+
+func (e *Evidence) packetCostIn(mode lb.Mode, scheduler lb.Scheduler, kind, direction string) *Figure {
 	for _, hook := range []lb.Hook{lb.HookXDP, lb.HookTC} {
 		subject := fmt.Sprintf("jeoul-%s-%s", mode, hook)
 		all := e.find(func(p *Point) bool {
