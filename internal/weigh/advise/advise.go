@@ -164,8 +164,9 @@ func (d *decision) count(need sizing.Need) {
 	}
 	d.Limit = &Limit{Part: first.Name, Requests: d.Answers.Requests / first.Used}
 	for _, part := range need.Parts {
-		d.say("limit", "", nil, "one balancer would use %.2g %% of its %s, of the %.0f %% that may be used",
-			100*part.Used, part.Name, 100*d.Answers.Usage)
+		usable := d.Answers.Usage
+		d.say("limit", "", nil, "one balancer would use %s %% of its %s, of which %.0f %% may be used",
+			number(twoDigits(100*part.Used*usable)), part.Name, 100*usable)
 	}
 }
 

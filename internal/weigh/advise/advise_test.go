@@ -279,6 +279,30 @@ func TestOwnResultsOfAnotherKind(t *testing.T) {
 	}))
 }
 
+// TestLimitOfAResource: shares are those of the whole resource.
+func TestLimitOfAResource(t *testing.T) {
+	t.Parallel()
+	evidence, err := Embedded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, own := range map[string][]Source{
+		"one balancer would use 12 % of its cores, of which 60 % may be used": nil,
+		"one balancer would use 140 % of its cores, of which 60 % may be used": {
+			ownRun("ab", "jeoul-l2dsr-tc", lb.Maglev, results.RequestsPerSecond)},
+	} {
+		advice, err := Decide(evidence.Before(own...), answers(func(*Answers) {}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range advice.Statements {
+			if s.About == "limit" && s.Says != want {
+				t.Errorf("got %q, want %q", s.Says, want)
+			}
+		}
+	}
+}
+
 // testOwn asserts that a request costs what the own run says.
 func testOwn(t *testing.T, own Source, a Answers) {
 	t.Helper()
