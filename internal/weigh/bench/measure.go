@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jeoul/jeoul/internal/host/cpus"
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
@@ -118,7 +119,7 @@ func (p Point) cpus(i int) *load.CPUs {
 	if !p.Pinned {
 		return nil
 	}
-	return &load.CPUs{Client: 2 * i, Server: 2*i + 1}
+	return &load.CPUs{Client: allowedCPU(2 * i), Server: allowedCPU(2*i + 1)}
 }
 
 // Bounds on a generator.
@@ -282,7 +283,20 @@ func DeviceDrops(l *lab.Lab) (map[string]uint64, error) {
 }
 
 // LastCPU returns the core for the work that a load of one core leaves to other cores.
-func LastCPU() int { return runtime.NumCPU() - 1 }
+func LastCPU() int { return allowedCPU(runtime.NumCPU() - 1) }
+
+// FirstCPU returns the core for the work of a load of one core.
+func FirstCPU() int { return allowedCPU(0) }
+
+// allowedCPU returns the number of a core of those that the bench may use, counted from 0. Loads that need more cores
+// than there are do not run.
+func allowedCPU(i int) int {
+	all := cpus.Allowed()
+	if i >= len(all) {
+		return i
+	}
+	return all[i]
+}
 
 // FirstNice is the nice value with precedence over the machine's other programs, as if on a core of its own.
 const FirstNice = -20

@@ -6,28 +6,27 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/host/cpus"
 	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 )
 
 // Pin pins all processes that the host has now, and processes that those start later, to the given CPUs, whatever
-// affinity they chose themselves; without CPUs it unpins them. Other processes that start later are not pinned.
-func (h *Host) Pin(cpus ...int) error {
+// affinity they chose themselves; without CPUs, to all that this process was allowed when it started. Other processes
+// that start later are not pinned.
+func (h *Host) Pin(to ...int) error {
 	var set unix.CPUSet
-	for _, cpu := range cpus {
+	if len(to) == 0 {
+		to = cpus.Allowed()
+	}
+	for _, cpu := range to {
 		set.Set(cpu)
 	}
-	if len(cpus) == 0 {
-		for cpu := range runtime.NumCPU() {
-			set.Set(cpu)
-		}
-	}
 	if err := h.eachThread(func(id int) error { return unix.SchedSetaffinity(id, &set) }); err != nil {
-		return fmt.Errorf("tie the processes of %s to CPUs %v: %w", h.Name, cpus, err)
+		return fmt.Errorf("tie the processes of %s to CPUs %v: %w", h.Name, to, err)
 	}
 	return nil
 }

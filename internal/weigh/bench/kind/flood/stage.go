@@ -19,9 +19,6 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// floodCPU is the core of the flood. The last core, which is another one, has everything else.
-const floodCPU = 0
-
 // syncookies is the setting for answering SYNs without storing them: "1" when too many connections are half-open, "2"
 // always (ip-sysctl.rst).
 const syncookies = "net.ipv4.tcp_syncookies"
@@ -167,7 +164,8 @@ func (s *floodStage) start(ctx context.Context, most time.Duration) {
 			if err := unix.Setpriority(unix.PRIO_PROCESS, 0, bench.FirstNice); err != nil {
 				return fmt.Errorf("giving the flood the CPU first: %w", err)
 			}
-			return s.flood.Run(ctx, floodCPU)
+			// The last core, which is another one, has everything else.
+			return s.flood.Run(ctx, bench.FirstCPU())
 		})
 	}()
 }

@@ -19,9 +19,6 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
-// wireCPU is the core of the tester's sender. The last core, which is another one, has the processes of the subject.
-const wireCPU = 0
-
 func (kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running subject.Running,
 	blank results.Trial) ([]results.Trial, error) {
 	w := &wireTrial{runner: r, trial: t, running: running, blank: blank}
@@ -48,7 +45,8 @@ func (kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running
 func (w *wireTrial) spec() wire.Spec {
 	l := w.runner.Lab
 	spec := wire.Spec{
-		Target: w.running.Target(0), Reply: wire.ReplyToSender, CPU: wireCPU, Seed: uint64(w.trial.Repeat),
+		// The last core, which is another one, has the processes of the subject.
+		Target: w.running.Target(0), Reply: wire.ReplyToSender, CPU: bench.FirstCPU(), Seed: uint64(w.trial.Repeat),
 		Next: []net.HardwareAddr{l.Balancer.MAC}, Connections: wireRoom(w.trial.Form),
 		DSCP: map[uint8]netip.Addr{subject.DSCPPoint: l.VIP4},
 	}
