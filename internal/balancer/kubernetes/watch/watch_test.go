@@ -237,7 +237,7 @@ func TestWatchExpires(t *testing.T) {
 // TestShrink: of an object whose addresses may be another controller's, the managers of its fields are kept.
 func TestShrink(t *testing.T) {
 	managed := metav1.ObjectMeta{Annotations: map[string]string{"a": "b"}, ManagedFields: []metav1.ManagedFieldsEntry{
-		{Manager: "m", Subresource: "status", FieldsV1: &metav1.FieldsV1{Raw: []byte("{}")}}}}
+		{Manager: "m", Subresource: "status", FieldsV1: metav1.NewFieldsV1("{}")}}}
 	for _, test := range []struct {
 		object                metav1.Object
 		managers, annotations int

@@ -122,7 +122,7 @@ func (i ID) Wait(ctx context.Context) error {
 		}
 		switch {
 		case err == unix.ESRCH, ready > 0: // of the process, or of one that has had its number since
-			return nil
+			return ctx.Err() // who no longer waits must not take what another has ended for a death
 		case err == unix.EMFILE, err == unix.ENFILE, err == unix.ENOMEM:
 			_ = clock.Sleep(ctx, waitPoll) // which passes
 		case err != nil && err != unix.EINTR:
