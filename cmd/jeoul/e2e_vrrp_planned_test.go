@@ -127,8 +127,8 @@ func TestPlannedSwitches(t *testing.T) {
 }
 
 // TestStalledBalancers: the VIPs stay when the active balancer is stopped for less than three intervals, and when both
-// are stopped for longer, as on a suspended host, and continue. Nothing else may stop them meanwhile; the election's own
-// tests have the same cases under a clock of theirs.
+// are stopped for longer, as on a suspended host, and continue. Nothing else may stop them meanwhile; the election's
+// own tests have the same cases under a clock of theirs.
 func TestStalledBalancers(t *testing.T) {
 	testenv.Target(t, vrrpTarget)
 	t.Parallel()

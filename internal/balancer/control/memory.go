@@ -75,7 +75,7 @@ func (r *operator) restoreOverlays(l *view.Layout) (map[view.BackendName]view.Ov
 	return overlays, tallies
 }
 
-// loadOverlays reads what the previous process saved.
+// loadOverlays reads the overlays that the previous process saved.
 func (r *operator) loadOverlays() ([]savedOverlay, error) {
 	data, err := r.opt.Memory.Load()
 	if err != nil || len(data) == 0 {
@@ -88,8 +88,8 @@ func (r *operator) loadOverlays() ([]savedOverlay, error) {
 	return saved, nil
 }
 
-// removeOverlays removes what the previous process saved: else the operations would come back, weeks later perhaps,
-// with a process that takes over the data plane of this one.
+// removeOverlays removes the overlays that the previous process saved: else the operations would come back, weeks later
+// perhaps, with a process that takes over the data plane of this one.
 func (r *operator) removeOverlays(saved []savedOverlay) {
 	ended := 0
 	for _, s := range saved {

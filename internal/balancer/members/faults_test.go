@@ -352,7 +352,7 @@ func TestUnansweredDial(t *testing.T) {
 				return transport, unanswered, err
 			}
 		})
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		expectEnd(t, one, "while a host does not answer")
 	})
 }

@@ -50,7 +50,8 @@ func dialTCP(ctx context.Context, from netip.Addr, to string, timeout time.Durat
 func newPeerTransport(running context.Context, inner memberlist.NodeAwareTransport, dial dial, local netip.Addr,
 	allowed func(netip.Addr) bool, refused func(netip.Addr)) *peerTransport {
 	g := &peerTransport{NodeAwareTransport: inner, running: running, dial: dial, local: local,
-		allowed: allowed, refused: refused, packets: make(chan *memberlist.Packet), streams: make(chan net.Conn), stop: make(chan struct{})}
+		allowed: allowed, refused: refused, packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
+		stop: make(chan struct{})}
 	g.group.Go(g.forwardPackets)
 	g.group.Go(g.forwardStreams)
 	return g

@@ -152,7 +152,7 @@ type receivedBy struct {
 	own netip.Addr
 }
 
-// linkRead is what was read of the interface.
+// linkRead is the result of reading the state of the interface.
 type linkRead struct {
 	states []iface.State
 	err    error
@@ -363,8 +363,8 @@ func (e *Elector) startReading() {
 	}(e.link, e.reads)
 }
 
-// applyRead applies what was read of the interface. Where it could not be read, what was read last counts: sockets and
-// VIPs are as they were.
+// applyRead applies the state that was read of the interface. If it could not be read, the previous one counts: sockets
+// and VIPs are as they were.
 func (e *Elector) applyRead(r linkRead) {
 	e.reading = false
 	if e.readAgain {

@@ -61,24 +61,24 @@ func TestFailedUpdateOfAddresses(t *testing.T) {
 	}
 	defer handle.Close()
 	roles := &fakeRoles{entries: map[any]any{}}
-	former, latter := netip.MustParseAddr("198.18.9.1"), netip.MustParseAddr("198.18.9.2")
-	f := &follower{vips: []netip.Addr{former}, roles: roles, handle: handle, notified: map[netip.Addr]tcAgentRole{}}
+	first, second := netip.MustParseAddr("198.18.9.1"), netip.MustParseAddr("198.18.9.2")
+	f := &follower{vips: []netip.Addr{first}, roles: roles, handle: handle, notified: map[netip.Addr]tcAgentRole{}}
 	if err := f.look(); err != nil {
 		t.Fatal(err)
 	}
 	a := &Agent{ns: ns, changes: changes, follower: f}
-	f.vips = []netip.Addr{former, latter}
+	f.vips = []netip.Addr{first, second}
 	for _, step := range []struct {
 		vips   []netip.Addr
 		fails  error
 		report string
 	}{
-		{[]netip.Addr{former, latter}, unix.ENOMEM,
+		{[]netip.Addr{first, second}, unix.ENOMEM,
 			"tell the eBPF program of address 198.18.9.2: cannot allocate memory"},
-		{[]netip.Addr{former, latter}, nil, ""},
-		{[]netip.Addr{latter}, unix.EBUSY,
+		{[]netip.Addr{first, second}, nil, ""},
+		{[]netip.Addr{second}, unix.EBUSY,
 			"tell the eBPF program that address 198.18.9.1 is gone: device or resource busy"},
-		{[]netip.Addr{latter}, nil, ""},
+		{[]netip.Addr{second}, nil, ""},
 	} {
 		f.vips, roles.fails = step.vips, step.fails
 		problems := a.look(slog.New(slog.DiscardHandler))
@@ -91,7 +91,7 @@ func TestFailedUpdateOfAddresses(t *testing.T) {
 			}
 			continue
 		}
-		for _, vip := range []netip.Addr{former, latter} {
+		for _, vip := range []netip.Addr{first, second} {
 			if _, there := roles.entries[vip.As16()]; there != slices.Contains(step.vips, vip) {
 				t.Errorf("with the VIPs %s, %s is in the map: %v", step.vips, vip, there)
 			}

@@ -82,7 +82,7 @@ func (e *listener) send(frame []byte) error {
 	err := e.transmit(frame)
 	if errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.EAGAIN) {
 		// The queue of the interface, or of the socket after a burst of probes.
-		time.Sleep(queuePause)
+		<-time.After(queuePause)
 		err = e.transmit(frame)
 	}
 	if err != nil {

@@ -68,12 +68,12 @@ func (t *Tuner) editGrub(w *writer, r *Report) error {
 		return errors.New(
 			"--edit-grub: there is no /etc/default/grub here: give the kernel these parameters by the means of its boot loader: " + strings.Join(words, " "))
 	}
-	former, err := formerText(w.access, grubFile)
+	previous, err := previousText(w.access, grubFile)
 	if err != nil {
 		return err
 	}
 	// This run does not advise what the kernel has by now, nor what other items have brought in.
-	for _, line := range formerValues(former, "GRUB_CMDLINE_LINUX") {
+	for _, line := range previousValues(previous, "GRUB_CMDLINE_LINUX") {
 		kept := slices.DeleteFunc(strings.Fields(strings.Trim(line, `"`)), func(word string) bool {
 			name, _, _ := strings.Cut(word, "=")
 			return name == "$GRUB_CMDLINE_LINUX" ||
@@ -115,11 +115,11 @@ func (t *Tuner) persist(w *writer, r *Report, opt ApplyOptions) error {
 		texts[sysctlFile] = setting.FileHeader + strings.Join(sysctls, "\n") + "\n"
 	}
 	if others {
-		former, err := formerText(w.access, unitFile)
+		previous, err := previousText(w.access, unitFile)
 		if err != nil {
 			return err
 		}
-		texts[unitFile] = t.unit(opt, former)
+		texts[unitFile] = t.unit(opt, previous)
 		texts[unitWanted] = unitFile
 	}
 	if len(texts) == 0 {
@@ -136,8 +136,8 @@ func (t *Tuner) persist(w *writer, r *Report, opt ApplyOptions) error {
 	return err
 }
 
-// formerText returns the text of a file that an earlier run has written, or nothing.
-func formerText(a *setting.Access, path string) (string, error) {
+// previousText returns the text of a file that an earlier run has written, or nothing.
+func previousText(a *setting.Access, path string) (string, error) {
 	text, _, err := readEntry(a.Path(path))
 	if err != nil {
 		return "", fmt.Errorf("read %s: %w", path, err)
@@ -148,8 +148,8 @@ func formerText(a *setting.Access, path string) (string, error) {
 	return text, nil
 }
 
-// formerValues returns the values of a key, from each of its lines.
-func formerValues(text, key string) (values []string) {
+// previousValues returns the values of a key, from each of its lines.
+func previousValues(text, key string) (values []string) {
 	for line := range strings.Lines(text) {
 		if value, ok := strings.CutPrefix(line, key+"="); ok {
 			values = append(values, strings.TrimSuffix(value, "\n"))
@@ -158,11 +158,11 @@ func formerValues(text, key string) (values []string) {
 	return values
 }
 
-// unit returns a systemd unit that applies the profile when the interfaces exist, after what the former unit applies:
+// unit returns a systemd unit that applies the profile when the interfaces exist, after what the previous unit applies:
 // other interfaces, items or roles.
-func (t *Tuner) unit(opt ApplyOptions, former string) string {
+func (t *Tuner) unit(opt ApplyOptions, previous string) string {
 	after := []string{"network-online.target"}
-	for _, line := range formerValues(former, "After") {
+	for _, line := range previousValues(previous, "After") {
 		after = append(after, strings.Fields(line)...)
 	}
 	for _, card := range t.cards {
@@ -172,7 +172,7 @@ func (t *Tuner) unit(opt ApplyOptions, former string) string {
 	units := strings.Join(slices.Compact(after), " ")
 	command := t.command(opt)
 	var commands strings.Builder
-	for _, line := range formerValues(former, "ExecStart") {
+	for _, line := range previousValues(previous, "ExecStart") {
 		// With "-", the next command is run also if this one fails.
 		if line = strings.TrimPrefix(line, "-"); line != command {
 			fmt.Fprintf(&commands, "ExecStart=-%s\n", line)

@@ -85,8 +85,8 @@ func (e *Evidence) Before(sources ...Source) *Evidence {
 	return &Evidence{Sources: append(slices.Clone(sources), e.Sources...), own: len(sources) + e.own}
 }
 
-// ownFirst returns what a search finds in a user's own sources, and otherwise what it finds in the others: a figure of
-// the user's machine says more than one of another machine that fits better.
+// ownFirst returns the result of a search in a user's own sources, and if there is none, in the others: a figure of the
+// user's machine says more than one of another machine that fits better.
 func ownFirst[T any](e *Evidence, search func(*Evidence) *T) *T {
 	if at := search(&Evidence{Sources: e.Sources[:e.own]}); at != nil {
 		return at

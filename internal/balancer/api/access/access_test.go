@@ -155,7 +155,7 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// certificate returns what a client with a new certificate presents.
+// certificate returns a new certificate of a client, with its chain.
 func (h *host) certificate(t *testing.T, subject pkix.Name, left time.Duration) []*x509.Certificate {
 	t.Helper()
 	h.ca.Write(t, subject, left, h.path("client.crt"), h.path("client.key"))

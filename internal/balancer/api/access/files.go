@@ -136,7 +136,7 @@ func (m *credentials) problem(now time.Time) string {
 	return ""
 }
 
-// verify verifies what a client has presented again, as the handshake did: its connection may have outlasted its
+// verify verifies a client's chain of certificates again, as the handshake did: its connection may have outlasted its
 // certificate, or the authority's place in the file. Errors: ErrUnknown.
 func (m *credentials) verify(certificates []*x509.Certificate) error {
 	others := x509.NewCertPool()

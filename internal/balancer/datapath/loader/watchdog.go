@@ -59,7 +59,7 @@ func startTimer(run func(frame []byte) (result uint32, out []byte, err error)) e
 		if attempt == timerAttempts || !errors.Is(err, unix.ENOMEM) {
 			return err
 		}
-		time.Sleep(pause)
+		<-time.After(pause)
 		pause *= 2
 	}
 }

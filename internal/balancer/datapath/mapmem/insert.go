@@ -28,7 +28,7 @@ func Insert(insert func() error) error {
 			return err
 		}
 		reclaim()
-		time.Sleep(pause)
+		<-time.After(pause)
 		pause *= 2
 	}
 }
