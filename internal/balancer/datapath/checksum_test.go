@@ -34,14 +34,7 @@ func TestChecksumsAreRightOnTheWire(t *testing.T) {
 		interfaces, ends = append(interfaces, tunnelEnd), append(ends, mac)
 	}
 	state, packets := translatingServices(w)
-	testenv.In(t, w.balancer, func() error {
-		d, err := Open(Options{Interfaces: interfaces, Hook: lb.HookTC, TableSize: testTableSize})
-		if err != nil {
-			return err
-		}
-		t.Cleanup(func() { d.Close() })
-		return d.Apply(state)
-	})
+	w.serveInTC(t, state, interfaces)
 	send := openSender(t, w.outside, "outin")
 	for _, p := range packets {
 		expect := func(t *testing.T) {
@@ -67,6 +60,19 @@ func TestChecksumsAreRightOnTheWire(t *testing.T) {
 			expect(t)
 		})
 	}
+}
+
+// serveInTC has a state served on interfaces of the balancer until the test ends.
+func (w *wires) serveInTC(t *testing.T, state lb.State, interfaces []string) {
+	t.Helper()
+	testenv.In(t, w.balancer, func() error {
+		d, err := Open(Options{Interfaces: interfaces, Hook: lb.HookTC, TableSize: testTableSize})
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { d.Close() })
+		return d.Apply(state)
+	})
 }
 
 // translatingServices is a service of each mode that rewrites addresses and ports, with its
@@ -218,14 +224,7 @@ func TestErrorsAreRightOnTheWire(t *testing.T) {
 			state.Services[i].Paths[j].MTU = 600
 		}
 	}
-	testenv.In(t, w.balancer, func() error {
-		d, err := Open(Options{Interfaces: []string{"in", "out"}, Hook: lb.HookTC, TableSize: testTableSize})
-		if err != nil {
-			return err
-		}
-		t.Cleanup(func() { d.Close() })
-		return d.Apply(state)
-	})
+	w.serveInTC(t, state, []string{"in", "out"})
 	send := openSender(t, w.outside, "outin")
 	for _, p := range packets {
 		expect := func(t *testing.T) {

@@ -96,7 +96,7 @@ func (m *PrefixMap) put(number uint32, list func() []listed) error {
 	}
 	for _, p := range list() {
 		key := PrefixKey(number, p.Prefix)
-		if err := mapmem.Insert(func() error { return m.Put(key, uint32(p.verdict)) }); err != nil {
+		if err := mapmem.Allocate(func() error { return m.Put(key, uint32(p.verdict)) }); err != nil {
 			return fmt.Errorf("%s: %w", p.Prefix, err)
 		}
 		m.Lists[number] = append(m.Lists[number], key)

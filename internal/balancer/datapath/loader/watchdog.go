@@ -3,14 +3,13 @@
 package loader
 
 import (
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
@@ -39,27 +38,14 @@ func StartWatchdog(memory *ebpf.Map) (*ebpf.Collection, error) {
 	return collection, nil
 }
 
-// How often the timer is started before a lack of memory is believed, and the pause after the first attempt; each
-// further pause is twice as long. All of them together take half a second.
-const (
-	timerAttempts   = 10
-	timerFirstPause = time.Millisecond
-)
-
-// startTimer runs the program that starts the timer. Since Linux 6.18 bpf_timer_init allocates by kmalloc_nolock, which
-// waits for no lock: it fails with ENOMEM where another CPU holds that of the allocator, although memory is free.
+// startTimer runs the program that starts the timer.
 func startTimer(run func(frame []byte) (result uint32, out []byte, err error)) error {
-	pause := timerFirstPause
-	for attempt := 1; ; attempt++ {
+	return mapmem.Allocate(func() error {
 		// The kernel requires a frame, which the program does not read.
 		failed, _, err := run(make([]byte, 64))
 		if err == nil && failed != 0 {
 			err = unix.Errno(failed)
 		}
-		if attempt == timerAttempts || !errors.Is(err, unix.ENOMEM) {
-			return err
-		}
-		<-time.After(pause)
-		pause *= 2
-	}
+		return err
+	})
 }

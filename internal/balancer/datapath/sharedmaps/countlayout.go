@@ -127,7 +127,7 @@ func (e *ForeignElements) PrefixesInto(to *ebpf.Map) error {
 		for i := range min(len(ours.Address), address.Size/4) {
 			ours.Address[i] = binary.NativeEndian.Uint32(key[address.Offset+4*i:])
 		}
-		if err := mapmem.Insert(func() error { return to.Put(ours, value) }); err != nil {
+		if err := mapmem.Allocate(func() error { return to.Put(ours, value) }); err != nil {
 			return fmt.Errorf("taking over the lists of prefixes: %w", err)
 		}
 	}
