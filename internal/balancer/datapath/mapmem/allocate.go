@@ -37,8 +37,8 @@ func Allocate(do func() error) error {
 // reclaimed is how much memory reclaim takes: enough for a thousand prefixes.
 const reclaimed = 256 << 10
 
-// reclaim takes memory and gives it back: a page fault, unlike those allocations, waits until the kernel has reclaimed some.
-// Tests replace it.
+// reclaim takes memory and gives it back: a page fault, unlike those allocations, waits until the kernel has reclaimed
+// some. Tests replace it.
 var reclaim = func() {
 	memory, err := unix.Mmap(-1, 0, reclaimed, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAllocate: where the kernel had no memory at hand, an allocation is tried again after some was reclaimed. A lack of
-// memory that lasts is returned in the end, and any other error at once.
+// TestAllocate: where the kernel had no memory at hand, an allocation is tried again after some was reclaimed. A lack
+// of memory that lasts is returned in the end, and any other error at once.
 func TestAllocate(t *testing.T) {
 	before := reclaim
 	t.Cleanup(func() { reclaim = before })
