@@ -204,7 +204,7 @@ test-bench: rights-test deps build ## run every subject, load and event of the b
 
 .PHONY: test-balancers
 test-balancers: rights-test deps build ## drain, bring back and kill one of three balancers behind a router, and compare what breaks with the plan
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_BALANCERS=1 $(GO) test -v -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestBalancersBreakWhatIsPlanned$$' ./internal/weigh/bench
+	JEOUL_TEST_ROOT=1 JEOUL_TEST_BALANCERS=1 JEOUL_TEST_BINARY='$(abspath $(BIN))' $(GO) test -v -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestBalancersBreakWhatIsPlanned$$' ./internal/weigh/bench
 
 .PHONY: test-soak
 test-soak: rights-test deps build ## an hour (JEOUL_SOAK) of random faults (JEOUL_SOAK_SEED) of three balancers under live connections: see docs/weigh/several.md

@@ -54,18 +54,17 @@ func begin(t *testing.T) {
 // sets the variable.
 const binaryVariable = "JEOUL_TEST_BINARY"
 
-// built builds our own binary once for all tests of the package, unless binaryVariable names one: linking it takes some
-// six seconds of a core.
+// built builds our own binary once for all tests of the package, and the BGP speaker beside it, unless binaryVariable
+// names one: linking takes some ten seconds of a core.
 var built = sync.OnceValues(func() (string, error) {
 	if executable := os.Getenv(binaryVariable); executable != "" {
 		return executable, nil
 	}
-	executable := filepath.Join(builds, "jeoul")
-	if output, err := exec.Command("go", "build", "-o", executable,
-		"github.com/jeoul/jeoul/cmd/jeoul").CombinedOutput(); err != nil {
+	if output, err := exec.Command("go", "build", "-o", builds+"/", "github.com/jeoul/jeoul/cmd/jeoul",
+		"github.com/jeoul/jeoul/cmd/jeoul-bgp").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build jeoul: %w: %s", err, output)
 	}
-	return executable, nil
+	return filepath.Join(builds, "jeoul"), nil
 })
 
 // buildJeoul returns the path of our own binary.
