@@ -79,7 +79,7 @@ func TestPurge(t *testing.T) {
 				if !removal.MatchString(purge) {
 					t.Errorf("%s: the purge leaves /run/%s of %s", config, match[1], unit)
 				}
-				// What is left there would be the next user's of that number.
+				// The next user with that number would own the files that are left there.
 				if !removal.MatchString(beforeUser) {
 					t.Errorf("the user jeoul is removed before its files in /run/%s", match[1])
 				}

@@ -324,7 +324,7 @@ func changeTokens(t *testing.T, method, path string, change func(text string) st
 	}
 	hangUp()
 	<-done
-	time.Sleep(time.Minute) // the feed of statuses sees that nobody watches
+	time.Sleep(time.Minute) // after which the feed of statuses ends without a watcher
 }
 
 // TestPlainTextOverTCP: a connection without TLS gets no answer of the API.

@@ -50,7 +50,7 @@ type Keeper struct {
 	opt      KeeperOptions
 	client   *Client
 	sessions sessionLog
-	// lost: the speaker has died, and no other could be started yet. Only Run uses it.
+	// lost is set from the death of the speaker until another one runs. Only Run uses it.
 	lost bool
 
 	mu sync.Mutex

@@ -522,7 +522,8 @@ func (b boundChecker) Check(ctx context.Context, _ Endpoint, _ *lb.Check, _ func
 	return Pass("")
 }
 
-// TestProgramsHaveTheirWholeTime: the context of a program's check has room for the wait for its turn, whoever asks.
+// TestProgramsHaveTheirWholeTime: the context of a program's check also lasts for its wait for a slot, in a check on
+// request, too.
 func TestProgramsHaveTheirWholeTime(t *testing.T) {
 	for kind, share := range map[lb.CheckType]time.Duration{lb.CheckTCP: 1, lb.CheckExec: 2} {
 		synctest.Test(t, func(t *testing.T) {

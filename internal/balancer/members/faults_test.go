@@ -34,7 +34,7 @@ type recordingTransport struct {
 	mu       sync.Mutex
 	recorded []datagram
 	blocked  map[netip.Addr]bool
-	// frozen has connections held, which nobody reads.
+	// frozen has connections accepted and not read.
 	frozen bool
 	held   []net.Conn
 }

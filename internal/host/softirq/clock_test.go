@@ -30,7 +30,7 @@ func TestLeavesOut(t *testing.T) {
 	}
 }
 
-// TestMeterSpec: the programs are told.
+// TestMeterSpec: the constant of the programs has the value that newMeter was given.
 func TestMeterSpec(t *testing.T) {
 	t.Parallel()
 	for _, want := range []bool{true, false} {

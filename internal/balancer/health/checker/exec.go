@@ -72,28 +72,26 @@ func (a *ask) exec() health.Answer {
 
 // awaitTurn waits for a slot for so long at most, and reports whether it has taken one.
 func awaitTurn(ctx context.Context, within time.Duration) bool {
-	timer := time.NewTimer(within)
-	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
 	select {
 	case slots <- struct{}{}:
 		return true
-	case <-timer.C:
 	case <-ctx.Done():
+		return false
 	}
-	return false
 }
 
 // awaitEnd waits for so long at most until a program has ended, and reports whether it has.
 func awaitEnd(ctx context.Context, done <-chan struct{}, within time.Duration) bool {
-	timer := time.NewTimer(within)
-	defer timer.Stop()
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
 	select {
 	case <-done:
 		return true
-	case <-timer.C:
 	case <-ctx.Done():
+		return false
 	}
-	return false
 }
 
 // program is a program that runs, in a process group of its own.

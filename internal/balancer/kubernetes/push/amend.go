@@ -25,8 +25,7 @@ func needsWhole(err error) bool {
 	return isStatus(err, http.StatusNotFound, http.StatusMethodNotAllowed)
 }
 
-// amend pushes the services that differ from the accepted ones. It makes a source that does not exist yet, also one
-// without services.
+// amend pushes the services that differ from the accepted ones. It creates a missing source, also without services.
 func (p *Pusher) amend(ctx context.Context, services []lb.Service) (Result, error) {
 	changed, removed := p.difference(services)
 	result := Result{Generation: p.generation, Refused: map[string]string{}}
