@@ -11,6 +11,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/capture"
 	"github.com/jeoul/jeoul/internal/balancer/events"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/balancer/sources"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
@@ -46,6 +47,9 @@ type Balancer struct {
 	// Services returns the services of these names, as in Status and in its order, without computing the others; nil:
 	// they are taken from Status.
 	Services func(names []string) ([]ops.Service, error)
+	// ServicesIn returns the names of the services that have a backend in one of the states, without computing their
+	// status; nil: they are taken from Status.
+	ServicesIn func(states []lb.BackendState) []string
 	// Explain returns the outcome that a packet would have. Errors: trace.ErrBadQuestion, trace.ErrNoService.
 	Explain func(trace.Question) (*trace.Packet, error)
 	// Trace reports real packets, after an event that it has started, until the context ends or notify returns an

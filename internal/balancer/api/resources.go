@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -45,8 +46,8 @@ func (b Balancer) handleResources(a huma.API) {
 	addEndpoint(a, endpoint{method: http.MethodGet, path: backendsPath, id: "list-backends",
 		summary: "The backends of services as they are now"},
 		func(_ context.Context, in *BackendsParams) (*answer[[]ops.ServiceBackend], error) {
-			services, err := b.servicesNamed(in.Services)
-			return &answer[[]ops.ServiceBackend]{ops.BackendsOf(services, in.States...)}, err
+			list, err := b.backends(in)
+			return &answer[[]ops.ServiceBackend]{list}, err
 		})
 	addList(b, a, endpoint{path: checksPath, id: "list-checks",
 		summary: "The health checks of backends, and their latest results"}, ops.ChecksOf)
@@ -75,6 +76,26 @@ func addList[T any](b Balancer, a huma.API, e endpoint, of func([]ops.Service) [
 		services, err := b.servicesNamed(in.Services)
 		return &answer[[]T]{of(services)}, err
 	})
+}
+
+// backends returns the selected backends. To find the few in a state among those of thousands of services, it computes
+// the status of their services only: a client that polls for them would otherwise slow down all changes.
+func (b Balancer) backends(in *BackendsParams) ([]ops.ServiceBackend, error) {
+	names, states := in.Services, make([]lb.BackendState, len(in.States))
+	for i, state := range in.States {
+		states[i] = lb.BackendState(state)
+	}
+	if len(states) > 0 && b.ServicesIn != nil {
+		names = b.ServicesIn(states)
+		if len(in.Services) > 0 {
+			names = slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(in.Services, name) })
+		}
+		if len(names) == 0 {
+			return []ops.ServiceBackend{}, nil
+		}
+	}
+	services, err := b.servicesNamed(names)
+	return ops.BackendsOf(services, states...), err
 }
 
 // servicesNamed returns the services of these names as they are now; all where none is named.

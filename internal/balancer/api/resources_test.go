@@ -4,6 +4,7 @@ package api
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -53,6 +54,55 @@ func TestResources(t *testing.T) {
 		response.Body.Close()
 		if response.StatusCode != code {
 			t.Errorf("%s: %s, want %d (%s)", path, response.Status, code, http.StatusText(code))
+		}
+	}
+}
+
+// TestBackendsInStates: for the backends in a state, only the services that have one are computed.
+func TestBackendsInStates(t *testing.T) {
+	all := []ops.Service{
+		{Name: "web", Backends: []ops.Backend{{Name: "web01", State: lb.Up}, {Name: "web02", State: lb.NoRoute}}},
+		{Name: "dns", Backends: []ops.Backend{{Name: "dns01", State: lb.NoRoute}}},
+		{Name: "shop", Backends: []ops.Backend{{Name: "shop01", State: lb.Up}}},
+	}
+	var computed []string
+	b := Balancer{
+		Status: func() (ops.Status, error) {
+			computed = append(computed, "all")
+			return ops.Status{Services: all}, nil
+		},
+		Services: func(names []string) ([]ops.Service, error) {
+			computed = append(computed, names...)
+			return ops.Status{Services: all}.ServicesNamed(names), nil
+		},
+		ServicesIn: func(states []lb.BackendState) (names []string) {
+			for _, s := range all {
+				if len(ops.BackendsOf([]ops.Service{s}, states...)) > 0 {
+					names = append(names, s.Name)
+				}
+			}
+			return names
+		},
+	}
+	for _, test := range []struct {
+		services, states, computed, backends []string
+	}{
+		{nil, []string{"no-route"}, []string{"web", "dns"}, []string{"web02", "dns01"}},
+		{[]string{"dns", "shop"}, []string{"no-route"}, []string{"dns"}, []string{"dns01"}},
+		{[]string{"shop"}, []string{"no-route"}, nil, nil},
+		{nil, []string{"no-mac"}, nil, nil},
+		{[]string{"shop"}, nil, []string{"shop"}, []string{"shop01"}},
+		{nil, nil, []string{"all"}, []string{"web01", "web02", "dns01", "shop01"}},
+	} {
+		computed = nil
+		list, err := b.backends(&BackendsParams{ServicesParams{test.services}, test.states})
+		var names []string
+		for _, one := range list {
+			names = append(names, one.Name)
+		}
+		if err != nil || list == nil || !slices.Equal(names, test.backends) || !slices.Equal(computed, test.computed) {
+			t.Errorf("services %q, states %q: backends %q, computed %q, %v; want %q, %q", test.services, test.states, names,
+				computed, err, test.backends, test.computed)
 		}
 	}
 }

@@ -99,6 +99,20 @@ func (c *Controller) Services(names []string) ([]ops.Service, error) {
 	return list, nil
 }
 
+// ServicesIn returns the names of the services that have a backend in one of the states, in the configuration's order.
+// It reads no counters. It may be called from any goroutine, after Start.
+func (c *Controller) ServicesIn(states []lb.BackendState) (names []string) {
+	c.mu.Lock()
+	v := c.view
+	c.mu.Unlock()
+	for i := range v.Config.Services {
+		if v.HasBackendIn(i, states) {
+			names = append(names, v.Config.Services[i].Name)
+		}
+	}
+	return names
+}
+
 // serviceInputs are the inputs of the status of services, besides the counters, as of one time.
 type serviceInputs struct {
 	view    *view.View

@@ -129,6 +129,44 @@ func TestServices(t *testing.T) {
 	})
 }
 
+// TestServicesIn: the services that have a backend in some state are those whose status has one.
+func TestServicesIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.routed("192.0.2.2", paths.Route{Fault: paths.NoRoute, Reason: "has no route", Advice: "add one"})
+		w.found("192.0.2.2", 0)
+		w.found("192.0.2.1", 1)
+		c := w.controller(severalModes + `  - {name: drained, vip: 192.0.2.103, port: 80,
+     backends: [{name: web01, address: 192.0.2.1, weight: 0}, {name: web02, address: 192.0.2.2}]}
+`)
+		stop := w.run(c)
+		w.quiet()
+		status, err := c.Status()
+		if err != nil {
+			t.Fatal(err)
+		}
+		several := 0
+		for _, states := range [][]lb.BackendState{{}, {lb.NoRoute}, {lb.WeightZero}, {lb.Up}, {lb.Up, lb.NoRoute}, {"no state"}} {
+			var want []string
+			for _, s := range status.Services {
+				if len(states) > 0 && len(ops.BackendsOf([]ops.Service{s}, states...)) > 0 {
+					want = append(want, s.Name)
+				}
+			}
+			if got := c.ServicesIn(states); !slices.Equal(got, want) {
+				t.Errorf("services with a backend in %q: %q, want %q", states, got, want)
+			}
+			if len(want) > 0 && len(want) < len(status.Services) {
+				several++
+			}
+		}
+		if several < 3 {
+			t.Errorf("only %d of the states distinguish services: the test shows nothing", several)
+		}
+		stop()
+	})
+}
+
 // countEach gives each backend and each service counters of its own.
 func (w *world) countEach(c *Controller) {
 	w.mu.Lock()

@@ -252,7 +252,8 @@ func (b *balancer) serve(ctx context.Context, hangup <-chan os.Signal) error {
 func (b *balancer) apiBalancer(ctx context.Context, reloads *reloader) api.Balancer {
 	c, plane := b.controller, b.resources.datapath
 	return api.Balancer{
-		Status: b.status, Services: b.services, Operate: c.Operate, Drain: b.drain, Operations: c.Operations,
+		Status: b.status, Services: b.services, ServicesIn: c.ServicesIn,
+		Operate: c.Operate, Drain: b.drain, Operations: c.Operations,
 		Flows: c.Flows, Check: c.Check,
 		Reload:  func(by string) (ops.Reloaded, error) { return reloads.reload(ctx, by) },
 		Explain: plane.Explain, Trace: loggedTrace(plane, b.Log), Capture: loggedCapture(plane, b.status, b.Log),

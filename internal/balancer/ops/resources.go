@@ -5,6 +5,8 @@ package ops
 import (
 	"fmt"
 	"slices"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
 // ServiceBackend is a backend and the name of its service: one of all backends.
@@ -55,11 +57,11 @@ func (s Service) Backend(name string) (ServiceBackend, error) {
 }
 
 // BackendsOf returns the backends of services in one of the states, in their order; all if no state is given.
-func BackendsOf(services []Service, states ...string) []ServiceBackend {
+func BackendsOf(services []Service, states ...lb.BackendState) []ServiceBackend {
 	all := []ServiceBackend{}
 	for _, service := range services {
 		for _, backend := range service.Backends {
-			if len(states) > 0 && !slices.Contains(states, string(backend.State)) {
+			if len(states) > 0 && !slices.Contains(states, backend.State) {
 				continue
 			}
 			all = append(all, ServiceBackend{service.Name, backend})

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -42,6 +43,8 @@ const (
 	scaleWriters = 20
 	// scaleFollowed says that every so many-th change is followed into the data plane.
 	scaleFollowed = 25
+	// scaleSlowest is the number of the slowest changes that are listed.
+	scaleSlowest = 8
 	// scalePoll is the interval at which the balancer is asked about the changes that are followed, and so what a time
 	// may be too long by.
 	scalePoll = 50 * time.Millisecond
@@ -77,16 +80,20 @@ type scaleRun struct {
 	slices []*discoveryv1.EndpointSlice
 
 	mu sync.Mutex
-	// following has the changes that have not arrived yet, by the service; took the times of those that have.
+	// following has the changes that have not arrived yet, by the service; arrived those that have.
 	following map[string]followed
-	took      []time.Duration
+	arrived   []followed
 }
 
-// followed is a change whose arrival in the data plane is awaited: when the API server was asked for it, and the number
-// of backends of the service after it.
+// followed is a change whose arrival in the data plane is awaited.
 type followed struct {
+	// began is when the API server was asked for it, and answered how long that took.
 	began    time.Time
+	answered time.Duration
+	// backends is the number of backends of the service after it.
 	backends int
+	// took is the time from began until it was in the data plane.
+	took time.Duration
 }
 
 // scaleNode returns the name and the address of a node, from 0.
@@ -271,10 +278,15 @@ func (m *scaleRun) changes() {
 	if err := <-arrived; err != nil {
 		m.t.Fatal(err)
 	}
-	slices.Sort(m.took)
-	m.t.Logf("%d changes in %.1f s, %d of them followed: median %d ms, p99 %d ms, at most %d ms",
-		scaleRate*int(scaleTime/time.Second), wrote.Seconds(), len(m.took), m.took[len(m.took)/2].Milliseconds(),
-		m.took[len(m.took)*99/100].Milliseconds(), m.took[len(m.took)-1].Milliseconds())
+	m.t.Logf("%d changes in %.1f s, %d of them followed", scaleRate*int(scaleTime/time.Second), wrote.Seconds(),
+		len(m.arrived))
+	m.logTimes("in the data plane after", func(f followed) time.Duration { return f.took })
+	m.logTimes("  of it until the API server had answered", func(f followed) time.Duration { return f.answered })
+	slices.SortFunc(m.arrived, func(a, b followed) int { return cmp.Compare(b.took, a.took) })
+	for _, f := range m.arrived[:scaleSlowest] {
+		m.t.Logf("  among the slowest: begun after %.1f s, answered after %d ms, in the data plane after %d ms",
+			f.began.Sub(began).Seconds(), f.answered.Milliseconds(), f.took.Milliseconds())
+	}
 	for name, process := range m.processes() {
 		now, err := process.CPUTime()
 		if err != nil {
@@ -282,6 +294,18 @@ func (m *scaleRun) changes() {
 		}
 		m.t.Logf("  CPU time of %s: %.0f %% of a core", name, 100*(now-before[name]).Seconds()/wrote.Seconds())
 	}
+}
+
+// logTimes logs a time of the changes that were followed.
+func (m *scaleRun) logTimes(what string, of func(followed) time.Duration) {
+	m.t.Helper()
+	times := make([]time.Duration, len(m.arrived))
+	for i, f := range m.arrived {
+		times[i] = of(f)
+	}
+	slices.Sort(times)
+	m.t.Logf("%s: median %d ms, p99 %d ms, at most %d ms", what, times[len(times)/2].Milliseconds(),
+		times[len(times)*99/100].Milliseconds(), times[len(times)-1].Milliseconds())
 }
 
 // change takes the first endpoint of a service out, or puts it back.
@@ -301,7 +325,7 @@ func (m *scaleRun) change(i int) error {
 	return nil
 }
 
-// noteWritten has a change followed, which the API server was asked for at a time.
+// noteWritten has a change followed, which the API server was asked for at a time, and has made.
 func (m *scaleRun) noteWritten(i int, began time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -309,7 +333,7 @@ func (m *scaleRun) noteWritten(i int, began time.Time) error {
 	if before, ok := m.following[name]; ok {
 		return fmt.Errorf("the change of %s before has not arrived after %s", name, time.Since(before.began))
 	}
-	m.following[name] = followed{began, len(m.slices[i].Endpoints)}
+	m.following[name] = followed{began: began, answered: time.Since(began), backends: len(m.slices[i].Endpoints)}
 	return nil
 }
 
@@ -345,7 +369,8 @@ func (m *scaleRun) follow(ctx context.Context, wroteAll <-chan struct{}) error {
 		m.mu.Lock()
 		for _, service := range list {
 			if f, ok := m.following[service.Name]; ok && len(service.Backends) == f.backends {
-				m.took = append(m.took, time.Since(f.began))
+				f.took = time.Since(f.began)
+				m.arrived = append(m.arrived, f)
 				delete(m.following, service.Name)
 			}
 		}

@@ -78,6 +78,18 @@ func (v *View) ServiceStatus(i int, now map[netip.Addr]paths.Entry, counters lb.
 	return status
 }
 
+// HasBackendIn reports whether a backend of service i is in one of the states, as its status has it.
+func (v *View) HasBackendIn(i int, states []lb.BackendState) bool {
+	s := v.Config.Services[i]
+	for j, b := range v.Applied(i) {
+		condition := Condition(s, b, v.OverlayOf(s, s.Backends[j]), v.Known[v.At[i][j]])
+		if slices.Contains(states, condition.State) {
+			return true
+		}
+	}
+	return false
+}
+
 // tableSize returns the number of slots of a service's hash table.
 func tableSize(s lb.Service) uint32 {
 	if s.Scheduler.InOrder() {

@@ -188,6 +188,7 @@ func (c *Controller) retryRefused() bool {
 
 // pushAll pushes the services.
 func (c *Controller) pushAll(ctx context.Context) {
+	began := time.Now()
 	result, err := c.pushServices(ctx)
 	c.pushed = err == nil
 	if err != nil {
@@ -217,7 +218,8 @@ func (c *Controller) pushAll(ctx context.Context) {
 	})
 	if changed {
 		c.opt.Log.Info("the balancer has the services of the cluster", "services", len(c.services),
-			"refused", len(result.Refused), "generation", result.Generation)
+			"refused", len(result.Refused), "generation", result.Generation,
+			"took", time.Since(began).Round(time.Millisecond))
 	}
 }
 
