@@ -54,6 +54,8 @@ export CGO_ENABLED ?= 0
 export GOFLAGS := $(GOFLAGS) -trimpath
 
 AS_ROOT   := scripts/as-root.sh
+# Runs tests by root, and removes what they leave when they are interrupted.
+SWEPT     := GO='$(GO)' scripts/swept.sh
 GIVE_BACK := scripts/give-back.sh
 
 .PHONY: build
@@ -120,7 +122,7 @@ demo: rights-demo deps-demo build-jeoul ## weigh L2DSR against a proxy, in the s
 .PHONY: test
 test: rights-test deps build ## run one case of each kind of test; needs root
 	@# `make lint` vets. The packages that take longest begin first, or one of them would be left at the end with a core to itself.
-	GO='$(GO)' GOTESTSUM='$(GOTESTSUM)' TESTFLAGS='$(TESTFLAGS)' JEOUL_TEST_BINARY='$(abspath $(BIN))' scripts/test.sh ./internal/balancer/datapath ./cmd/jeoul ./internal/weigh/bench ./...
+	GOTESTSUM='$(GOTESTSUM)' TESTFLAGS='$(TESTFLAGS)' JEOUL_TEST_BINARY='$(abspath $(BIN))' $(SWEPT) scripts/test.sh ./internal/balancer/datapath ./cmd/jeoul ./internal/weigh/bench ./...
 
 .PHONY: test-repeat
 test-repeat: rights-test-repeat deps build ## run `make test` RUNS times (20), every second time beside busy loops, a memory hog or stopped tests, and list how each run went
@@ -136,11 +138,11 @@ test-unit: generate ## run the tests that need no root; the others skip
 
 .PHONY: test-kills
 test-kills: rights-test deps build ## kill a process at every step of what it does to a data plane and to a host, not only at some
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_EVERY_STEP=1 $(GO) test -count=1 -timeout=6h -exec="'$(CURDIR)/$(AS_ROOT)'" -run='TestKilledAtEachStep|TestConnectionsGoOnAfterAKill' ./internal/balancer/datapath ./internal/host/hostnet ./cmd/jeoul
+	JEOUL_TEST_EVERY_STEP=1 $(SWEPT) $(GO) test -count=1 -timeout=6h -exec="'$(CURDIR)/$(AS_ROOT)'" -run='TestKilledAtEachStep|TestConnectionsGoOnAfterAKill' ./internal/balancer/datapath ./internal/host/hostnet ./cmd/jeoul
 
 # root_test TARGET,PACKAGES: the tests of a target of internal/test/testenv, by root.
 define root_test
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=$(1) JEOUL_TEST_BINARY='$(abspath $(BIN))' $(GO) test -count=1 -timeout=90m -exec="'$(CURDIR)/$(AS_ROOT)'" $(TESTFLAGS) $(2)
+	JEOUL_TEST_TARGET=$(1) JEOUL_TEST_BINARY='$(abspath $(BIN))' $(SWEPT) $(GO) test -count=1 -timeout=90m -exec="'$(CURDIR)/$(AS_ROOT)'" $(TESTFLAGS) $(2)
 endef
 
 .PHONY: test-matrix
@@ -167,36 +169,36 @@ test-hooks: rights-test deps build ## run the tests of the data plane and end to
 
 .PHONY: test-writers
 test-writers: rights-test deps build ## change a balancer by file and by API at once, 1,000 times each, and kill it in between
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_CHANGES=1000 $(GO) test -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestTwoWriters$$' ./cmd/jeoul
+	JEOUL_TEST_CHANGES=1000 $(SWEPT) $(GO) test -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestTwoWriters$$' ./cmd/jeoul
 
 .PHONY: test-import
 test-import: rights-test deps build ## serve 1,000 requests by each of 150 configurations of other programs, and by what jeoul import makes of it; keepalived's IPVS in a virtual machine
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_IMPORTS=1 $(GO) test -v -count=1 -timeout=60m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestImportsServeTheSame$$' ./cmd/jeoul
+	JEOUL_TEST_IMPORTS=1 $(SWEPT) $(GO) test -v -count=1 -timeout=60m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestImportsServeTheSame$$' ./cmd/jeoul
 	@GO='$(GO)' JEOUL_PACKAGES=cmd/jeoul JEOUL_RUN='^TestKeepalivedImportsServeTheSame$$' JEOUL_MACHINE_ENV=JEOUL_TEST_IMPORTS=1 TESTFLAGS=-test.v \
 		scripts/test-kernels.sh --arch $(ARCH) bookworm
 
 .PHONY: test-discovery
 test-discovery: rights-test deps build ## rewrite a list of backends 1,000 times beside BIND under live connections, and follow a real Podman, if it runs here
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_CHANGES=1000 $(GO) test -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestDiscoveredBackends$$' ./cmd/jeoul
-	CGO_ENABLED=0 JEOUL_TEST_ROOT=1 JEOUL_TEST_PODMAN=1 $(GO) test -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestPodman$$' ./internal/balancer/discover
+	JEOUL_TEST_CHANGES=1000 $(SWEPT) $(GO) test -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestDiscoveredBackends$$' ./cmd/jeoul
+	CGO_ENABLED=0 JEOUL_TEST_PODMAN=1 $(SWEPT) $(GO) test -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestPodman$$' ./internal/balancer/discover
 
 .PHONY: test-bgp
 test-bgp: rights-test deps build ## announce VIPs to BIRD and FRR, ten times: restarts, drains, wrong peers, floods, BFD
 	@scripts/deps.sh bgp
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_FRR=1 $(GO) test -v -count=10 -timeout=60m -exec="'$(CURDIR)/$(AS_ROOT)'" ./internal/balancer/bgp/speaker
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_FRR=1 $(GO) test -v -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^(TestLocalSpeaker|TestFRRAnnouncesConnected)$$' ./cmd/jeoul
+	JEOUL_TEST_FRR=1 $(SWEPT) $(GO) test -v -count=10 -timeout=60m -exec="'$(CURDIR)/$(AS_ROOT)'" ./internal/balancer/bgp/speaker
+	JEOUL_TEST_FRR=1 $(SWEPT) $(GO) test -v -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^(TestLocalSpeaker|TestFRRAnnouncesConnected)$$' ./cmd/jeoul
 
 .PHONY: test-disk
 test-disk: rights-test deps build ## make the state directory unwritable 100 times, and each write of the daemon's fail, under connections that must not break
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=test-disk $(GO) test -v -count=1 -timeout=90m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^(TestUnwritable|TestFaultsAtEachWrite)' ./cmd/jeoul ./internal/balancer/datapath
+	JEOUL_TEST_TARGET=test-disk $(SWEPT) $(GO) test -v -count=1 -timeout=90m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^(TestUnwritable|TestFaultsAtEachWrite)' ./cmd/jeoul ./internal/balancer/datapath
 
 .PHONY: test-vrrp
 test-vrrp: rights-test deps build ## measure how long VIPs take from a balancer to keepalived and back, and what planned switches lose, ten times; stop balancers briefly
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=test-vrrp JEOUL_TEST_VRRP=10 $(GO) test -v -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^(TestMeasureVRRP|TestStalledBalancers)' ./cmd/jeoul
+	JEOUL_TEST_TARGET=test-vrrp JEOUL_TEST_VRRP=10 $(SWEPT) $(GO) test -v -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^(TestMeasureVRRP|TestStalledBalancers)' ./cmd/jeoul
 
 .PHONY: test-reply-hops
 test-reply-hops: rights-test deps build ## measure how long a client whose MAC address changes gets no replies, beside the kernel as a forwarder, ten times
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_REPLYHOPS=10 $(GO) test -v -count=1 -timeout=40m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestMeasureReplyHops$$' ./cmd/jeoul
+	JEOUL_TEST_REPLYHOPS=10 $(SWEPT) $(GO) test -v -count=1 -timeout=40m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestMeasureReplyHops$$' ./cmd/jeoul
 
 .PHONY: test-bench
 test-bench: rights-test deps build ## run every subject, load and event of the bench, and all that it measures, not only one of each kind
@@ -204,23 +206,23 @@ test-bench: rights-test deps build ## run every subject, load and event of the b
 
 .PHONY: test-balancers
 test-balancers: rights-test deps build ## drain, bring back and kill one of three balancers behind a router, and compare what breaks with the plan
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_BALANCERS=1 JEOUL_TEST_BINARY='$(abspath $(BIN))' $(GO) test -v -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestBalancersBreakWhatIsPlanned$$' ./internal/weigh/bench
+	JEOUL_TEST_BALANCERS=1 JEOUL_TEST_BINARY='$(abspath $(BIN))' $(SWEPT) $(GO) test -v -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestBalancersBreakWhatIsPlanned$$' ./internal/weigh/bench
 
 .PHONY: test-soak
 test-soak: rights-test deps build ## an hour (JEOUL_SOAK) of random faults (JEOUL_SOAK_SEED) of three balancers under live connections: see docs/weigh/several.md
-	JEOUL_TEST_ROOT=1 JEOUL_SOAK=$${JEOUL_SOAK:-1h} $(GO) test -v -count=1 -timeout=24h -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestSoak$$' ./cmd/jeoul
+	JEOUL_SOAK=$${JEOUL_SOAK:-1h} $(SWEPT) $(GO) test -v -count=1 -timeout=24h -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestSoak$$' ./cmd/jeoul
 
 .PHONY: test-kubernetes
 test-kubernetes: rights-test deps build build-kubernetes ## serve a real Kubernetes cluster (API server, controllers, kube-proxy) in namespaces; the first run compiles Kubernetes
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=$@ JEOUL_TEST_BINARIES='$(abspath $(dir $(BIN)))' \
-		$(GO) test -C test/kubernetes -vet=off -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" $(TESTFLAGS) ./...
+	JEOUL_TEST_TARGET=$@ JEOUL_TEST_BINARIES='$(abspath $(dir $(BIN)))' \
+		$(SWEPT) $(GO) test -C test/kubernetes -vet=off -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" $(TESTFLAGS) ./...
 
 # gateway_test TEST,REPORT: the conformance suite of the Gateway API, whose report goes to docs/results/REPORT.
 define gateway_test
 	@$(GO) build -C test/kubernetes -o '$(abspath $(dir $(BIN)))/echo-basic' sigs.k8s.io/gateway-api/conformance/echo-basic
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=$@ JEOUL_TEST_BINARIES='$(abspath $(dir $(BIN)))' JEOUL_TEST_REPORT='$(CURDIR)/docs/results/$(2)' \
+	JEOUL_TEST_TARGET=$@ JEOUL_TEST_BINARIES='$(abspath $(dir $(BIN)))' JEOUL_TEST_REPORT='$(CURDIR)/docs/results/$(2)' \
 		JEOUL_TEST_CRDS="$$($(GO) list -C test/kubernetes -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/standard" \
-		$(GO) test -C test/kubernetes -vet=off -v -count=1 -timeout=60m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^$(1)$$' ./e2e
+		$(SWEPT) $(GO) test -C test/kubernetes -vet=off -v -count=1 -timeout=60m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^$(1)$$' ./e2e
 endef
 
 .PHONY: test-gateway
@@ -233,9 +235,9 @@ test-gateway-http: rights-test deps build build-kubernetes ## run its profile of
 
 .PHONY: bench-kubernetes
 bench-kubernetes: rights-test build build-kubernetes ## measure 5,000 Services with 20 pods each: a change up to the balancer's configuration and its data plane, then, of a real API server, 100 a second, and 50 pods replaced under 500 new connections a second
-	@JEOUL_TEST_ROOT=1 JEOUL_TEST_BINARY='$(abspath $(BIN))' $(GO) test ./internal/balancer/kubernetes/controller -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^$$' -bench='^Benchmark(Scale|Served)$$' -benchtime=100x
-	@JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=$@ JEOUL_TEST_BINARIES='$(abspath $(dir $(BIN)))' \
-		$(GO) test -C test/kubernetes -vet=off -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='Measured$$' ./e2e
+	@JEOUL_TEST_BINARY='$(abspath $(BIN))' $(SWEPT) $(GO) test ./internal/balancer/kubernetes/controller -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^$$' -bench='^Benchmark(Scale|Served)$$' -benchtime=100x
+	@JEOUL_TEST_TARGET=$@ JEOUL_TEST_BINARIES='$(abspath $(dir $(BIN)))' \
+		$(SWEPT) $(GO) test -C test/kubernetes -vet=off -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='Measured$$' ./e2e
 
 .PHONY: test-packages
 test-packages: rights-test-packages deb ## install, use, upgrade and purge the Debian package under systemd, in a container
@@ -293,16 +295,16 @@ bench-l2dsr: rights-bench-l2dsr deps build ## weigh L2DSR against a proxy, every
 bench-health: rights-bench-health deps build ## measure health checks into results/health: what they cost, and ten minutes of them on saturated cores; needs root
 	@mkdir -p $(RESULTS)/health
 	@trap '$(AS_ROOT) $(GIVE_BACK) $(RESULTS)' EXIT; \
-	JEOUL_TEST_ROOT=1 JEOUL_MEASURE='$(abspath $(RESULTS)/health)' \
-		$(GO) test -p=1 -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestMeasure' $(TESTFLAGS) ./internal/balancer/health ./cmd/jeoul
+	JEOUL_MEASURE='$(abspath $(RESULTS)/health)' \
+		$(SWEPT) $(GO) test -p=1 -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestMeasure' $(TESTFLAGS) ./internal/balancer/health ./cmd/jeoul
 	@cat $(RESULTS)/health/*.txt
 
 .PHONY: bench-api
 bench-api: rights-bench-api deps build ## measure into results/api what the API's worst clients cost those of the VIP, and the daemon's memory; needs root
 	@mkdir -p $(RESULTS)/api
 	@trap '$(AS_ROOT) $(GIVE_BACK) $(RESULTS)' EXIT; \
-	JEOUL_TEST_ROOT=1 JEOUL_MEASURE='$(abspath $(RESULTS)/api)' \
-		$(GO) test -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestBoundsMeasured$$' $(TESTFLAGS) ./cmd/jeoul
+	JEOUL_MEASURE='$(abspath $(RESULTS)/api)' \
+		$(SWEPT) $(GO) test -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestBoundsMeasured$$' $(TESTFLAGS) ./cmd/jeoul
 	@cat $(RESULTS)/api/*.txt
 
 .PHONY: bench-watch
@@ -310,8 +312,8 @@ bench-watch: rights-bench-watch deps build ## measure into results/watch what wa
 	@scripts/deps.sh browser
 	@mkdir -p $(RESULTS)/watch
 	@trap '$(AS_ROOT) $(GIVE_BACK) $(RESULTS)' EXIT; \
-	JEOUL_TEST_ROOT=1 JEOUL_MEASURE='$(abspath $(RESULTS)/watch)' \
-		$(GO) test -count=1 -timeout=20m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^Test(Watching|Scrolling|CaptureLoss)Measured$$' $(TESTFLAGS) ./cmd/jeoul
+	JEOUL_MEASURE='$(abspath $(RESULTS)/watch)' \
+		$(SWEPT) $(GO) test -count=1 -timeout=20m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^Test(Watching|Scrolling|CaptureLoss)Measured$$' $(TESTFLAGS) ./cmd/jeoul
 	@cat $(RESULTS)/watch/*.txt
 
 .PHONY: bench-instructions

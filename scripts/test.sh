@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # test.sh PACKAGE...: runs these packages' tests with root's rights, in this order as far as cores are free, and prints
-# the slowest tests at the end. TESTFLAGS holds more flags for `go test`. A test that fails by chance has failed: none
-# is repeated.
+# the slowest tests at the end; scripts/swept.sh runs it. TESTFLAGS holds more flags for `go test`. A test that fails by
+# chance has failed: none is repeated.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -16,25 +16,7 @@ if [ "$("$programs/gotestsum" --version 2>/dev/null)" != "gotestsum version ${GO
 fi
 sum=$programs/gotestsum
 
-# The tests' directories are below it. It is short, because the path of a unix socket has at most 107 bytes, and others
-# may enter it, because servers of the tests run as users of their own.
-dir=$(mktemp -d /tmp/jt-XXXX)
-chmod 755 "$dir"
-mkdir -m 1777 "$dir/t"
-interrupted=
-# Ctrl-C also ends the tests, before their cleanup. The next laboratory would remove the remains of theirs, but there
-# may be no next one.
-# shellcheck disable=SC2317 # the trap calls it
-clean_up() {
-	trap '' INT TERM
-	if [ -n "$interrupted" ]; then
-		"$TREE/scripts/as-root.sh" "$dir/sweep" "JEOUL_TEST_RUN=$dir" || true
-	fi
-	"$TREE/scripts/as-root.sh" rm -rf "$dir"
-}
-trap clean_up EXIT
-trap 'interrupted=yes; exit 130' INT TERM
-"$GO" build -o "$dir/sweep" "$TREE/scripts/sweep"
+dir=$JEOUL_TEST_RUN
 # gotestsum runs the first `go` in PATH; $GO may look for another one there.
 printf '#!/bin/sh\nPATH=%q exec %q "$@"\n' "$PATH" "$(realpath "$(command -v "$GO")")" >"$dir/go"
 # The data plane's tests use one core, and are the longest; most others wait for most of their time.
@@ -54,7 +36,7 @@ status=0
 # `make lint` runs all of vet's checks. Tests wait for some of their time, so one package more runs at a time than there
 # are cores. Without debugging information, linking the tests of a hundred packages is a third less work. A test's
 # process runs for seconds: collecting garbage less often saves a few per cent of its time.
-GOGC=300 PATH=$dir:$PATH TMPDIR=$dir/t JEOUL_TEST_RUN=$dir JEOUL_TEST_ROOT=1 "$sum" --format="$format" --hide-summary=skipped \
+GOGC=300 PATH=$dir:$PATH "$sum" --format="$format" --hide-summary=skipped \
 	--packages="$*" --jsonfile="$dir/tests.json" -- \
 	-vet=off -ldflags=-w -count=1 -timeout=30m -p=$(($(nproc) + 1)) -exec="'$dir/run'" "${flags[@]}" || status=$?
 printf '\nThe slowest tests, and the seconds that they took:\n'

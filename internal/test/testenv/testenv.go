@@ -30,7 +30,7 @@ func Slowed(d time.Duration) time.Duration {
 // which it continues to balance after another one has taken its VIPs.
 var WaitLimit = Slowed(3 * time.Minute)
 
-// RunVariable names the directory of a run of scripts/test.sh.
+// RunVariable names the directory of a run of scripts/swept.sh.
 const RunVariable = "JEOUL_TEST_RUN"
 
 // CgroupPrefix returns the prefix of the names of control groups that the tests of this run make. scripts/sweep uses it
