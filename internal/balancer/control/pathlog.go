@@ -262,6 +262,7 @@ type logKey struct {
 
 // eachBackend calls f once for each address of these numbers and each mode, with the first such backend.
 func eachBackend(l *view.Layout, numbers iter.Seq[int], f func(logKey, int, lb.Service, lb.Backend)) {
+	modes := countModes(l)
 	for n := range numbers {
 		var seen []lb.Mode
 		for _, at := range l.Uses[n] {
@@ -271,9 +272,20 @@ func eachBackend(l *view.Layout, numbers iter.Seq[int], f func(logKey, int, lb.S
 			}
 			seen = append(seen, mode)
 			f(logKey{l.Backends[n], mode}, n, l.Service(at), l.Backend(at))
-			if len(seen) == len(lb.Modes) {
-				break
+			if len(seen) == modes {
+				break // of thousands of services, each may use the address
 			}
 		}
 	}
+}
+
+// countModes returns the number of different modes of the services.
+func countModes(l *view.Layout) int {
+	var seen []lb.Mode
+	for i := range l.Config.Services {
+		if mode := l.Config.Services[i].Mode; !slices.Contains(seen, mode) {
+			seen = append(seen, mode)
+		}
+	}
+	return len(seen)
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
 	"github.com/jeoul/jeoul/internal/balancer/api"
@@ -72,10 +73,14 @@ func startConfigured(t *testing.T, host *lab.Host, configuration fields) *balanc
 	if err := os.WriteFile(b.path("jeoul.yaml"), text, 0o644); err != nil {
 		t.Fatal(err)
 	}
+	b.mountState()
 	b.daemon = b.start(&b.log, b.program, "run", "-c", b.path("jeoul.yaml"),
-		"--state-dir", b.path("s"), "--store-dir", b.path("store"))
+		"--state-dir", b.stateDir(), "--store-dir", b.path("store"))
 	t.Cleanup(func() {
 		b.daemon.Stop(context.Background())
+		if err := unix.Unmount(b.stateDir(), unix.MNT_DETACH); err != nil {
+			t.Errorf("unmount %s: %v", b.stateDir(), err)
+		}
 		if t.Failed() {
 			t.Logf("the balancer's log:\n%s", b.log.String())
 		}
@@ -85,6 +90,20 @@ func startConfigured(t *testing.T, host *lab.Host, configuration fields) *balanc
 }
 
 func (b *balancer) path(name string) string { return filepath.Join(b.dir, name) }
+
+func (b *balancer) stateDir() string { return b.path("s") }
+
+// mountState gives the balancer's state a file system in memory, as /run has, where the package keeps it: snapshots are
+// large, and must not wait for the disk of etcd.
+func (b *balancer) mountState() {
+	b.t.Helper()
+	if err := os.Mkdir(b.stateDir(), 0o700); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", b.stateDir(), "tmpfs", 0, "mode=0700"); err != nil {
+		b.t.Fatalf("mount a file system in memory on %s: %v", b.stateDir(), err)
+	}
+}
 
 func (b *balancer) socket() string { return b.path("jeoul.sock") }
 

@@ -53,9 +53,11 @@ type Capacity struct {
 // of Linux).
 const maxGeneration = 1 << 29
 
-// Headroom. The arena is twice as large as needed, and has further room for arenaChanges changes of the largest service
-// within a grace period, rounded up to the slack.
+// Headroom. The arena is twice as large as needed, for the tables before a transition of each service, and has further
+// room for a change of one service in arenaPart, and for arenaChanges changes of the largest service, rounded up to the
+// slack: a change gets its tables before it frees others, and without room it takes a whole new generation.
 const (
+	arenaPart    = 8
 	arenaSlack   = 1 << 18 / mapmem.CacheLine
 	arenaChanges = 4
 	// IndexSlack is the number of further indices, besides one for every eight.
@@ -105,7 +107,7 @@ func (p *Capacity) planArena(c *Revision) error {
 			"the tables of the services need %d bytes, and the kernel's verifier allows %d: use fewer services or a smaller table_size",
 			need*mapmem.CacheLine, room*mapmem.CacheLine)
 	}
-	wanted := 2*need + arenaChanges*largest + arenaSlack
+	wanted := 2*need + need/arenaPart + arenaChanges*largest + arenaSlack
 	p.arena = uint32(min((wanted+arenaSlack-1)/arenaSlack*arenaSlack, room))
 	return nil
 }

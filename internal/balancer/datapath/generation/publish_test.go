@@ -367,6 +367,36 @@ func TestLeavingBackendKeepsItsPath(t *testing.T) {
 	}
 }
 
+// TestRoomWhileAllAreInTransition: when each service has had a change, and so keeps its previous table, a change of many
+// of them at once is still made in the memory that is there.
+func TestRoomWhileAllAreInTransition(t *testing.T) {
+	p := newTestPlane()
+	state := lb.State{}
+	for i := range uint16(200) {
+		state.Services = append(state.Services, testService(vip4, 1000+i, lb.TCP, lb.Maglev, 20))
+	}
+	// change takes a backend out of some services, or puts it back.
+	change := func(from, to, backends int) {
+		t.Helper()
+		state.Services = slices.Clone(state.Services)
+		for i := from; i < to; i++ {
+			s := testService(vip4, 1000+uint16(i), lb.TCP, lb.Maglev, 20)
+			s.Backends, s.Paths = s.Backends[:backends], s.Paths[:backends]
+			state.Services[i] = s
+		}
+		p.now = p.now.Add(time.Second)
+		p.apply(t, state)
+	}
+	p.apply(t, state)
+	for i := 0; i < len(state.Services); i += 10 {
+		change(i, i+10, 19)
+	}
+	change(0, 30, 20)
+	if p.filled != 1 {
+		t.Errorf("memory was made %d times, want once: a change loads programs", p.filled)
+	}
+}
+
 // TestPublishedMeanwhile changes a service while packets look it up: all that they read belongs to a version of the
 // service that there was, and leads to one of its backends.
 func TestPublishedMeanwhile(t *testing.T) {
