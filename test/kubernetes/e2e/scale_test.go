@@ -65,6 +65,7 @@ func TestScaleMeasured(t *testing.T) {
 	m.start("first start, which assigns 5,000 addresses")
 	m.stop()
 	m.start("cold start of both, the addresses assigned")
+	m.settle()
 	m.changes()
 	m.report("jeoul", m.controller.daemon)
 	m.report("jeoul-kubernetes", m.controller.process)
@@ -216,6 +217,35 @@ func (m *scaleRun) start(what string) {
 	})
 	m.t.Logf("%s: all of %d Services after %.1f s", what, got, time.Since(began).Seconds())
 	m.logUse(time.Since(began))
+}
+
+// settle waits until both programs have done what follows a start, such as the first round of checks.
+func (m *scaleRun) settle() {
+	m.t.Helper()
+	const interval = time.Second
+	used := func() (sum time.Duration) {
+		for _, process := range m.processes() {
+			cpu, err := process.CPUTime()
+			if err != nil {
+				m.t.Fatal(err)
+			}
+			sum += cpu
+		}
+		return sum
+	}
+	last, at, quiet := used(), time.Now(), 0
+	testenv.Eventually(m.t, scaleTimeout, "both programs have settled", func() bool {
+		elapsed := time.Since(at)
+		if elapsed < interval {
+			return false
+		}
+		now := used()
+		if quiet++; now-last > elapsed/5 {
+			quiet = 0
+		}
+		last, at = now, time.Now()
+		return quiet >= 3 // seconds on end, longer than a balancer waits before it returns memory to the kernel
+	})
 }
 
 // stop ends both programs.
