@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/localsockets"
@@ -88,7 +89,7 @@ func (d *Datapath) publish(c *generation.Revision) (bool, error) {
 		return false, nil
 	}
 	d.writeSnapshot(c, d.current.Ports)
-	c.PutLimits(d.shared.Turn, d.shared.Load, d.janitor.Now())
+	c.PutLimits(d.shared.Turn, d.shared.Load, d.janitor.Now(), flowtable.Monotonic())
 	// Until the janitor knows the new backends, it would take their flows for those of removed backends.
 	d.janitor.Freeze(true)
 	d.keeper.WriteNumber(m)
@@ -159,7 +160,7 @@ func (d *Datapath) activate(c *generation.Revision, ports []attach.Port, program
 	next *sharedmaps.Maps, flows *sharedmaps.Move, local *localsockets.Change) {
 	oldShared, oldPrograms := d.shared, d.current
 	d.shared, d.current = next, programs
-	c.PutLimits(d.shared.Turn, d.shared.Load, d.janitor.Now())
+	c.PutLimits(d.shared.Turn, d.shared.Load, d.janitor.Now(), flowtable.Monotonic())
 	flows.Finish()
 	d.noteLostFlows(flows.Lost)
 	d.previous.Close()

@@ -91,9 +91,11 @@ func rigOf(tb testing.TB, d *Datapath, options Options, state lb.State) *rig {
 // applyAll applies a configuration to program and model.
 func (r *rig) applyAll(tb testing.TB, state lb.State) {
 	tb.Helper()
+	from := uint64(flowtable.Monotonic())
 	if err := r.datapath.Apply(state); err != nil {
 		tb.Fatalf("%s: %v", r.hook, err)
 	}
+	until := uint64(flowtable.Monotonic())
 	// Who applies a configuration here is who runs the program: no packet is on its way
 	// meanwhile, and to wait for the others of the machine would be most of a long run.
 	r.datapath.current.Memory.Grace.Synchronize = func() {}
@@ -101,6 +103,7 @@ func (r *rig) applyAll(tb testing.TB, state lb.State) {
 		tb.Fatal(err)
 	}
 	r.learnOwners()
+	r.learnDues(tb, from, until)
 }
 
 // freshRig returns a rig with the state of allModes that has met no packet.

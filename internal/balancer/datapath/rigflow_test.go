@@ -171,6 +171,25 @@ func (r *rig) learnOwners() {
 	}
 }
 
+// learnDues notes the services whose next connection a change between two times has brought forward. It is due no later
+// than after a burst of the new limits.
+func (r *rig) learnDues(tb testing.TB, from, until uint64) {
+	tb.Helper()
+	for i := range r.model.state.Services {
+		s := &r.model.state.Services[i]
+		at, due := r.model.standings[s.Key()], r.dueOf(s.Key())
+		if s.Limits.Rate == 0 || due == at.due {
+			continue
+		}
+		ahead := (uint64(s.Limits.Burst) + 1) * (1_000_000_000 / uint64(s.Limits.Rate))
+		if due < from+ahead || due > min(until+ahead, at.due) {
+			tb.Errorf("%s: %s: a connection that was due at %d is due at %d, changed from %d to %d, with a burst of %d ns",
+				r.hook, s.Key(), at.due, due, from, until, ahead)
+		}
+		at.due = due
+	}
+}
+
 // poolOf reads the pool's address and port that the program has for a new flow.
 func (r *rig) poolOf(e *remembered) netip.AddrPort {
 	table := slices.Index([]*modelFlows{r.model.flows, r.model.newcomers}, e.at)

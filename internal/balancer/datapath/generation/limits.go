@@ -2,11 +2,15 @@
 
 package generation
 
-import "github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
+import (
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
+)
 
 // PutLimits writes the limits of new and changed services and their backends, into the memory that turn and load return
-// for a service's id and a backend's index.
-func (c *Revision) PutLimits(turn, load func(number uint32) mapmem.Storage, clock uint32) {
+// for a service's id and a backend's index. The clock is that of struct head, and now the time of the monotonic clock.
+func (c *Revision) PutLimits(turn, load func(number uint32) mapmem.Storage, clock uint32, now time.Duration) {
 	for _, a := range c.Places.added {
 		clearPenalty(load(a.record.Places[a.at].Index))
 	}
@@ -18,7 +22,7 @@ func (c *Revision) PutLimits(turn, load func(number uint32) mapmem.Storage, cloc
 				limits.Store(uint32(i), 0)
 			}
 		}
-		s.after.PutTurn(limits)
+		s.after.PutTurn(limits, now)
 		for i := range s.after.Service.Backends {
 			s.after.PutLoad(load(s.after.Places[i].Index), i)
 		}

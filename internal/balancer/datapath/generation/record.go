@@ -5,6 +5,7 @@ package generation
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
@@ -157,8 +158,9 @@ func (r *Record) flags() uint16 {
 // second is a second in nanoseconds.
 const second = uint64(time.Second)
 
-// PutTurn writes the limits of the service, and the source address and port of full NAT's replies.
-func (r *Record) PutTurn(turn mapmem.Storage) {
+// PutTurn writes the limits of the service, and the source address and port of full NAT's replies, at a time of the
+// monotonic clock.
+func (r *Record) PutTurn(turn mapmem.Storage, now time.Duration) {
 	limits := r.Service.Limits
 	var interval, burst uint64
 	if limits.Rate > 0 {
@@ -169,6 +171,9 @@ func (r *Record) PutTurn(turn mapmem.Storage) {
 	turn.Store(3, burst)
 	mapmem.StoreHalf(turn, 9, limits.Connections)
 	to := &mapmem.ElementsOf[objects.XDPTurn](turn)[0]
+	if limits.Rate > 0 {
+		limitDue(&to.Due, uint64(now)+burst+interval)
+	}
 	to.Vip, to.VipPort = mapmem.OfAddress(r.Service.VIP), mapmem.NetworkOrder(r.Service.Port)
 	to.Mss, to.Protocol = r.Service.MSS, uint8(r.Service.Protocol)
 	to.Tracked = 0
@@ -177,6 +182,18 @@ func (r *Record) PutTurn(turn mapmem.Storage) {
 	}
 	// The cached minimum identifies a table by its offset, at which another table may begin now.
 	to.LowerMinimum(0)
+}
+
+// limitDue brings the time at which the next connection is due forward to the latest that the present rate and burst
+// lead to. Connections that an earlier rate has admitted may have put it off for longer, and every new one would be
+// refused until then.
+func limitDue(due *uint64, latest uint64) {
+	for {
+		before := atomic.LoadUint64(due)
+		if before <= latest || atomic.CompareAndSwapUint64(due, before, latest) {
+			return
+		}
+	}
 }
 
 // PutLoad writes the thresholds of backend i.

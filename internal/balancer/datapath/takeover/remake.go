@@ -109,7 +109,7 @@ func (f *Found) RewriteLimits(r *generation.Register) {
 	for _, record := range r.Records {
 		if slices.Contains(f.Differ, objects.XDPMapTurns) {
 			turn := f.Shared.Turn(record.ID)
-			record.PutTurn(turn)
+			record.PutTurn(turn, flowtable.Monotonic())
 			// It is not known any more which flows lack an entry.
 			if record.Remembers {
 				mapmem.ElementsOf[objects.XDPTurn](turn)[0].Unremembered = now
