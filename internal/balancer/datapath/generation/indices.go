@@ -100,6 +100,8 @@ type PlaceChange struct {
 	// references and generations are the values that differ from those in Places, by index.
 	references  map[uint32]int
 	generations map[uint32]uint16
+	// freed are the indices whose last user the change removes.
+	freed []uint32
 	// free and freeIDs are the indices and ids that remain free; Indices and IDs are the first ones that were never
 	// used.
 	free, freeIDs []uint32
@@ -213,28 +215,47 @@ func (r *PlaceChange) allocateID() (id uint32) {
 	return r.IDs - 1
 }
 
-// assign frees the places of removed backends, and assigns places to added ones.
+// assign frees the places of removed backends, and assigns places to added ones. A packet that still reads the previous
+// tables finds the next owner of an index that the change frees. So that is a backend of the same service, or of a
+// later change.
 func (r *PlaceChange) assign() {
 	r.free = slices.Clone(r.Places.free)
 	r.holdPrevious()
+	own := map[lb.ServiceKey][]uint32{}
 	for _, d := range r.removed {
 		r.generations[d.Index] = nextGeneration(d.Generation)
-		r.releaseIndex(d.Index)
+		if r.releaseIndex(d.Index) {
+			own[d.key.Service] = append(own[d.key.Service], d.Index)
+		}
 	}
 	r.expirePrevious()
 	for _, a := range r.added {
-		var index uint32
-		if len(r.free) > 0 {
-			index, r.free = r.free[0], r.free[1:]
-		} else {
-			index = r.Indices
-			r.Indices++
-		}
+		index := r.takeIndex(own, a.key.Service)
 		r.retainIndex(index)
 		p := Place{index, r.Places.ownedFrom(index, r.generation(index))}
 		r.generations[index] = p.Generation
 		a.record.Places[a.at] = p
 	}
+	for _, index := range r.freed {
+		if r.holdersOf(index) == 0 {
+			r.free = append(r.free, index)
+		}
+	}
+}
+
+// takeIndex returns an index for a backend of a service: a free one, or else one of those that the service's removed
+// backends had, or else a new one.
+func (r *PlaceChange) takeIndex(own map[lb.ServiceKey][]uint32, service lb.ServiceKey) (index uint32) {
+	if len(r.free) > 0 {
+		index, r.free = r.free[0], r.free[1:]
+		return index
+	}
+	if left := own[service]; len(left) > 0 {
+		own[service] = left[1:]
+		return left[0]
+	}
+	r.Indices++
+	return r.Indices - 1
 }
 
 func (r *PlaceChange) generation(index uint32) uint16 {
@@ -258,7 +279,7 @@ func (r *PlaceChange) releaseIndex(index uint32) (free bool) {
 	n := r.holdersOf(index) - 1
 	r.references[index] = n
 	if n == 0 {
-		r.free = append(r.free, index)
+		r.freed = append(r.freed, index)
 	}
 	return n == 0
 }
