@@ -12,6 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/localsockets"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -250,4 +251,18 @@ func (d *Datapath) unused(r *generation.Record) bool {
 		}
 	}
 	return true
+}
+
+// socketsAt counts the sockets of this host that are flows of a backend, by its index; none where they cannot be read.
+// The caller holds the lock.
+func (d *Datapath) socketsAt() map[uint32]uint32 {
+	known := d.sockets.Maps()[objects.LocalMapLocalSockets]
+	if known == nil {
+		return nil
+	}
+	t, err := flowtable.TallySockets(known)
+	if err != nil {
+		return nil
+	}
+	return t.Backends
 }

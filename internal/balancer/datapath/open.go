@@ -56,7 +56,7 @@ func Open(options Options) (*Datapath, error) {
 	if err := d.takeOver(); err != nil {
 		return nil, err
 	}
-	d.register.Unused = d.unused
+	d.register.Unused, d.register.SocketsAt = d.unused, d.socketsAt
 	d.publishView()
 	return d, nil
 }

@@ -16,7 +16,7 @@ func (d *Datapath) endTransitions(now time.Time, flowsOf map[uint32]uint64) {
 	if d.closed || d.current == nil {
 		return
 	}
-	d.register.Places.FreeIDs(flowsOf)
+	d.register.Places.FreeIDs(flowsOf, d.janitor.SocketsOf())
 	if c := d.register.EndTransitions(now, flowsOf); c != nil {
 		// Without room, the transitions go on until the next round, or the next change.
 		d.publishViews(c)

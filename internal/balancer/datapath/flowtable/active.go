@@ -121,13 +121,15 @@ func (j *Janitor) survey() *Tally {
 	return tally
 }
 
-// countSockets counts the sockets of this host, by backend and service. If that fails, a later round corrects the
-// counts.
-func (j *Janitor) countSockets() (t socketTally) {
-	if j.Input.Sockets != nil {
-		t, _ = TallySockets(j.Input.Sockets)
+// countSockets counts the sockets of this host, by backend and service. If that fails, it returns the last result, and
+// a later round corrects the counts.
+func (j *Janitor) countSockets() socketTally {
+	if j.Input.Sockets == nil {
+		j.sockets = socketTally{}
+	} else if t, err := j.tallySockets(j.Input.Sockets); err == nil {
+		j.sockets = t
 	}
-	return t
+	return j.sockets
 }
 
 // countersOf lists the counters of services, and of all backends, with the numbers that a walk and a count of sockets

@@ -61,6 +61,9 @@ type Janitor struct {
 	Rules Rules
 	// Monotonic is the clock of the steps.
 	Monotonic func() time.Duration
+	// tallySockets counts the entries of Input.Sockets, and sockets is the last result.
+	tallySockets func(known *ebpf.Map) (socketTally, error)
+	sockets      socketTally
 	// time is the clock's time, and began the time at which this process took over the flows of another, or continued
 	// after a stall; 0: neither.
 	time, began time.Duration
@@ -106,11 +109,12 @@ type JanitorInput struct {
 // NewJanitor returns a janitor without tables: see SetInput.
 func NewJanitor(timeouts lb.Timeouts) *Janitor {
 	return &Janitor{
-		Rules:     Rules{timeouts: timeoutsByState(timeouts.WithDefaults())},
-		Monotonic: Monotonic,
-		time:      maxStep,
-		flows:     round{duration: flowsEvery},
-		Newcomers: round{duration: NewcomersEvery},
+		Rules:        Rules{timeouts: timeoutsByState(timeouts.WithDefaults())},
+		Monotonic:    Monotonic,
+		tallySockets: TallySockets,
+		time:         maxStep,
+		flows:        round{duration: flowsEvery},
+		Newcomers:    round{duration: NewcomersEvery},
 	}
 }
 
@@ -339,6 +343,13 @@ func (j *Janitor) FlowsOf() map[uint32]uint64 {
 		}
 	}
 	return counts
+}
+
+// SocketsOf returns how many sockets of this host the last round counted, by service id.
+func (j *Janitor) SocketsOf() map[uint32]uint32 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.sockets.Services
 }
 
 // Monotonic returns the time of the clock that the data plane records times of.

@@ -3,12 +3,15 @@
 package flowtable
 
 import (
+	"errors"
 	"maps"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -210,6 +213,30 @@ func TestJanitorForgetsWhoLeft(t *testing.T) {
 	if want := map[uint32]uint64{0: 2, 1: 2}; !maps.Equal(h.FlowsOf(), want) {
 		t.Errorf("flows by service %v, want %v", h.FlowsOf(), want)
 	}
+}
+
+// TestJanitorCountsSockets: a round also counts the sockets of this host, those of removed services, too. Where they
+// cannot be read, the numbers are those of the round before.
+func TestJanitorCountsSockets(t *testing.T) {
+	h := newJanitorRig(100)
+	sockets, failure := map[uint32]uint32{0: 2, 3: 5}, error(nil)
+	h.tallySockets = func(*ebpf.Map) (socketTally, error) { return socketTally{Services: sockets}, failure }
+	expect := func(when string, want map[uint32]uint32) {
+		t.Helper()
+		h.Advance(0)
+		if got := h.SocketsOf(); !maps.Equal(got, want) {
+			t.Errorf("%s, sockets by service %v, want %v", when, got, want)
+		}
+	}
+	expect("without programs at sockets", nil)
+	h.input.Sockets = new(ebpf.Map)
+	h.SetInput(h.input)
+	expect("after a round", sockets)
+	before := sockets
+	sockets, failure = nil, errors.New("no memory")
+	expect("where they cannot be read", before)
+	failure = nil
+	expect("after they were closed", nil)
 }
 
 // TestJanitorCountsAnew: when a service begins to be tracked its flows count, and when

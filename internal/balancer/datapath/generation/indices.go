@@ -21,8 +21,8 @@ type Places struct {
 	// free are the indices without a user, the longest free one first.
 	free []uint32
 	// IDs is the first id that no service has had. freeIDs may be reused. Ids in quarantine may be once the janitor has
-	// found no flow of theirs in IDRounds rounds, which the value counts: a flow's key has an id, and no generation
-	// that distinguishes its owners.
+	// found no flow and no socket of theirs in IDRounds rounds, which the value counts: a flow's key has an id, and no
+	// generation that distinguishes its owners.
 	IDs        uint32
 	freeIDs    []uint32
 	quarantine map[uint32]int
@@ -80,6 +80,8 @@ func nextGeneration(g uint16) uint16 {
 type PlaceChange struct {
 	Places *Places
 	now    time.Time
+	// countSockets is Register.SocketsAt.
+	countSockets func() map[uint32]uint32
 	// removed and added are the backends that the change removes and adds.
 	removed []removedBackend
 	added   []addedBackend
@@ -217,14 +219,22 @@ func (r *PlaceChange) allocateID() (id uint32) {
 
 // assign frees the places of removed backends, and assigns places to added ones. A packet that still reads the previous
 // tables finds the next owner of an index that the change frees. So that is a backend of the same service, or of a
-// later change.
+// later change. No backend gets an index that counts sockets of this host.
 func (r *PlaceChange) assign() {
-	r.free = slices.Clone(r.Places.free)
+	var held []uint32
+	sockets := r.socketsAt()
+	for _, index := range r.Places.free {
+		if sockets[index] > 0 {
+			held = append(held, index)
+		} else {
+			r.free = append(r.free, index)
+		}
+	}
 	r.holdPrevious()
 	own := map[lb.ServiceKey][]uint32{}
 	for _, d := range r.removed {
 		r.generations[d.Index] = nextGeneration(d.Generation)
-		if r.releaseIndex(d.Index) {
+		if r.releaseIndex(d.Index) && sockets[d.Index] == 0 {
 			own[d.key.Service] = append(own[d.key.Service], d.Index)
 		}
 	}
@@ -236,11 +246,20 @@ func (r *PlaceChange) assign() {
 		r.generations[index] = p.Generation
 		a.record.Places[a.at] = p
 	}
+	r.free = append(held, r.free...)
 	for _, index := range r.freed {
 		if r.holdersOf(index) == 0 {
 			r.free = append(r.free, index)
 		}
 	}
+}
+
+// socketsAt returns how many sockets of this host each index counts, if that matters to the change.
+func (r *PlaceChange) socketsAt() map[uint32]uint32 {
+	if r.countSockets == nil || len(r.added) == 0 {
+		return nil
+	}
+	return r.countSockets()
 }
 
 // takeIndex returns an index for a backend of a service: a free one, or else one of those that the service's removed
@@ -314,15 +333,16 @@ func (r *PlaceChange) commit() {
 	r.commitEndpoints()
 }
 
-// IDRounds is after how many rounds of the janitor without a flow of a service its id may be reused.
+// IDRounds is after how many rounds of the janitor without a flow or socket of a service its id may be reused.
 const IDRounds = 2
 
-// FreeIDs frees ids in quarantine after a complete round of the janitor. flowsOf is the number of flows by id.
-func (p *Places) FreeIDs(flowsOf map[uint32]uint64) {
+// FreeIDs frees ids in quarantine after a complete round of the janitor. flowsOf is the number of flows by id, and
+// socketsOf that of this host's sockets: each of them is subtracted from the id's active flows when it is closed.
+func (p *Places) FreeIDs(flowsOf map[uint32]uint64, socketsOf map[uint32]uint32) {
 	var released []uint32
 	for id, rounds := range p.quarantine {
 		switch {
-		case flowsOf[id] > 0:
+		case flowsOf[id] > 0 || socketsOf[id] > 0:
 			p.quarantine[id] = 0
 		case rounds+1 < IDRounds:
 			p.quarantine[id]++

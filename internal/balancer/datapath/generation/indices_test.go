@@ -52,3 +52,33 @@ func TestFreedIndexStaysInItsService(t *testing.T) {
 		})
 	}
 }
+
+// TestIndexWithSockets: sockets of this host count for the index of a removed backend until they are closed, so that
+// no other backend gets it before.
+func TestIndexWithSockets(t *testing.T) {
+	p := newTestPlane()
+	both, one := testService(vip4, 80, lb.TCP, lb.RoundRobin, 2), testService(vip4, 80, lb.TCP, lb.RoundRobin, 1)
+	p.apply(t, lb.State{Services: []lb.RoutedService{both}})
+	index := p.Places.Backends[both.BackendKey(both.Backends[1])].Index
+	sockets := map[uint32]uint32{index: 1}
+	p.SocketsAt = func() map[uint32]uint32 { return sockets }
+
+	replaced := testService(vip4, 80, lb.TCP, lb.RoundRobin, 2)
+	replaced.Backends[1].Address = testService(vip4, 80, lb.TCP, lb.RoundRobin, 3).Backends[2].Address
+	next := func(s lb.RoutedService) uint32 {
+		p.apply(t, lb.State{Services: []lb.RoutedService{s}})
+		return p.Places.Backends[s.BackendKey(s.Backends[1])].Index
+	}
+	if next(replaced) == index {
+		t.Error("a backend of the service has the index in the same change")
+	}
+	p.apply(t, lb.State{Services: []lb.RoutedService{one}})
+	if next(both) == index {
+		t.Error("a backend has the index in a later change")
+	}
+	p.apply(t, lb.State{Services: []lb.RoutedService{one}})
+	sockets = nil
+	if next(both) != index {
+		t.Error("the index is not used again after the sockets were closed")
+	}
+}

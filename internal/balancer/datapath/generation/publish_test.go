@@ -26,6 +26,8 @@ type testPlane struct {
 	// filled counts how often memory was recreated.
 	filled int
 	now    time.Time
+	// sockets are those of this host, by the id of their service.
+	sockets map[uint32]uint32
 }
 
 func newTestPlane() *testPlane { return &testPlane{Register: NewRegister(), now: time.Unix(1000, 0)} }
@@ -81,7 +83,7 @@ func (p *testPlane) fill(t *testing.T, c *Revision) {
 
 // endTransitions plays Datapath.endTransitions.
 func (p *testPlane) endTransitions(flowsOf map[uint32]uint64) {
-	p.Places.FreeIDs(flowsOf)
+	p.Places.FreeIDs(flowsOf, p.sockets)
 	if c := p.Register.EndTransitions(p.now, flowsOf); c != nil && p.publish(c) {
 		p.Commit(c)
 	}
@@ -511,6 +513,14 @@ func TestIDsComeBackLate(t *testing.T) {
 		return got
 	}
 	p.endTransitions(map[uint32]uint64{id: 3})
+	p.sockets = map[uint32]uint32{id: 1}
+	for range IDRounds + 1 {
+		p.endTransitions(map[uint32]uint64{})
+		if other() == id {
+			t.Fatal("another service has the id, and there are sockets of the first")
+		}
+	}
+	p.sockets = nil
 	for range IDRounds {
 		if other() == id {
 			t.Fatal("another service has the id, and there may be flows of the first")

@@ -24,6 +24,9 @@ type Register struct {
 	// Unused reports whether the data plane has forwarded no packet of a service yet. Where it is nil, every service
 	// counts as used.
 	Unused func(*Record) bool
+	// SocketsAt returns how many sockets of this host are counted as flows of the backend with an index. Where it is
+	// nil, there are none.
+	SocketsAt func() map[uint32]uint32
 	// The janitor's view of backends, by index, and of services, by id.
 	FlowBackends []flowtable.Backend
 	FlowServices []flowtable.Service
@@ -80,6 +83,7 @@ type serviceChange struct{ before, after *Record }
 // Plan returns the change to a state. Errors name the parts of the state that are impossible.
 func (r *Register) Plan(state lb.State, tableSize uint32, now time.Time) (*Revision, error) {
 	c := &Revision{State: state, Records: make([]*Record, len(state.Services)), Places: r.Places.beginChange(now)}
+	c.Places.countSockets = r.SocketsAt
 	stay := 0
 	for i := range state.Services {
 		service := &state.Services[i]
