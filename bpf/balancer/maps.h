@@ -25,6 +25,7 @@ const enum service_flag *unused_service_flag __attribute__((unused));
 const enum slot_bits *unused_slot_bits __attribute__((unused));
 const enum no_service *unused_no_service __attribute__((unused));
 const enum refusal *unused_refusal __attribute__((unused));
+const enum turn_tracked *unused_turn_tracked __attribute__((unused));
 const enum flow_state *unused_flow_state __attribute__((unused));
 const enum return_table *unused_return_table __attribute__((unused));
 const enum route_cache *unused_route_cache __attribute__((unused));

@@ -86,12 +86,31 @@ static __always_inline void note_untracked(const struct service *service,
 		turn->unremembered = now;
 }
 
-/* select_untracked selects a backend for a packet of a tracked service whose flow has no entry, and gets none. */
+/* pin_earlier_flow creates the entry of a flow in midstream that may be from before its service was tracked, where its
+ * slot has moved: the base table, by which its packets go to its backend, is dropped later. Other flows get none: their
+ * backend is unknown, and would count a flow that it resets. */
+static __always_inline void pin_earlier_flow(const struct service *service,
+					     const struct packet *packet,
+					     const struct tracking *tracking)
+{
+	__u32 owner = tracking->previous;
+	struct turn *turn;
+
+	if (owner == NO_BACKEND || !is_midstream(packet) || (packet->tcp_flags & TCP_RST))
+		return;
+	turn = turn_of(service->id);
+	if (turn && turn->tracked == TURN_TRACKED_LATER && create_entry(owner, FLOW_SEEN) &&
+	    !dry_run())
+		count_flow(service->id, owner, 1);
+}
+
+/* select_untracked selects a backend by the slot, for a packet of a tracked service whose flow has no entry. */
 static __always_inline __u64 select_untracked(const struct service *service, const struct packet *packet,
 					      __u32 hash, const struct tracking *tracking)
 {
 	note_untracked(service, packet);
 	lookup_slot(service, hash);
+	pin_earlier_flow(service, packet, tracking);
 	return select_slot_backend(tracking, packet);
 }
 

@@ -30,6 +30,13 @@ enum refusal {
 	REFUSAL_MOST = 1 << 30,
 };
 
+/* turn_tracked reports whether a service's flows are counted (SERVICE_TRACKED), and since when. */
+enum turn_tracked {
+	TURN_TRACKED = 1,
+	/* Not since the service was added: a flow from before may have no entry. Its backend is that of its slot then. */
+	TURN_TRACKED_LATER = 2,
+};
+
 /* turn is the state of a service's schedulers and limits, and the source that full NAT's replies get, by the service's
  * id. Two cache lines long. */
 struct turn {
@@ -50,7 +57,7 @@ struct turn {
 	__u16 mss;
 	/* The protocol of the service, an IANA number. */
 	__u8 protocol;
-	/* Its flows are counted: SERVICE_TRACKED. */
+	/* enum turn_tracked; 0: its flows are not counted. */
 	__u8 tracked;
 	__u8 pad[2];
 	/* No member of the table that begins at that slot has fewer flows. The number is not valid for another table. */

@@ -228,8 +228,8 @@ var randomEvents = []string{"proven", "told by a reply", "affinity replaced", "a
 	"forgotten: of a backend that left", "known, tracked: true", "known, tracked: false", "moved: opens",
 	"moved: goes on", "moved: orphaned",
 	"refused", "forgiven", "reply: of a known flow", "reply: by the hash", "reply: by the base's hash",
-	"reply: of a backend that came back", "unremembered: by the base", "without a table: by the base", "full",
-	"full: another is looked for"}
+	"reply: of a backend that came back", "unremembered: by the base", "unremembered: from before it was tracked",
+	"without a table: by the base", "full", "full: another is looked for"}
 
 // rareOutcomes are the outcomes for which more than one thing must come together.
 var rareOutcomes = []string{"reset_rate_limit", "reset_connection_limit", "dropped_rate_limit", "dropped_connection_limit",

@@ -285,6 +285,7 @@ func (m *model) applyService(s *lb.RoutedService, at *serviceState) error {
 		at.moved = make([]bool, max(1, len(owners)))
 		at.markAll()
 	}
+	at.untrackedBefore = isTracked(s) && (at.untrackedBefore || !at.tracked)
 	at.tracked, at.bySource = isTracked(s), s.BySource()
 	return nil
 }

@@ -355,18 +355,30 @@ func (m *model) noteUntracked(s *lb.RoutedService, a clientPacket) {
 	}
 }
 
-// unremembered chooses for a packet of a flow that a tracked service does not
-// know and does not get to know.
+// unremembered chooses for a packet of a flow that a tracked service does not know. It gets to know the flow if that
+// may be from before the service was tracked, and the packet goes by the base.
 func (m *model) unremembered(c *choice, s *lb.RoutedService, a clientPacket) (outcome string) {
 	if len(m.standings[s.Key()].owners) == 0 {
-		return m.withoutTable(c, s, a)
+		if outcome = m.withoutTable(c, s, a); outcome == "" {
+			m.rememberEarlier(c, s, a)
+		}
+		return outcome
 	}
 	now, before, apart := m.candidates(s, c.hash)
 	if c.backend = now; apart {
 		m.met["unremembered: by the base"]++
 		c.backend = before
+		m.rememberEarlier(c, s, a)
 	}
 	return ""
+}
+
+// rememberEarlier remembers a flow from before the service was tracked at its backend.
+func (m *model) rememberEarlier(c *choice, s *lb.RoutedService, a clientPacket) {
+	if m.standings[s.Key()].untrackedBefore && a.isMidConnection() && a.flags&flagRST == 0 {
+		m.met["unremembered: from before it was tracked"]++
+		m.remember(m.flowOf(s, a), backendKeyOf(s, c.backend), stateSeen, 0)
+	}
 }
 
 // withoutTable chooses where no backend takes new flows.

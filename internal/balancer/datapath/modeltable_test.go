@@ -22,6 +22,8 @@ type serviceState struct {
 	// table.
 	tracked, bySource bool
 	recipe            string
+	// untrackedBefore: it was not tracked once, so that flows of that time may have no entry.
+	untrackedBefore bool
 	// owners are those of the slots now, and last the latest ones that there were.
 	owners, last []lb.BackendKey
 	// sequence is that of rr and wrr.

@@ -263,6 +263,63 @@ func TestFlowsOfTheSchedulerBefore(t *testing.T) {
 	}
 }
 
+// TestFlowsFromBeforeItRemembered: a service that goes by the hash begins to remember its flows, and later one of its
+// backends drains. A flow that sends within the window stays at its backend after it, and counts there.
+func TestFlowsFromBeforeItRemembered(t *testing.T) {
+	for _, scheduler := range []lb.Scheduler{lb.LeastConnections, lb.Maglev} {
+		t.Run(string(scheduler), func(t *testing.T) {
+			runScenario(t, testService(vip4, 80, lb.TCP, lb.Maglev, 4), func(y *scenario) {
+				at := map[int]int{}
+				for port := 1; port <= 40; port++ {
+					v := y.play(port, "S A")
+					at[port] = indexOfBackend(&y.s, v.backend)
+				}
+				y.change(func(s *lb.RoutedService) { s.Scheduler, s.Limits.Connections = scheduler, 1000 })
+				y.drain(2)
+				y.advance(time.Hour)
+				y.change(func(s *lb.RoutedService) { s.Backends[2].Draining = false })
+				y.advance(time.Hour)
+				unknown := y.portsTo(1, 60)[58:]
+				y.drain(1)
+				for _, port := range unknown {
+					y.play(port, "R")
+					y.expectEntry(port, stateFree, false)
+				}
+				for round := range 4 {
+					y.advance(4 * time.Minute)
+					for port, backend := range at {
+						y.play(port, "A")
+						if got := y.to(port, "A"); got != backend {
+							y.t.Fatalf("after %d rounds: port %d goes to backend %d, and began with %d", round, port,
+								got, backend)
+						}
+					}
+				}
+				if y.active(1) == 0 {
+					y.t.Error("the flows that stay at the backend that drains are not counted")
+				}
+				for _, port := range unknown {
+					y.play(port, "A")
+					y.expectEntry(port, stateFree, false)
+				}
+			})
+		})
+	}
+}
+
+// TestUnknownFlowsInMovedSlots: where all flows have been remembered since the service began, one in midstream that is
+// not may be at any backend. It leaves no entry, which would count for a backend that resets it.
+func TestUnknownFlowsInMovedSlots(t *testing.T) {
+	runScenario(t, testService(vip4, 80, lb.TCP, lb.RoundRobin, 4), func(y *scenario) {
+		ports := y.portsTo(1, 3)
+		y.drain(1)
+		for _, port := range ports {
+			y.play(port, "A A")
+		}
+		y.expectNothing()
+	})
+}
+
 // TestWindowsAreAsLongAsToldTo: of UDP, and of a service that says so.
 func TestWindowsAreAsLongAsToldTo(t *testing.T) {
 	told := testService(vip4, 80, lb.TCP, lb.Maglev, 5)

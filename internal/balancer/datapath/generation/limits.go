@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
 // PutLimits writes the limits of new and changed services and their backends, into the memory that turn and load return
@@ -23,6 +24,10 @@ func (c *Revision) PutLimits(turn, load func(number uint32) mapmem.Storage, cloc
 			}
 		}
 		s.after.PutTurn(limits, now)
+		if s.after.Remembers && s.before.keepsFlows(s.after) && !s.before.Remembers {
+			to := &mapmem.ElementsOf[objects.XDPTurn](limits)[0]
+			to.Tracked = uint8(objects.XDPTurnTrackedTURN_TRACKED_LATER)
+		}
 		for i := range s.after.Service.Backends {
 			s.after.PutLoad(load(s.after.Places[i].Index), i)
 		}

@@ -176,9 +176,10 @@ func (r *Record) PutTurn(turn mapmem.Storage, now time.Duration) {
 	}
 	to.Vip, to.VipPort = mapmem.OfAddress(r.Service.VIP), mapmem.NetworkOrder(r.Service.Port)
 	to.Mss, to.Protocol = r.Service.MSS, uint8(r.Service.Protocol)
-	to.Tracked = 0
-	if r.Remembers {
-		to.Tracked = 1
+	if !r.Remembers {
+		to.Tracked = 0
+	} else if to.Tracked == 0 {
+		to.Tracked = uint8(objects.XDPTurnTrackedTURN_TRACKED)
 	}
 	// The cached minimum identifies a table by its offset, at which another table may begin now.
 	to.LowerMinimum(0)
