@@ -4,6 +4,7 @@ package report
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,7 +28,7 @@ func changed(subject, event string, metrics map[string]float64) results.Trial {
 
 func TestChangeReport(t *testing.T) {
 	cannot := changed("iptables-nth", "reweigh", nil)
-	cannot.Valid, cannot.Metrics, cannot.Notes = false, map[string]float64{}, []string{"it has no weights"}
+	cannot.Valid, cannot.Metrics, cannot.Notes = false, map[string]float64{}, []string{results.NotPossible + ": it has no weights"}
 	run := runOf(
 		changed("jeoul-nat-xdp", "remove", map[string]float64{results.Ended: 80, results.UDPUnanswered: 2,
 			results.UDPMoved:     0,
@@ -66,6 +67,50 @@ func TestChangeReport(t *testing.T) {
 	}
 	if strings.Contains(text, "not measured") {
 		t.Errorf("the report has a row for what was not measured:\n%s", text)
+	}
+}
+
+// TestChangeThatFailed: a subject that fails in an event, in one repeat or in all, does not count as one that lost
+// nothing, and its losses are not compared with those of subjects that came through every event.
+func TestChangeThatFailed(t *testing.T) {
+	failed := func(repeat int) results.Trial {
+		t := changed("jeoul-nat-xdp", "flap", nil)
+		t.Repeat, t.Valid, t.Metrics = repeat, false, map[string]float64{}
+		t.Notes = []string{"opening 2000 connections: client05: i/o timeout"}
+		return t
+	}
+	lossy := changed("haproxy-tcp", "flap", map[string]float64{results.Broken: 7})
+	for name, run := range map[string]*results.Run{
+		"at once": runOf(failed(1), changed("haproxy-tcp", "remove", nil), lossy),
+		"after a clean event": runOf(changed("jeoul-nat-xdp", "remove", nil), failed(1),
+			changed("haproxy-tcp", "remove", nil), lossy),
+		"after a small loss": runOf(changed("jeoul-nat-xdp", "remove", map[string]float64{results.NewFailed: 1}), failed(1),
+			changed("haproxy-tcp", "remove", nil), lossy),
+		"in a repeat": runOf(changed("jeoul-nat-xdp", "remove", nil), changed("jeoul-nat-xdp", "flap", nil), failed(2),
+			changed("haproxy-tcp", "remove", nil), lossy),
+		"alone": runOf(changed("jeoul-nat-xdp", "remove", nil), failed(1)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			run.Baseline = "haproxy-tcp"
+			s := aggregate(run.Trials, run.Baseline)[0]
+			text := strings.Join(append(s.Kind.Answer(s), model.Verdict(s)...), "\n")
+			const failure = "jeoul-nat-xdp · maglev did not come through every event (flapped)."
+			if strings.Count(text, failure) != 2 {
+				t.Errorf("the answer and the verdict do not say %q:\n%s", failure, text)
+			}
+			for _, wrong := range []string{"Nothing breaks", "Least is lost through jeoul", "Most is lost through jeoul",
+				"in any event through jeoul"} {
+				if strings.Contains(text, wrong) {
+					t.Errorf("the report says %q of a subject that failed:\n%s", wrong, text)
+				}
+			}
+			wantKorean(t, append(s.Kind.Answer(s), model.Verdict(s)...)...)
+			lines := slices.Concat(s.Kind.Overview(s).Groups...)
+			i := slices.IndexFunc(lines, func(l model.Line) bool { return strings.HasPrefix(l.Cells[0], "jeoul") })
+			if i < 0 || lines[i].Quiet {
+				t.Errorf("the overview has no row of it, or a grey one: %v", lines)
+			}
+		})
 	}
 }
 

@@ -76,6 +76,42 @@ func TestFloodVerdict(t *testing.T) {
 	}
 }
 
+// TestFloodCollapse: a subject that breaks down in the flood, in one repeat or in all, is not one that loses nothing.
+func TestFloodCollapse(t *testing.T) {
+	const ours = "jeoul-nat-xdp"
+	for name, c := range map[string]struct {
+		repeats []bool // which are valid
+		says    string
+	}{
+		"in the only trial": {[]bool{false}, ours + " 1 of 1"},
+		"in a repeat":       {[]bool{true, false, true}, ours + " 1 of 3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := flooded(nil)
+			trial := run.Trials[3]
+			run.Trials = run.Trials[:3]
+			for i, valid := range c.repeats {
+				trial.Repeat, trial.Valid = i+1, valid
+				run.Trials = append(run.Trials, trial)
+			}
+			s := aggregate(run.Trials, "")[0]
+			answer := strings.Join(s.Kind.Answer(s), "\n")
+			for _, part := range []string{"through any of the 2.", "Trials that are not valid: " + c.says + "."} {
+				if !strings.Contains(answer, part) {
+					t.Errorf("the answer does not say %q:\n%s", part, answer)
+				}
+			}
+			wantKorean(t, append(s.Kind.Answer(s), model.Verdict(s)...)...)
+			for _, sentence := range model.Verdict(s) {
+				missed := strings.Contains(sentence, "That is missed by")
+				if missed != strings.Contains(sentence, ours) || missed && !strings.Contains(sentence, "trials not valid") {
+					t.Errorf("the verdict has %q", sentence)
+				}
+			}
+		})
+	}
+}
+
 // TestFloodReport makes every form of the report, and checks that it has the required texts.
 func TestFloodReport(t *testing.T) {
 	run := flooded(nil)

@@ -41,6 +41,16 @@ var (
 	fileName = regexp.MustCompile(`[\w.-]+\.(txt|md)\b`)
 )
 
+// wantKorean checks that sentences have a Korean form.
+func wantKorean(t *testing.T, sentences ...string) {
+	t.Helper()
+	for _, sentence := range sentences {
+		if korean := koreanTexts().text(sentence); !hangul.MatchString(korean) {
+			t.Errorf("%q has no Korean form; add it to assets/texts.*.yaml", sentence)
+		}
+	}
+}
+
 // TestKoreanIsComplete finds texts of published results that stay English.
 func TestKoreanIsComplete(t *testing.T) {
 	words := koreanTexts()

@@ -217,3 +217,40 @@ func TestWireCollapse(t *testing.T) {
 		})
 	}
 }
+
+// TestWireCollapseBeside: a subject of ours that breaks down beside a flood, or while it is filled, in one repeat or in
+// all, misses the target.
+func TestWireCollapseBeside(t *testing.T) {
+	for _, load := range []string{"flooded", "capacity"} {
+		for name, repeat := range map[string]int{"in the only trial": 1, "in a repeat": 2} {
+			t.Run(load+", "+name, func(t *testing.T) {
+				run := wireRun(wireSubjects())
+				i := slices.IndexFunc(run.Trials, func(t results.Trial) bool {
+					return t.Load == load && t.Params["scheduler"] == "rr"
+				})
+				broken := collapsed(run.Trials[i], repeat)
+				if repeat > 1 {
+					run.Trials = append(run.Trials, broken)
+				} else {
+					run.Trials[i] = broken
+				}
+				says := fmt.Sprintf("jeoul-l2dsr-xdp · rr: 1 of %d trials not valid", repeat)
+				if repeat > 1 {
+					says = fmt.Sprintf("; 1 of %d trials not valid", repeat)
+				}
+				var missed string
+				for _, s := range aggregate(run.Trials, "") {
+					for _, sentence := range model.Verdict(s) {
+						if s.Load == load && model.MissedTargets(sentence) {
+							missed += sentence
+							wantKorean(t, sentence)
+						}
+					}
+				}
+				if !strings.Contains(missed, says) {
+					t.Errorf("missed is %q, want %q", missed, says)
+				}
+			})
+		}
+	}
+}

@@ -2,6 +2,9 @@
 
 package results
 
+// NotPossible begins the note of an event that the subject does not support. Any other invalid event has failed.
+const NotPossible = "not possible with this subject"
+
 // The metrics of a change experiment, each of one event. A connection is one that was open before the event, unless it
 // is called new.
 const (

@@ -7,10 +7,11 @@ import (
 	"errors"
 
 	"github.com/jeoul/jeoul/internal/weigh/lab"
+	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
 // ErrCannot means that a subject does not support the requested change; the error gives the reason.
-var ErrCannot = errors.New("not possible with this subject")
+var ErrCannot = errors.New(results.NotPossible)
 
 // Changing is a running subject whose servers can be changed while it carries connections, by the methods that its own
 // documentation recommends.

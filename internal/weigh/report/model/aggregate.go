@@ -95,9 +95,12 @@ func (s *Section) collect(shared []string) {
 			groups[gk] = &Group{Params: b.group}
 			s.Groups = append(s.Groups, groups[gk])
 		}
-		if p := NewPoint(b.trials); p.Valid > 0 {
-			p.Label = s.Label(p, true)
+		p := NewPoint(b.trials)
+		p.Label = s.Label(p, true)
+		if p.Valid > 0 {
 			groups[gk].Points = append(groups[gk].Points, p)
+		} else {
+			s.Invalid = append(s.Invalid, p)
 		}
 	}
 	slices.SortStableFunc(s.Groups, func(a, b *Group) int { return a.Params.Compare(b.Params) })

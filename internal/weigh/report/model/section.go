@@ -3,10 +3,12 @@
 package model
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/weigh/certainty"
 	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -41,6 +43,25 @@ type Point struct {
 	Shares []float64
 }
 
+// AllValid reports whether every trial of the point is valid.
+func (p *Point) AllValid() bool { return p.Valid == p.Trials }
+
+// NotValid states how many of the point's trials are not valid: "1 of 3".
+func (p *Point) NotValid() string { return fmt.Sprintf("%d of %d", p.Trials-p.Valid, p.Trials) }
+
+// InvalidRemark ends a text on the point with the number of trials that are not valid; it is empty if all are valid.
+func (p *Point) InvalidRemark() string {
+	if p.AllValid() {
+		return ""
+	}
+	return fmt.Sprintf("; %s trials not valid", p.NotValid())
+}
+
+// InvalidText is the text on a point without a valid trial.
+func (p *Point) InvalidText() string {
+	return fmt.Sprintf("%s: %s trials not valid", wording.Clean(p.Label), p.NotValid())
+}
+
 // Has reports whether the point's valid trials have metric.
 func (p *Point) Has(metric string) bool { return p.Stats[metric].N > 0 }
 
@@ -73,6 +94,8 @@ type Section struct {
 	// Subjects in the order of the tables.
 	Subjects []string
 	Groups   []*Group
+	// Invalid are the points without a valid trial; no group has them.
+	Invalid []*Point
 	// Constant holds the load's parameters that never change.
 	Constant Params
 	// Varying names the load's parameters that change, Own those of the subjects.

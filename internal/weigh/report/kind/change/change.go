@@ -206,10 +206,15 @@ func shareSheet(s *model.Section) []model.Sheet {
 	}, results.FlowsMovedBeyondPercent, fields))
 }
 
-// changeVerdict names the subjects that broke connections, and those whose flows moved.
+// changeVerdict names the subjects that failed, those that broke connections, and those whose flows moved.
 func changeVerdict(s *model.Section) []string {
 	rows, _ := changeRows(s)
 	var sentences []string
+	for _, r := range rows {
+		if len(r.failed) > 0 {
+			sentences = append(sentences, r.failure())
+		}
+	}
 	// In these events, failures until a balancer has noticed are counted separately.
 	noticed := append([]string{model.EventSilent}, faultEvents...)
 	for _, what := range []struct {

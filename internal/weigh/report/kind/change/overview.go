@@ -34,6 +34,17 @@ type changeTotal struct {
 	// counts has a number for each of changeLosses; −1 where it was not counted.
 	counts []float64
 	total  float64
+	// failure states in which events the row failed; failed is their number.
+	failure string
+	failed  int
+}
+
+// whole reports whether nothing was lost in any event.
+func (t changeTotal) whole() bool { return t.total == 0 && t.failed == 0 }
+
+// byLoss compares rows: those that failed lost more than all others.
+func (t changeTotal) byLoss(o changeTotal) int {
+	return cmp.Or(cmp.Compare(t.failed, o.failed), cmp.Compare(t.total, o.total))
 }
 
 // changeTotals sums up each row's losses: those of the worst repeat of every event.
@@ -41,8 +52,11 @@ func changeTotals(s *model.Section) []changeTotal {
 	rows, _ := changeRows(s)
 	var all []changeTotal
 	for _, r := range rows {
-		t := changeTotal{label: wording.Clean(r.label)}
-		counted := false
+		t := changeTotal{label: wording.Clean(r.label), failed: len(r.failed)}
+		if t.failed > 0 {
+			t.failure = r.failure()
+		}
+		counted := t.failed > 0
 		for _, loss := range changeLosses {
 			n := -1.0
 			for _, p := range r.at {
@@ -77,27 +91,38 @@ func (t changeTotal) text() string {
 	return fmt.Sprintf("%s: %s", t.label, strings.Join(parts, ", "))
 }
 
-// changeAnswer names the subjects that lose nothing, and those that lose most.
+// changeAnswer names the subjects that lose nothing, those that lose most, and those that failed.
 func changeAnswer(s *model.Section) []string {
 	totals := changeTotals(s)
-	var whole []string
+	var whole, failed []string
+	var lossy []changeTotal
 	for _, t := range totals {
-		if t.total == 0 {
+		switch {
+		case t.whole():
 			whole = append(whole, t.label)
+		case t.failed > 0:
+			failed = append(failed, t.failure)
+		default:
+			lossy = append(lossy, t)
 		}
 	}
-	lossy := slices.DeleteFunc(slices.Clone(totals), func(t changeTotal) bool { return t.total == 0 })
-	slices.SortStableFunc(lossy, func(a, b changeTotal) int { return cmp.Compare(a.total, b.total) })
-	var out []string
-	switch {
-	case len(totals) == 0:
+	slices.SortStableFunc(lossy, changeTotal.byLoss)
+	if len(totals) == 0 {
 		return model.Brief(changeVerdict(s), "")
-	case len(lossy) == 0 && len(whole) > model.MaxListed+1:
+	}
+	return append(changeLeast(whole, lossy, len(totals)), failed...)
+}
+
+// changeLeast names the subjects that lose nothing or least, and the one that loses most, of those that came through
+// every event.
+func changeLeast(whole []string, lossy []changeTotal, all int) (out []string) {
+	switch {
+	case len(whole) == all && len(whole) > model.MaxListed+1:
 		return []string{fmt.Sprintf("Nothing breaks, fails or moves in any event through all %d.", len(whole))}
 	case len(whole) > 0:
 		out = append(out, fmt.Sprintf("Nothing breaks, fails or moves in any event through %s.",
 			wording.List(model.AtMost(whole, model.MaxListed))))
-	default:
+	case len(lossy) > 0:
 		out = append(out, fmt.Sprintf("Least is lost through %s.", lossy[0].text()))
 	}
 	if last := len(lossy) - 1; last > 0 || last == 0 && len(whole) > 0 {
@@ -122,18 +147,26 @@ func changeSure(s *model.Section) string {
 func changeOverview(s *model.Section) *model.Sheet {
 	sh := &model.Sheet{Columns: []model.Column{{Title: "Subject"}},
 		Lead: "Over all events, of each the worst repeat. Grey: nothing lost."}
+	totals := changeTotals(s)
 	for _, loss := range changeLosses {
 		sh.Columns = append(sh.Columns, model.Column{Title: loss.title, Numeric: true})
 	}
+	some := slices.ContainsFunc(totals, func(t changeTotal) bool { return t.failed > 0 })
+	if some {
+		sh.Columns = append(sh.Columns, model.Column{Title: "Failed events", Numeric: true})
+	}
 	var lines []model.Line
-	for _, t := range changeTotals(s) {
-		l := model.Line{Quiet: t.total == 0, Cells: []string{t.label}}
+	for _, t := range totals {
+		l := model.Line{Quiet: t.whole(), Cells: []string{t.label}}
 		for _, n := range t.counts {
 			if n < 0 {
 				l.Cells = append(l.Cells, wording.Missing)
 			} else {
 				l.Cells = append(l.Cells, wording.Decimal(n, 0))
 			}
+		}
+		if some {
+			l.Cells = append(l.Cells, wording.Decimal(float64(t.failed), 0))
 		}
 		lines = append(lines, l)
 	}
@@ -144,15 +177,18 @@ func changeOverview(s *model.Section) *model.Sheet {
 
 // changePicture shows the losses of the balancers that lost most.
 func changePicture(s *model.Section) *chart.Figure {
-	totals := slices.DeleteFunc(changeTotals(s), func(t changeTotal) bool { return t.total == 0 })
+	totals := slices.DeleteFunc(changeTotals(s), changeTotal.whole)
 	if len(totals) == 0 {
 		return &changeFigures(s, nil)[0]
 	}
-	slices.SortStableFunc(totals, func(a, b changeTotal) int { return cmp.Compare(b.total, a.total) })
+	slices.SortStableFunc(totals, func(a, b changeTotal) int { return b.byLoss(a) })
 	c := &chart.Chart{Axis: "connections, queries, flows and packets", Kind: chart.StackedBars}
 	used := make([]bool, len(changeLosses))
 	for _, t := range totals {
 		row := chart.Row{Label: t.label, Value: wording.Decimal(t.total, 0)}
+		if t.failed > 0 {
+			row.Value += ", then failed"
+		}
 		for i, n := range t.counts {
 			if n > 0 {
 				used[i] = true

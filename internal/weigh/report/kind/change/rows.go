@@ -18,8 +18,25 @@ import (
 type changeRow struct {
 	label, subject string
 	at             map[string]*model.Point
-	// cannot holds the events that the subject does not support, or that failed.
+	// cannot holds the events that the subject does not support.
 	cannot map[string]bool
+	// failed are the events that failed, in one repeat or in all. The trial ended there, so the row has not all losses.
+	failed []string
+}
+
+// failure states in which events a subject failed.
+func (r *changeRow) failure() string {
+	var events []string
+	for _, event := range r.failed {
+		events = append(events, model.EventText(event))
+	}
+	return fmt.Sprintf("%s did not come through every event (%s).", wording.Clean(r.label),
+		strings.Join(model.AtMost(events, model.MaxListed), ", "))
+}
+
+// supported reports whether the subject of an invalid trial supports the trial's event, and so failed in it.
+func supported(t results.Trial) bool {
+	return !slices.ContainsFunc(t.Notes, func(note string) bool { return strings.Contains(note, results.NotPossible) })
 }
 
 // changeRows returns the rows in the order of the tables, and the events in the order of their trials, without
@@ -44,8 +61,14 @@ func changeRows(s *model.Section) (rows []*changeRow, events []string) {
 		if event != model.EventShare && !slices.Contains(events, event) {
 			events = append(events, event)
 		}
-		if !t.Valid {
-			row(model.NewPoint([]results.Trial{t})).cannot[event] = true
+		if t.Valid {
+			continue
+		}
+		switch r := row(model.NewPoint([]results.Trial{t})); {
+		case !supported(t):
+			r.cannot[event] = true
+		case !slices.Contains(r.failed, event):
+			r.failed = append(r.failed, event)
 		}
 	}
 	for _, p := range s.Points() {
@@ -76,6 +99,8 @@ func byEvent(s *model.Section, sh model.Sheet, cell func(*model.Point) string) [
 				shown = shown || text != wording.Missing
 			case r.cannot[event]:
 				text = "not possible"
+			case slices.Contains(r.failed, event):
+				text = "failed"
 			}
 			l.Cells = append(l.Cells, text)
 		}
@@ -118,7 +143,8 @@ func countCell(metric string) func(*model.Point) string {
 	}
 }
 
-// countedRows names the rows whose metric is 0, and gives the counts of the others. It leaves out the events in but.
+// countedRows names the rows whose metric is 0 and that came through every event, and gives the counts of the others.
+// It leaves out the events in but.
 func countedRows(rows []*changeRow, metric, none, some string, but []string) []string {
 	var clear, sentences []string
 	for _, r := range rows {
@@ -139,7 +165,7 @@ func countedRows(rows []*changeRow, metric, none, some string, but []string) []s
 		case total > 0:
 			sentences = append(sentences, fmt.Sprintf("%s %s: %s (%s).", wording.Clean(r.label), some, wording.Decimal(total, 0),
 				strings.Join(parts, ", ")))
-		case counted:
+		case counted && len(r.failed) == 0:
 			clear = append(clear, wording.Clean(r.label))
 		}
 	}

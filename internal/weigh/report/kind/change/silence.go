@@ -4,6 +4,7 @@ package change
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/jeoul/jeoul/internal/weigh/report/model"
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
@@ -85,7 +86,7 @@ func silenceVerdict(rows []*changeRow) []string {
 					wording.Decimal(worst(results.NoticedSeconds), 1), counts(results.LostSYNsAfter,
 						results.ReusedFailedAfter,
 						results.UDPUnansweredAfter)))
-		default:
+		case !slices.Contains(r.failed, model.EventSilent):
 			clear = append(clear, label)
 		}
 	}

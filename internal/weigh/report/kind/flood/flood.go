@@ -5,6 +5,7 @@ package flood
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/weigh/report/chart"
@@ -132,7 +133,7 @@ var floodShown = []string{
 // floodVerdict compares our own subjects with the targets, and gives the results of the others.
 func floodVerdict(s *model.Section) []string {
 	var held, missed, others []string
-	for _, p := range s.Points() {
+	for _, p := range slices.Concat(s.Points(), s.Invalid) {
 		j := checkFlood(p)
 		switch {
 		case p.Subject == model.BaselineSubject:
@@ -169,7 +170,11 @@ type floodResult struct {
 }
 
 // checkFlood compares the lost and kept connections of every repeat, and the median of the latencies, with the targets.
+// A repeat that is not valid has lost everything.
 func checkFlood(p *model.Point) floodResult {
+	if p.Valid == 0 {
+		return floodResult{text: p.InvalidText()}
+	}
 	lost, ratio := p.Stats[results.EstablishedLost], p.Stats[results.FloodRatioP99]
 	words := []string{fmt.Sprintf("%s lost", wording.Decimal(lost.Max, 0))}
 	if ratio.N > 0 {
@@ -186,8 +191,8 @@ func checkFlood(p *model.Point) floodResult {
 		words = append(words, fmt.Sprintf("%s of %s kept", wording.Decimal(kept.Max, 0), wording.Decimal(limit.Max, 0)))
 	}
 	return floodResult{
-		text:  wording.Clean(p.Label) + " (" + strings.Join(words, ", ") + ")",
-		holds: lost.Max == 0 && ratio.N > 0 && ratio.Median <= floodTargetRatio && bounded,
+		text:  wording.Clean(p.Label) + " (" + strings.Join(words, ", ") + ")" + p.InvalidRemark(),
+		holds: p.AllValid() && lost.Max == 0 && ratio.N > 0 && ratio.Median <= floodTargetRatio && bounded,
 	}
 }
 

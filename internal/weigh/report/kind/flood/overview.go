@@ -19,6 +19,9 @@ func floodAnswer(s *model.Section) []string {
 	var lost []string
 	points := slices.DeleteFunc(s.Points(),
 		func(p *model.Point) bool { return slices.Contains(model.NotBalancers, p.Subject) })
+	invalid := slices.DeleteFunc(slices.Concat(points, s.Invalid), func(p *model.Point) bool {
+		return p.AllValid() || slices.Contains(model.NotBalancers, p.Subject)
+	})
 	if len(points) == 0 {
 		return model.Brief(floodVerdict(s), s.Title()+": ")
 	}
@@ -27,9 +30,16 @@ func floodAnswer(s *model.Section) []string {
 			lost = append(lost, fmt.Sprintf("%s %s", wording.Clean(p.Label), wording.Decimal(n, 0)))
 		}
 	}
-	out := []string{fmt.Sprintf("No connection is lost in the flood through any of the %d.", len(points))}
+	var out []string
+	whole := slices.DeleteFunc(slices.Clone(points), func(p *model.Point) bool { return !p.AllValid() })
 	if len(lost) > 0 {
-		out = []string{fmt.Sprintf("Connections are lost in the flood through %s.", wording.List(model.AtMost(lost, model.MaxListed)))}
+		out = append(out, fmt.Sprintf("Connections are lost in the flood through %s.",
+			wording.List(model.AtMost(lost, model.MaxListed))))
+	} else if len(whole) > 0 {
+		out = append(out, fmt.Sprintf("No connection is lost in the flood through any of the %d.", len(whole)))
+	}
+	if len(invalid) > 0 {
+		out = append(out, notValid(invalid))
 	}
 	with := slices.DeleteFunc(points, func(p *model.Point) bool { return !p.Has(results.FloodRatioP99) })
 	if len(with) == 0 {
@@ -47,6 +57,15 @@ func floodAnswer(s *model.Section) []string {
 			text(first), text(last)))
 	}
 	return append(out, fmt.Sprintf("p99 in the flood over the quiet one is from %s to %s.", text(first), text(last)))
+}
+
+// notValid names the points that have trials that are not valid: of those, nobody knows what was lost.
+func notValid(points []*model.Point) string {
+	var words []string
+	for _, p := range points {
+		words = append(words, wording.Clean(p.Label)+" "+p.NotValid())
+	}
+	return fmt.Sprintf("Trials that are not valid: %s.", wording.List(model.AtMost(words, model.MaxListed)))
 }
 
 // slowdown is the ratio of the p99 in the flood to the quiet p99. It compares the two phases of each trial, and so is

@@ -102,6 +102,17 @@ func evenTarget(c ladderClimb) model.TargetResult {
 	return model.TargetResult{Words: words + ")", Holds: c.none == 0 && c.uneven <= evenBound}
 }
 
+// brokenDown returns a missed target for each point of ours without a valid trial: nothing came through.
+func brokenDown(s *model.Section) []model.TargetResult {
+	var all []model.TargetResult
+	for _, p := range s.Invalid {
+		if strings.HasPrefix(p.Subject, model.OwnPrefix) {
+			all = append(all, model.TargetResult{Words: p.InvalidText()})
+		}
+	}
+	return all
+}
+
 // capacityVerdict gives the number of connections that each subject held. Our subjects must hold all connections that
 // they are asked for, and those that select by a hash must remember none.
 func capacityVerdict(s *model.Section) []string {
@@ -117,12 +128,13 @@ func capacityVerdict(s *model.Section) []string {
 			words = append(words, text)
 			continue
 		}
-		holds := alive.Min >= asked.Max
+		holds := p.AllValid() && alive.Min >= asked.Max
 		if p.Params[model.ParamScheduler].Word == "maglev" {
 			holds = holds && p.Stats[results.RememberedMax].Max == 0
 		}
-		all = append(all, model.TargetResult{Words: "held and proven by " + text, Holds: holds})
+		all = append(all, model.TargetResult{Words: "held and proven by " + text + p.InvalidRemark(), Holds: holds})
 	}
+	all = append(all, brokenDown(s)...)
 	var sentences []string
 	if len(words) > 0 {
 		sentences = append(sentences, fmt.Sprintf("%s: connections alive in the end: %s.", s.Title(),
@@ -143,12 +155,13 @@ func besideVerdict(s *model.Section) []string {
 			text += fmt.Sprintf(" beside %s SYNs/s", wording.Decimal(p.Stats[results.FloodSentPerSecond].Median, 0))
 		}
 		if strings.HasPrefix(p.Subject, model.OwnPrefix) {
-			all = append(all, model.TargetResult{Words: text, Holds: lost.N > 0 && lost.Max == 0})
+			all = append(all, model.TargetResult{Words: text + p.InvalidRemark(),
+				Holds: p.AllValid() && lost.N > 0 && lost.Max == 0})
 		} else {
 			words = append(words, text)
 		}
 	}
-	sentences := wireTargetSentences(s, all)
+	sentences := wireTargetSentences(s, append(all, brokenDown(s)...))
 	if len(words) > 0 {
 		sentences = append(sentences, fmt.Sprintf("%s, the others: %s.", s.Title(), strings.Join(words, "; ")))
 	}
