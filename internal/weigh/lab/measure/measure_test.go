@@ -3,11 +3,20 @@
 package measure
 
 import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/cpus"
 )
 
 func TestParseNetStat(t *testing.T) {
@@ -52,6 +61,81 @@ func FuzzParseNetStat(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestTimesOf: the times of CPUs that the process may not use are not among the machine's.
+func TestTimesOf(t *testing.T) {
+	full := procfs.CPUStat{User: 1, Nice: 2, System: 4, SoftIRQ: 8, IRQ: 16, Idle: 32, Iowait: 64}
+	free := procfs.CPUStat{Idle: 1000}
+	stat := procfs.Stat{
+		CPUTotal: procfs.CPUStat{User: 2, Nice: 4, System: 8, SoftIRQ: 16, IRQ: 32, Idle: 2064, Iowait: 128},
+		CPU:      map[int64]procfs.CPUStat{0: free, 1: free, 6: full, 7: full}}
+	want := procfs.CPUStat{User: 2, Nice: 4, System: 8, SoftIRQ: 16, IRQ: 32, Idle: 64, Iowait: 128}
+	if diff := cmp.Diff(want, timesOf(stat, []int{6, 7})); diff != "" {
+		t.Errorf("the times of CPUs 6 and 7 (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(stat.CPUTotal, timesOf(stat, []int{0, 1, 6, 7})); diff != "" {
+		t.Errorf("the times of all CPUs (-want +got):\n%s", diff)
+	}
+}
+
+// pinnedTest names the environment variable of a test process that may use the CPU in its value only.
+const pinnedTest = "JEOUL_TEST_PINNED"
+
+// TestReadMachinePinned: a process that may use one CPU reads the times of that one.
+func TestReadMachinePinned(t *testing.T) {
+	if only := os.Getenv(pinnedTest); only != "" {
+		cpu, err := strconv.Atoi(only)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := userTime(t, cpu)
+		machine, err := ReadMachine()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if after := userTime(t, cpu); machine.Cores != 1 || machine.User < before || machine.User > after {
+			t.Errorf("%d cores, user time %v; want 1 core, whose time is %v to %v", machine.Cores, machine.User, before, after)
+		}
+		return
+	}
+	all := cpus.Allowed()
+	last := all[len(all)-1]
+	command := exec.Command(os.Args[0], "-test.run=^TestReadMachinePinned$")
+	command.Env = append(os.Environ(), pinnedTest+"="+strconv.Itoa(last))
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread, whose CPU the program inherits, ends with this function
+		var set unix.CPUSet
+		set.Set(last)
+		if err := unix.SchedSetaffinity(0, &set); err != nil {
+			done <- err
+			return
+		}
+		output, err := command.CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("%w\n%s", err, output)
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// userTime returns the time of programs on a CPU.
+func userTime(t *testing.T, cpu int) time.Duration {
+	t.Helper()
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stat, err := proc.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := stat.CPU[int64(cpu)]
+	return time.Duration((c.User + c.Nice) * float64(time.Second))
 }
 
 func TestDropsTotal(t *testing.T) {
