@@ -58,8 +58,8 @@ type Result struct {
 	// Transfer is the transfer of a bulk load: the sum of the clients' rates.
 	Transfer Transfer
 	// Duration is the time from the first request of any client to the last answer to any. A client ends when its
-	// process ends, and starts earlier by the time that it reports. So its work between its last answer and its end
-	// (milliseconds) moves both, and does not count.
+	// process ends, less the time for answers that it does not count, and starts earlier by the time that it reports.
+	// So its work between its last answer and its end (milliseconds) moves both, and does not count.
 	Duration time.Duration
 	Latency  *Latency
 	// Waits and Lost are the sums of those of the Outcomes. PerSecond is the sum of each client's rate of good requests
@@ -289,12 +289,13 @@ func (d Drive) collect(runners []*runner) *Result {
 		}
 		problems.add(r.client.Name, outcome.Problems...)
 		notes.add(r.client.Name, outcome.Notes...)
-		began := r.ended.Add(-outcome.Taken)
+		ended := r.ended.Add(-outcome.Drained)
+		began := ended.Add(-outcome.Taken)
 		if first.IsZero() || began.Before(first) {
 			first = began
 		}
-		if r.ended.After(last) {
-			last = r.ended
+		if ended.After(last) {
+			last = ended
 		}
 	}
 	result.Problems, result.Notes = problems.lines(), append(notes.lines(), farNotes(runners)...)

@@ -19,8 +19,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 )
 
-// shell is a kind whose generator is a shell script that prints "REQUESTS MILLISECONDS": Drive must not depend on a
-// real generator.
+// shell is a kind whose generator is a shell script that prints "REQUESTS MILLISECONDS [DRAINED]", Drained in
+// milliseconds: Drive must not depend on a real generator.
 type shell struct{ script string }
 
 func (shell) Name() string                          { return "shell" }
@@ -34,12 +34,13 @@ func (k shell) Prepare(share Share) ([]string, error) {
 }
 
 func (shell) Parse(_ Share, stdout []byte) (*Outcome, error) {
-	var requests, ms int64
-	if _, err := fmt.Sscan(string(stdout), &requests, &ms); err != nil {
+	var requests, ms, drained int64
+	if n, err := fmt.Sscan(string(stdout), &requests, &ms, &drained); n < 2 {
 		return nil, fmt.Errorf("%w: %w", ErrOutput, err)
 	}
 	l := newLatency()
-	return &Outcome{Requests: uint64(requests), Taken: time.Duration(ms) * time.Millisecond, Latency: l},
+	return &Outcome{Requests: uint64(requests), Taken: time.Duration(ms) * time.Millisecond,
+			Drained: time.Duration(drained) * time.Millisecond, Latency: l},
 		l.record(float64(ms)*1e3, requests)
 }
 
@@ -105,6 +106,44 @@ func TestDriveAddsUpItsClients(t *testing.T) {
 		t.Errorf("took %v, though a client says it took 300ms", result.Duration)
 	}
 	near(t, "mean", result.Latency.MeanMs(), 150)
+}
+
+// ended is a process that has ended well.
+type ended struct{}
+
+func (ended) Done() <-chan struct{} {
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+func (ended) Wait() error                { return nil }
+func (ended) Stop(context.Context) error { return nil }
+
+// TestDriveLeavesOutTheDrain: a client that waits for an answer that is late, and does not count it, lengthens nobody's
+// time.
+func TestDriveLeavesOutTheDrain(t *testing.T) {
+	began := time.Unix(1000, 0)
+	d := Drive{Kind: shell{}}
+	for name, c := range map[string]struct {
+		output string
+		ended  time.Duration
+		want   time.Duration
+	}{
+		"as long as the others": {"10 2000", 2 * time.Second, 2 * time.Second},
+		"a late start":          {"10 2000", 2100 * time.Millisecond, 2100 * time.Millisecond},
+		"a late answer":         {"10 2000 1000", 3 * time.Second, 2 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first := &runner{client: Client{Name: "client01"}, process: ended{}, ended: began.Add(2 * time.Second)}
+			second := &runner{client: Client{Name: "client02"}, process: ended{}, ended: began.Add(c.ended)}
+			fmt.Fprintln(&first.stdout, "10 2000")
+			fmt.Fprintln(&second.stdout, c.output)
+			result := d.collect([]*runner{first, second})
+			if len(result.Problems) > 0 || result.Duration != c.want {
+				t.Errorf("took %v, want %v; problems %q", result.Duration, c.want, result.Problems)
+			}
+		})
+	}
 }
 
 func TestDriveReleasesNoneBeforeAllAreReady(t *testing.T) {

@@ -76,6 +76,8 @@ type Outcome struct {
 	Transfer Transfer
 	// Taken is the time from the first request to the last answer, as the generator measured it.
 	Taken time.Duration
+	// Drained is how long the generator went on after Taken, for answers that it does not count.
+	Drained time.Duration
 	// Latency is nil for a bulk load, and if the generator reports no distribution.
 	Latency *Latency
 	// Waits are the latencies that the generator reports in that case.

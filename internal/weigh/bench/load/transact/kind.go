@@ -44,7 +44,8 @@ func (Kind) Parse(_ load.Share, stdout []byte) (*load.Outcome, error) {
 	}
 	outcome := &load.Outcome{
 		Requests: report.Transactions, Failed: report.Failed, Latency: report.Latency,
-		Taken: time.Duration(report.Seconds * float64(time.Second)),
+		Taken:   time.Duration(report.Seconds * float64(time.Second)),
+		Drained: time.Duration(report.Drained * float64(time.Second)),
 	}
 	if report.Failed > 0 {
 		outcome.Problems = append(outcome.Problems, fmt.Sprintf("%d transactions failed: %s", report.Failed,

@@ -127,7 +127,9 @@ func (m *many) transact(ctx context.Context) error {
 			}
 		}
 	}
-	m.report.Seconds = min(time.Since(m.began), m.Duration).Seconds()
+	elapsed := time.Since(m.began)
+	m.report.Seconds = min(elapsed, m.Duration).Seconds()
+	m.report.Drained = max(elapsed-m.Duration, 0).Seconds()
 	return nil
 }
 

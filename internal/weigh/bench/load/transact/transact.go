@@ -61,6 +61,8 @@ type Report struct {
 	Transactions uint64 `json:"transactions"`
 	load.Failures
 	Seconds float64 `json:"seconds"`
+	// Drained is how many seconds the client then waited for outstanding transactions, which are not counted.
+	Drained float64 `json:"drained,omitempty"`
 	// Latency has the latencies of these transactions, each from the call that connects or sends to the last call that
 	// reads or closes.
 	Latency *load.Latency `json:"latency"`
@@ -85,6 +87,9 @@ func Parse(text []byte) (*Report, error) {
 	}
 	if !(r.Seconds > 0 && r.Seconds <= 2*maxDuration.Seconds()) {
 		return nil, fmt.Errorf("%w: it took %g s", load.ErrOutput, r.Seconds)
+	}
+	if !(r.Drained >= 0 && r.Drained <= 2*maxDuration.Seconds()) {
+		return nil, fmt.Errorf("%w: it waited %g s for the last answers", load.ErrOutput, r.Drained)
 	}
 	return r, nil
 }

@@ -68,6 +68,7 @@ func TestTransactions(t *testing.T) {
 			o, outcome := enough(t, Options{Test: test, Target: s.of(test), Connections: connections})
 			if outcome.Requests < uint64(connections) || outcome.Failed != 0 || outcome.Taken < o.Duration ||
 				len(outcome.Problems) > 0 ||
+				(connections > 1) != (outcome.Drained > 0) ||
 				outcome.Latency.Count() != int64(outcome.Requests) || outcome.Latency.MinMs() <= 0 {
 				t.Errorf("%s, %d: %+v", test, connections, outcome)
 			}
