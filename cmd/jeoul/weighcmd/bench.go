@@ -50,7 +50,7 @@ type benchRunCmd struct {
 	Only    []string      `placeholder:"SUBJECT,…" help:"Leave out all subjects but these."`
 	Loads   []string      `placeholder:"LOAD,…" help:"Leave out all loads but these."`
 	Repeats int           `placeholder:"N" help:"The number of repeats of every point, instead of the suite's."`
-	Until   margin        `placeholder:"PERCENT" help:"Repeat until each ratio to the baseline is known this well, such as 5%, or --within is over; at most --repeats times (100)."`
+	Until   margin        `placeholder:"PERCENT" help:"Repeat until each ratio to the baseline is known this well, such as 5%, from six pairs of trials on, or --within is over; at most --repeats times (100)."`
 	Within  time.Duration `default:"1h" placeholder:"DURATION" help:"How long --until may take (${default}); the repeat that is on its way ends first."`
 	reportLanguage
 	Dir       string `name:"to" type:"path" xor:"place" placeholder:"PATH" help:"Write results and reports into this directory (results/SUITE-TIME)."`

@@ -177,3 +177,40 @@ func FuzzRatio(f *testing.F) {
 		}
 	})
 }
+
+// TestStoppedLevel: StoppedLevel holds where repeats go on until the interval is narrow, whatever the noise.
+func TestStoppedLevel(t *testing.T) {
+	t.Parallel()
+	const margin, most = 0.05, 60
+	normal := func(sigma float64) noise {
+		return func(r *rand.Rand) (of, to float64) { return sigma * r.NormFloat64(), 0 }
+	}
+	for name, of := range map[string]noise{"2 %": normal(0.02), "4 %": normal(0.04), "6 %": normal(0.06),
+		"9 %": normal(0.09), "12 %": normal(0.12), "drift": gaussian, "rarely slow": rarelySlow} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rand.New(rand.NewPCG(31, 47))
+			ended, missed := 0, 0
+			for range runs {
+				var pairs []Pair
+				for len(pairs) < most {
+					a, b := of(r)
+					pairs = append(pairs, Pair{math.Exp(a), math.Exp(b)})
+					e := Ratio(pairs)
+					if e.Pairs < SignsFrom || e.Margin() > margin {
+						continue
+					}
+					ended++
+					if e.Differs() {
+						missed++
+					}
+					break
+				}
+			}
+			t.Logf("of %d runs that ended, %d miss the true ratio", ended, missed)
+			if ended < runs/2 || float64(missed) > (1-StoppedLevel)*float64(ended) {
+				t.Errorf("of %d runs that ended, %d miss the true ratio", ended, missed)
+			}
+		})
+	}
+}

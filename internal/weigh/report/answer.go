@@ -127,8 +127,8 @@ func pace(run *results.Run) time.Duration {
 	return run.Ended.Sub(run.Started) / time.Duration(repeats)
 }
 
-// certaintyNote explains the answer's intervals.
-func certaintyNote(s *model.Section) string {
+// certaintyNote explains the answer's intervals, of which so many contain the true ratio as level states.
+func certaintyNote(s *model.Section, level float64) string {
 	if s.Kind.Sure != nil {
 		return s.Kind.Sure(s)
 	}
@@ -136,7 +136,12 @@ func certaintyNote(s *model.Section) string {
 	if !ok || !r.ToReference.Sure() {
 		return ""
 	}
-	return fmt.Sprintf("In brackets: the interval that has the true ratio in it in %.0f of 100 runs; "+
-		"from %d pairs of interleaved trials at %s.", math.Round(certainty.Level*100), r.ToReference.Pairs,
+	text := "In brackets: the interval that has the true ratio in it in %.0f of 100 runs; " +
+		"from %d pairs of interleaved trials at %s."
+	if level < certainty.Level {
+		text = "In brackets: the interval that has the true ratio in it in %.0f of 100 runs that end, as this one did, " +
+			"once it is narrow; from %d pairs of interleaved trials at %s."
+	}
+	return fmt.Sprintf(text, math.Round(level*100), r.ToReference.Pairs,
 		wording.Counted("point")(fmt.Sprint(r.ToReference.Points)))
 }

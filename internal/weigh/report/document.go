@@ -63,7 +63,7 @@ func newDocument(run *results.Run) *document {
 		Answers:     answersSheet(sections),
 	}
 	each := pace(run)
-	d.Overview = newOverview(sections, model.NewPalette(sections), each)
+	d.Overview = newOverview(sections, model.NewPalette(sections), each, levelOf(run))
 	for _, s := range sections {
 		part := loadPart{Title: s.Title(), Constant: s.Constant.Text(), Verdict: model.Verdict(s), Sheets: s.Sheets(),
 			section: s}

@@ -28,15 +28,17 @@ type overview struct {
 	of      *model.Section
 }
 
-// newOverview answers by the run's first load that has an answer.
-func newOverview(sections []*model.Section, colours *chart.Palette, each time.Duration) overview {
+// newOverview answers by the run's first load that has an answer. Of the run's intervals, so many contain the true
+// ratio as level states.
+func newOverview(sections []*model.Section, colours *chart.Palette, each time.Duration, level float64) overview {
 	if len(sections) == 0 {
 		return overview{Answer: []string{"The run has no trials: there is nothing to judge."}}
 	}
 	s := slices.MaxFunc(sections, func(a, b *model.Section) int {
 		return cmp.Compare(informationRank(a), informationRank(b))
 	})
-	o := overview{Question: s.Kind.Question, Answer: sayAnswer(s, each), Sure: certaintyNote(s), Load: s.Title(), of: s}
+	o := overview{Question: s.Kind.Question, Answer: sayAnswer(s, each), Sure: certaintyNote(s, level), Load: s.Title(),
+		of: s}
 	if f := picture(s, colours); f != nil && !f.Chart.Empty() {
 		o.Picture = f
 	}
