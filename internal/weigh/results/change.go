@@ -21,7 +21,7 @@ const (
 	BrokenWrong  = "broken_wrong"
 	// BrokenYoung counts the connections of Broken that were younger than a second when packets moved between
 	// balancers, or opened later; BrokenOlder counts the older ones. Both are missing in events without a change of
-	// balancers. Of each client, connections beyond some hundred are in neither.
+	// balancers.
 	BrokenYoung = "broken_young"
 	BrokenOlder = "broken_older"
 	// Ended is the number of connections to the backend that left which ended: that is expected.

@@ -41,11 +41,11 @@ func TestAgesOfBroken(t *testing.T) {
 			t.Errorf("%d: got %q, want it to say %q", i, says, tc.says)
 		}
 		m := map[string]float64{}
-		c.writeAges(changeEvent{}, live.Counts{Samples: []live.Break{b}}, m)
+		c.writeAges(changeEvent{}, live.Counts{Breaks: []live.Break{b}}, m)
 		if is := m[results.BrokenYoung] == 1; is != tc.young || m[results.BrokenYoung]+m[results.BrokenOlder] != 1 {
 			t.Errorf("%d: got %v, want young to be %v", i, m, tc.young)
 		}
-		counts.Samples = append(counts.Samples, b)
+		counts.Breaks = append(counts.Breaks, b)
 	}
 	m := map[string]float64{}
 	if c.writeAges(changeEvent{}, counts, m); m[results.BrokenYoung] != 3 || m[results.BrokenOlder] != 3 {

@@ -142,8 +142,8 @@ func TestChangeTellsWhoIsOlderThanAnAbsence(t *testing.T) {
 		return live.Break{Server: server, Cause: live.Reset, Age: age}
 	}
 	counts := live.Counts{
-		Broken:  map[string]map[live.Cause]uint64{"web03": {live.Reset: 1}, "web04": {live.Reset: 4}},
-		Samples: []live.Break{sample("web03", time.Hour), sample("web04", time.Hour), sample("web04", time.Second)},
+		Broken: map[string]map[live.Cause]uint64{"web03": {live.Reset: 1}, "web04": {live.Reset: 4}},
+		Breaks: []live.Break{sample("web03", time.Hour), sample("web04", time.Hour), sample("web04", time.Second)},
 	}
 	got := results.Trial{Metrics: map[string]float64{}}
 	c.writeCounts(changeEvent{}, counts, &got)

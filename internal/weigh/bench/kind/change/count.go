@@ -138,7 +138,7 @@ func (c *changeTrial) writeCounts(e changeEvent, counts live.Counts, got *result
 				m[results.Ended] += float64(n)
 				continue
 			}
-			older := min(c.older(counts, server, cause), n)
+			older := c.older(counts, server, cause)
 			m[results.Ended] += float64(older)
 			n -= older
 			m[results.Broken] += float64(n)
@@ -148,7 +148,7 @@ func (c *changeTrial) writeCounts(e changeEvent, counts live.Counts, got *result
 		}
 	}
 	c.writeAges(e, counts, m)
-	all := c.samples(e, counts)
+	all := c.breaks(e, counts)
 	for i, b := range all[:min(len(all), maxSamples)] {
 		if i == 0 {
 			got.Notes = append(got.Notes, "among what broke: "+c.broken(b))
@@ -177,10 +177,9 @@ func (c *changeTrial) before(b live.Break) bool {
 	return ok && time.Since(away) < b.Age
 }
 
-// older counts the samples of a server and a cause that before reports. The ages of breaks beyond the samples are not
-// known.
+// older counts the breaks of a server and a cause that before reports.
 func (c *changeTrial) older(counts live.Counts, server string, cause live.Cause) (n uint64) {
-	for _, b := range counts.Samples {
+	for _, b := range counts.Breaks {
 		if b.Server == server && b.Cause == cause && c.before(b) {
 			n++
 		}
@@ -188,9 +187,9 @@ func (c *changeTrial) older(counts live.Counts, server string, cause live.Cause)
 	return n
 }
 
-// samples returns the sampled broken connections whose servers stayed.
-func (c *changeTrial) samples(e changeEvent, counts live.Counts) []live.Break {
-	return slices.DeleteFunc(slices.Clone(counts.Samples), func(b live.Break) bool {
+// breaks returns the broken connections whose servers stayed.
+func (c *changeTrial) breaks(e changeEvent, counts live.Counts) []live.Break {
+	return slices.DeleteFunc(slices.Clone(counts.Breaks), func(b live.Break) bool {
 		return c.leaves(e, b.Server) || c.before(b)
 	})
 }
@@ -367,7 +366,7 @@ func (c *changeTrial) writeAges(e changeEvent, counts live.Counts, m map[string]
 		return
 	}
 	m[results.BrokenYoung], m[results.BrokenOlder] = 0, 0
-	for _, b := range c.samples(e, counts) {
+	for _, b := range c.breaks(e, counts) {
 		if age, _, _, moved := c.ageWhenMoved(b); moved && age < knownAge {
 			m[results.BrokenYoung]++
 		} else {

@@ -91,8 +91,8 @@ type Counts struct {
 	// Again counts connections that were opened again from the same port after their server had ended the one before
 	// while it was in use, by the server that answered.
 	Again map[string]uint64 `json:",omitempty"`
-	// Samples are the first of the broken connections.
-	Samples []Break `json:",omitempty"`
+	// Breaks are the connections of Broken.
+	Breaks []Break `json:",omitempty"`
 	// Latency is the histogram of the latencies of all requests over connections, in microseconds, as package
 	// hdrhistogram encodes it; nil if there were none.
 	Latency []byte `json:",omitempty"`
@@ -141,9 +141,6 @@ func (b Break) String() string {
 	return fmt.Sprintf("%s of %s, %s when it was %v old", b.Local, b.Server, b.Cause, b.Age.Round(100*time.Millisecond))
 }
 
-// maxSamples is the maximum number of one client's samples.
-const maxSamples = 500
-
 // Percentiles are latencies in milliseconds.
 type Percentiles struct{ P50, P99, Max float64 }
 
@@ -159,7 +156,7 @@ func (c *Counts) Add(other Counts) {
 		}
 		c.Broken[server] = sum(c.Broken[server], broken)
 	}
-	c.Samples = append(c.Samples, other.Samples...)
+	c.Breaks = append(c.Breaks, other.Breaks...)
 	c.Requests += other.Requests
 	c.Opened += other.Opened
 	c.Queries += other.Queries
@@ -244,9 +241,7 @@ func (c *counter) broke(b Break) {
 			c.counts.Broken[b.Server] = map[Cause]uint64{}
 		}
 		c.counts.Broken[b.Server][b.Cause]++
-		if len(c.counts.Samples) < maxSamples {
-			c.counts.Samples = append(c.counts.Samples, b)
-		}
+		c.counts.Breaks = append(c.counts.Breaks, b)
 	})
 }
 

@@ -415,3 +415,18 @@ func TestServerAnswersHealthChecks(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestEveryBreakIsKept: the age of each broken connection is known, however many broke.
+func TestEveryBreakIsKept(t *testing.T) {
+	const broken = 1200
+	c := newCounter()
+	for range broken {
+		c.holds("web01")
+		c.broke(Break{Server: "web01", Cause: Reset})
+	}
+	counts, err := c.snapshot()
+	if err != nil || len(counts.Breaks) != broken || counts.Broken["web01"][Reset] != broken {
+		t.Errorf("%d breaks are kept of %d that are counted, %v; want %d", len(counts.Breaks),
+			counts.Broken["web01"][Reset], err, broken)
+	}
+}
