@@ -133,11 +133,15 @@ func (e Estimate) Margin() float64 {
 	return max(e.High/e.Ratio, e.Ratio/e.Low) - 1
 }
 
-// PairsFor estimates how many pairs would reduce the margin to a given one, from the scatter of the present pairs.
+// PairsFor estimates how many pairs would reduce the margin to a given one, from the scatter of the present pairs. No
+// number reduces it to 0: that is the greatest number that PairsFor returns.
 func (e Estimate) PairsFor(margin float64) int {
 	const most = 1_000_000
-	if e.Pairs < 2 || !(margin > 0) {
+	switch {
+	case e.Pairs < 2:
 		return SignsFrom
+	case !(margin > 0):
+		return most
 	}
 	for n := Fewest; n < SignsFrom; n++ {
 		if e.scatter*student(n)/math.Sqrt(float64(n)) <= math.Log1p(margin) {

@@ -110,6 +110,14 @@ func TestTooFew(t *testing.T) {
 	}
 }
 
+// TestPairsForNothing: no number of pairs tells equals apart.
+func TestPairsForNothing(t *testing.T) {
+	t.Parallel()
+	if n := Ratio(slices.Repeat([]Pair{{100, 100}}, 2)).PairsNeeded(); n < 1000 {
+		t.Errorf("%d pairs tell two equals apart", n)
+	}
+}
+
 // TestPairsFor: about as many pairs as estimated reach the requested margin.
 func TestPairsFor(t *testing.T) {
 	t.Parallel()

@@ -94,14 +94,21 @@ func opponents(comparisons []model.Comparison) []string {
 	return all
 }
 
-// enough returns a sentence on the number of repeats that would tell two subjects apart, and on the time they take.
+// enough returns a sentence on the number of repeats that would tell two subjects apart, and on the time they take. A
+// single repeat shows nothing of the noise, so the sentence is then on the number that would have an interval.
 func enough(d model.Comparison, pace time.Duration) string {
-	n := d.RepeatsNeeded()
+	n, gain := d.RepeatsNeeded(), "would tell"
+	switch {
+	case d.Repeats < 2 || d.Pairs < 2:
+		n, gain = d.RepeatsOf(certainty.Fewest), "would give one"
+	case wording.RatioText(d.Ratio) == wording.RatioText(1):
+		return fmt.Sprintf("A ratio of %s is no difference, however often it is measured", wording.RatioText(1))
+	}
 	text := fmt.Sprintf("%s of each point", wording.Counted("repeat")(wording.Decimal(float64(n), 0)))
 	if total := pace * time.Duration(n); pace > 0 && total/time.Duration(n) == pace {
 		text += fmt.Sprintf(" (about %s)", roughly(total))
 	}
-	return text + " would tell"
+	return text + " " + gain
 }
 
 // roughly formats a duration for a sentence: "4 min", "2.5 h".

@@ -4,6 +4,7 @@ package report
 
 import (
 	"html"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +43,7 @@ func TestAnswer(t *testing.T) {
 				"Not told apart from it in this run: jeoul-nat-tc."}},
 		"one repeat": {[][]results.Trial{repeated("haproxy-http", 50), repeated("jeoul-nat-tc", 80)},
 			[]string{"This run is too short to name a winner: jeoul-nat-tc looks like 1.60 × haproxy-http's requests/s, but chance alone can do that.",
-				"An interval needs 3 pairs of trials from 2 repeats or more; here are 1 from 1 repeat. 6 repeats of each point (about 6 min) would tell."}},
+				"An interval needs 3 pairs of trials from 2 repeats or more; here are 1 from 1 repeat. 3 repeats of each point (about 3 min) would give one."}},
 		"one alone": {[][]results.Trial{repeated("jeoul-nat-tc", 100, 101, 99)},
 			[]string{"jeoul-nat-tc and direct cannot be told apart by their requests/s: the ratio is 1.00 (0.97–1.03).",
 				"No balancer of this run is better than another beyond the spread."}},
@@ -60,6 +61,35 @@ func TestAnswer(t *testing.T) {
 			if diff := cmp.Diff(test.want, newDocument(run).Overview.Answer); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
+		})
+	}
+}
+
+// TestEnoughRepeats: the report promises only a number of repeats that the run gives a reason for.
+func TestEnoughRepeats(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		others [][]results.Trial
+		want   string
+	}{
+		"one repeat": {[][]results.Trial{repeated("haproxy-http", 50), repeated("jeoul-nat-tc", 80)},
+			"3 repeats of each point would give one."},
+		"one repeat of equals": {[][]results.Trial{repeated("haproxy-http", 80), repeated("jeoul-nat-tc", 80)},
+			"3 repeats of each point would give one."},
+		"two repeats": {[][]results.Trial{repeated("haproxy-http", 50, 51), repeated("jeoul-nat-tc", 80, 82)},
+			"3 repeats of each point would tell."},
+		"two repeats of equals": {[][]results.Trial{repeated("haproxy-http", 80, 80), repeated("jeoul-nat-tc", 80, 80)},
+			"A ratio of 1.00 is no difference, however often it is measured."},
+		"two repeats of nearly equals": {
+			[][]results.Trial{repeated("haproxy-http", 80, 90), repeated("jeoul-nat-tc", 90, 80.1)},
+			"A ratio of 1.00 is no difference, however often it is measured."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answer := newDocument(runOf(slices.Concat(test.others...)...)).Overview.Answer
+			if len(answer) != 2 || !strings.HasSuffix(answer[1], test.want) {
+				t.Errorf("the answer is %q, want it to end with %q", answer, test.want)
+			}
+			wantKorean(t, answer...)
 		})
 	}
 }

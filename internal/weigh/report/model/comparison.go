@@ -141,8 +141,11 @@ func (d Comparison) Brackets() string {
 }
 
 // RepeatsNeeded estimates how many repeats would tell the two apart.
-func (d Comparison) RepeatsNeeded() int {
-	return max(2, int(math.Ceil(float64(d.PairsNeeded())/float64(max(d.Points, 1)))))
+func (d Comparison) RepeatsNeeded() int { return d.RepeatsOf(d.PairsNeeded()) }
+
+// RepeatsOf returns how many repeats, two at least, have so many pairs.
+func (d Comparison) RepeatsOf(pairs int) int {
+	return max(2, int(math.Ceil(float64(pairs)/float64(max(d.Points, 1)))))
 }
 
 // Ranking ranks the load's balancers; ok is false if there are none, or nothing to compare them with.
