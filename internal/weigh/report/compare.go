@@ -25,8 +25,8 @@ var ErrNothingShared = errors.New("no subject was measured under the same load w
 const repeatable = 0.10
 
 // Compare writes the changes from the first run to the second: for every point that both runs measured, the medians of
-// the load's main figure and of the balancer's CPU time, and the point's ratio to its run's baseline, on which two runs
-// at different hours should agree. Compare returns ErrNothingShared, or w's error.
+// the load's main figure and of the balancer's CPU time, and the point's ratio to the second run's baseline as its own
+// run measured it, on which two runs at different hours should agree. Compare returns ErrNothingShared, or w's error.
 func Compare(w io.Writer, format Format, language Language, first, second *results.Run) error {
 	d, err := comparison(first, second)
 	if err != nil {
@@ -74,7 +74,8 @@ func comparison(first, second *results.Run) (*document, error) {
 		Title:    fmt.Sprintf("%s, compared with %s", runName(second), runName(first)),
 		Warnings: differences(first, second),
 	}
-	before, after := aggregate(first.Trials, first.Baseline), aggregate(second.Trials, second.Baseline)
+	// One baseline for both: ratios to two different subjects cannot be compared.
+	before, after := aggregate(first.Trials, second.Baseline), aggregate(second.Trials, second.Baseline)
 	for _, s := range after {
 		i := slices.IndexFunc(before, func(b *model.Section) bool { return b.Load == s.Load })
 		if i < 0 {
@@ -165,6 +166,8 @@ func differences(first, second *results.Run) []string {
 		}
 	}
 	differ("The suite", first.Suite, second.Suite)
+	differ("The baseline", cmp.Or(first.Baseline, model.BaselineSubject),
+		cmp.Or(second.Baseline, model.BaselineSubject))
 	differ("The form", formName(first), formName(second))
 	differ("The CPU", first.Environment.CPU, second.Environment.CPU)
 	differ("The number of cores", fmt.Sprint(first.Environment.Cores), fmt.Sprint(second.Environment.Cores))

@@ -73,6 +73,41 @@ func TestCompareBeyondTheSpread(t *testing.T) {
 	}
 }
 
+// TestCompareBaselines: the ratios of both runs are those to the baseline of the second, also where the first has
+// another one, or has not measured it.
+func TestCompareBaselines(t *testing.T) {
+	t.Parallel()
+	direct, routed := repeated("direct", 100, 101, 100), repeated("routed", 80, 81, 80)
+	proxy := repeated("haproxy-tcp", 70, 71, 70)
+	for name, c := range map[string]struct {
+		first       []results.Trial
+		wants, lack string
+	}{
+		"both are in both": {slices.Concat(direct, routed, proxy),
+			"| haproxy-tcp | 70.0 | 70.0 | 0.0 % | overlaps | 0.88 | 0.88 | 0.0 % | 0.0 % |", "changed beyond the spread, in"},
+		"the first lacks the second's": {slices.Concat(direct, proxy),
+			"| haproxy-tcp | 70.0 | 70.0 | 0.0 % | overlaps | 0.88 | 0.0 % |", "First × routed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first, second := runOf(c.first...), runOf(slices.Concat(direct, routed, proxy)...)
+			second.Baseline = "routed"
+			var text strings.Builder
+			if err := Compare(&text, FormatMarkdown, English, first, second); err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range []string{"The baseline differs: direct, then routed.", c.wants} {
+				if !strings.Contains(text.String(), want) {
+					t.Errorf("the comparison lacks %q:\n%s", want, &text)
+				}
+			}
+			if strings.Contains(text.String(), c.lack) {
+				t.Errorf("the comparison says %q:\n%s", c.lack, &text)
+			}
+		})
+	}
+	wantKorean(t, "The baseline differs: direct, then routed.")
+}
+
 // TestCompareOnlySharedPoints: points that only one run has change nothing, whichever run it is.
 func TestCompareOnlySharedPoints(t *testing.T) {
 	t.Parallel()
