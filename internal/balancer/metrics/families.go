@@ -320,7 +320,7 @@ func families() (all []family) {
 	all = append(all, only(bfdFamilies)...)
 	all = append(all, vipAnnounced.family)
 	all = append(all, only(vrrpFamilies)...)
-	all = append(all, membersRefused.family)
+	all = append(all, sharedVIPActive.family, membersRefused.family)
 	all = append(all, only(memberFamilies)...)
 	all = append(all, only(memberFlowFamilies)...)
 	all = append(all, only(serviceFamilies)...)

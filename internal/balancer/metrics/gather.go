@@ -60,7 +60,7 @@ func (g *gatherer) collect() (all []metricFamily, err error) {
 	all = append(all, engineMetrics(status.Proxy)...)
 	all = append(all, proxyMetrics(status.Services)...)
 	all = append(all, bgpMetrics(status.BGP)...)
-	all = append(all, vrrpMetrics(status.VRRP)...)
+	all = append(all, vrrpMetrics(status.VRRP, status.Services)...)
 	all = append(all, memberMetrics(status.Members)...)
 	return append(all, g.serviceMetrics(status.Services)...), nil
 }

@@ -149,6 +149,19 @@ func TestConventions(t *testing.T) {
 	}
 }
 
+// TestSharedVIPOfServices: a VIP that several services have has one series.
+func TestSharedVIPOfServices(t *testing.T) {
+	status := sample()
+	for i := range status.Services {
+		status.Services[i].VIP = netip.MustParseAddr("192.0.2.100")
+	}
+	shown := scrape(t, New(statusOf(status), 4))
+	if want := `jeoul_vrrp_vip_active{vrid="51",vip="192.0.2.100"} 1`; strings.Count(shown, "\njeoul_vrrp_vip_active{") != 1 ||
+		!strings.Contains(shown, want) {
+		t.Errorf("a scrape has no %s, or other series of that metric beside it:\n%s", want, shown)
+	}
+}
+
 // TestEveryFamilyIsShown: the sample reaches every metric of the list, and no other.
 func TestEveryFamilyIsShown(t *testing.T) {
 	m := New(statusOf(sample()), 4)

@@ -3,6 +3,7 @@
 package metrics
 
 import (
+	"net/netip"
 	"strconv"
 
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -46,10 +47,33 @@ var vrrpFamilies = []metric[*ops.VRRP]{
 		always(func(v *ops.VRRP) float64 { return float64(v.Announcements) })},
 }
 
-// vrrpMetrics makes the families of how the VIPs are shared.
-func vrrpMetrics(v *ops.VRRP) []metricFamily {
+// sharedVIP is a VIP that balancers share by VRRP.
+type sharedVIP struct {
+	*ops.VRRP
+	vip netip.Addr
+}
+
+// sharedVIPActive names the VIPs, because the id alone does not tell a virtual router from one of another segment.
+var sharedVIPActive = metric[sharedVIP]{family{"jeoul_vrrp_vip_active",
+	"1 while this balancer is the active one of the virtual router that has the VIP.", gauge, []string{"vrid", "vip"}},
+	always(func(v sharedVIP) float64 { return boolValue(v.State == "active") })}
+
+// vrrpMetrics makes the families of how the VIPs of these services are shared.
+func vrrpMetrics(v *ops.VRRP, services []ops.Service) []metricFamily {
 	if v == nil {
 		return nil
 	}
-	return series(vrrpFamilies, []*ops.VRRP{v}, func(v *ops.VRRP) []string { return []string{strconv.Itoa(int(v.ID))} })
+	id := strconv.Itoa(int(v.ID))
+	all := series(vrrpFamilies, []*ops.VRRP{v}, func(*ops.VRRP) []string { return []string{id} })
+	var vips []sharedVIP
+	seen := map[netip.Addr]bool{}
+	for i := range services {
+		if vip := services[i].VIP; !seen[vip] {
+			seen[vip] = true
+			vips = append(vips, sharedVIP{v, vip})
+		}
+	}
+	return append(all, series([]metric[sharedVIP]{sharedVIPActive}, vips, func(s sharedVIP) []string {
+		return []string{id, s.vip.String()}
+	})...)
 }

@@ -65,8 +65,9 @@ func TestExpressionsNameMetrics(t *testing.T) {
 
 // without are the metrics that no figure has, and why.
 var without = map[string]string{
-	"jeoul_interface_info": "the hook of an interface is a word, and changes with the configuration: `jeoul status` has it",
-	"jeoul_service_info":   "the choice of services at the head is made of it",
+	"jeoul_interface_info":  "the hook of an interface is a word, and changes with the configuration: `jeoul status` has it",
+	"jeoul_service_info":    "the choice of services at the head is made of it",
+	"jeoul_vrrp_vip_active": "an alert finds the balancers of a virtual router by it; jeoul_vrrp_active is drawn",
 }
 
 // TestEveryMetricHasAFigure: a metric that is scraped and never drawn is overlooked.
