@@ -9,11 +9,15 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/dashboard"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -94,6 +98,42 @@ func watch(t *testing.T, path, query string) func() (kind, data string) {
 			case "data":
 				return kind, value
 			}
+		}
+	}
+}
+
+// TestLongestWatchOfThePage: the server takes the longest query that the dashboard sends, with as many headers as a
+// browser has and a token. One that names more services would be refused with 431, for ever.
+func TestLongestWatchOfThePage(t *testing.T) {
+	recorder := httptest.NewRecorder()
+	dashboard.Handler(http.NotFoundHandler()).ServeHTTP(recorder,
+		httptest.NewRequestWithContext(t.Context(), http.MethodGet, dashboard.Folder+"link.js", nil))
+	script := recorder.Body.String()
+	bound := regexp.MustCompile(`const LONGEST = (\d+);`).FindStringSubmatch(script)
+	if bound == nil || !strings.Contains(script, "query.length > LONGEST ? 'all=true'") {
+		t.Fatal("link.js does not bound the query that names the services")
+	}
+	longest, err := strconv.Atoi(bound[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, stop := serveAll(t, Balancer{Status: twoServices, Events: events.NewLog(events.DefaultCapacity, time.Now())})
+	defer stop()
+	client := NewClient(path)
+	for size, want := range map[int]int{longest: http.StatusOK, 20 << 10: http.StatusRequestHeaderFieldsTooLarge} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+			"http://jeoul"+watchPath+"?service="+strings.Repeat("a", size-len("service=")), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Other", strings.Repeat("b", 4<<10))
+		response, err := client.streamClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("a query of %d characters: %s, want %d", size, response.Status, want)
 		}
 	}
 }

@@ -13,6 +13,8 @@ const TICK = 5000;
 const ASLEEP = 10_000;
 /** BURST is for how many milliseconds events are gathered before they are drawn. */
 const BURST = 50;
+/** LONGEST is how many characters of a query are sent: the balancer refuses a request whose head has more than 16 KiB. */
+const LONGEST = 8000;
 
 export const link = {
   /** state is connecting, live, lost, paused or locked. */
@@ -43,11 +45,12 @@ function become(state, why) {
   changed();
 }
 
-/** want says which services' backends are to be sent: their names, or all. */
+/** want says which services' backends are to be sent: their names, or all. So many that a request cannot name them are all. */
 export function want(services, all) {
-  const query = all ? 'all=true' : services.map((name) => `service=${encodeURIComponent(name)}`).join('&');
-  if (query === wanted) return;
-  wanted = query;
+  const query = services.map((name) => `service=${encodeURIComponent(name)}`).join('&');
+  const next = all || query.length > LONGEST ? 'all=true' : query;
+  if (next === wanted) return;
+  wanted = next;
   if (link.state === 'live') renew();
 }
 
