@@ -86,13 +86,17 @@ func newSurvey(r *evidence.Reading, vips []netip.Addr, silent bool) (*survey, er
 		}
 		s.listeners = append(s.listeners, e)
 		for _, vip := range vips {
+			if s.isFull() {
+				break
+			}
 			claim := evidence.Claim{Address: vip, Interface: l.Name, VIP: true, Known: r.Known(vip, l.Index)}
-			s.add(question{listener: e, claim: claim, from: sameFamily(vip, from4, from6)})
+			s.questions = append(s.questions, question{listener: e, claim: claim, from: sameFamily(vip, from4, from6)})
 		}
 		for _, n := range r.Neighbours {
-			if n.Interface == l.Index && r.WorthAsking(n) && !slices.Contains(vips, n.Address) {
+			if !s.isFull() && n.Interface == l.Index && r.WorthAsking(n) && !slices.Contains(vips, n.Address) {
 				claim := evidence.Claim{Address: n.Address, Interface: l.Name, Known: n.MAC}
-				s.add(question{listener: e, claim: claim, from: sameFamily(n.Address, from4, from6)})
+				from := sameFamily(n.Address, from4, from6)
+				s.questions = append(s.questions, question{listener: e, claim: claim, from: from})
 			}
 		}
 		if r.Balancer != nil {
@@ -109,11 +113,8 @@ func sameFamily(a, four, six netip.Addr) netip.Addr {
 	return six
 }
 
-func (s *survey) add(q question) {
-	if len(s.questions) < mostQuestions {
-		s.questions = append(s.questions, q)
-	}
-}
+// isFull reports whether as many addresses are to be resolved as may be.
+func (s *survey) isFull() bool { return len(s.questions) >= mostQuestions }
 
 // planPings plans probes of each backend of mode l2dsr, at its MAC address, for its own address and for the VIP. In the
 // other modes the VIP arrives in a tunnel or not at all. A cluster node has the VIP only for the service's port, so the

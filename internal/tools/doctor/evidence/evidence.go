@@ -43,6 +43,8 @@ type Reading struct {
 	Conntrack  *Conntrack  `json:"conntrack,omitempty"`
 	Sockets    *Sockets    `json:"sockets,omitempty"`
 	Balancer   *ops.Status `json:"balancer,omitempty"`
+	// hopNames are the names of the balancer's next hops; nil: not collected yet.
+	hopNames map[netip.Addr]string
 }
 
 // Wire has the answers to harmless probes on the segment, and the unsolicited announcements of other hosts.

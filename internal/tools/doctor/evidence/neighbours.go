@@ -5,7 +5,6 @@ package evidence
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 )
 
 // resolving is the time in seconds for which the kernel tries to resolve a neighbour. A sender still waits for an entry
@@ -14,44 +13,46 @@ const resolving = 4
 
 // Wanted reports whether a sender needs a neighbour. An entry that failed long ago is no fault.
 func (e *Evidence) Wanted(n Neighbour, dropped uint64) bool {
-	if slices.ContainsFunc(e.After.hops(), func(h hop) bool { return h.address == n.Address }) {
+	if e.After.isHop(n.Address) {
 		return true
 	}
 	recent := n.State == "INCOMPLETE" || n.Since <= e.Seconds+resolving
 	return recent && (dropped > 0 || n.Gateway || !e.Traced)
 }
 
-// hop is a next hop of the balancer's packets to a backend.
-type hop struct {
-	address netip.Addr
-	name    string
+// isHop reports whether an address is a next hop of the balancer's packets to a backend.
+func (r *Reading) isHop(a netip.Addr) bool {
+	_, found := r.hops()[a]
+	return found
 }
 
-// hops returns the next hops of the balancer's backends without duplicates.
-func (r *Reading) hops() (hops []hop) {
-	if r.Balancer == nil {
-		return nil
+// hops returns the names of the next hops of the balancer's packets to its backends. They are collected once: the
+// questions are asked for each of thousands of neighbours.
+func (r *Reading) hops() map[netip.Addr]string {
+	if r.hopNames != nil || r.Balancer == nil {
+		return r.hopNames
 	}
-	for _, s := range r.Balancer.Services {
-		for _, b := range s.Backends {
-			h := hop{b.Address, fmt.Sprintf("backend %s/%s", s.Name, b.Name)}
+	r.hopNames = map[netip.Addr]string{}
+	for i := range r.Balancer.Services {
+		s := &r.Balancer.Services[i]
+		for j := range s.Backends {
+			b := &s.Backends[j]
+			a, kind := b.Address, "backend"
 			if b.NextHop.IsValid() && b.NextHop != b.Address {
-				h = hop{b.NextHop, fmt.Sprintf("router to %s/%s", s.Name, b.Name)}
+				a, kind = b.NextHop, "router to"
 			}
-			if !slices.ContainsFunc(hops, func(x hop) bool { return x.address == h.address }) {
-				hops = append(hops, h)
+			if _, found := r.hopNames[a]; !found {
+				r.hopNames[a] = fmt.Sprintf("%s %s/%s", kind, s.Name, b.Name)
 			}
 		}
 	}
-	return hops
+	return r.hopNames
 }
 
 // NameOf returns an address, with the name of the balancer's backend or router that has it.
 func (r *Reading) NameOf(a netip.Addr) string {
-	for _, h := range r.hops() {
-		if h.address == a {
-			return fmt.Sprintf("%s (%s)", a, h.name)
-		}
+	if name, found := r.hops()[a]; found {
+		return fmt.Sprintf("%s (%s)", a, name)
 	}
 	return a.String()
 }
@@ -72,7 +73,5 @@ func (r *Reading) WorthAsking(n Neighbour) bool {
 	if n.MAC == "" || n.Address.IsLinkLocalUnicast() || n.State == "FAILED" || n.State == "INCOMPLETE" {
 		return false
 	}
-	return n.State == "PERMANENT" || n.Gateway || slices.ContainsFunc(r.hops(), func(h hop) bool {
-		return h.address == n.Address
-	})
+	return n.State == "PERMANENT" || n.Gateway || r.isHop(n.Address)
 }
