@@ -423,6 +423,14 @@ func TestAgent(t *testing.T) {
 			b.Health.WeightPercent != 50 {
 			t.Errorf("status %+v", b)
 		}
+		none := healthy()
+		none.Weight = 0
+		asked.say(t, c, none, "web01")
+		time.Sleep(settleDelay)
+		w.expect("apply web: web01=1*0 web02=2*100")
+		if b := stateOf(t, c, "web", "web01"); b.State != lb.WeightZero || b.Weight != 1 || b.ConfiguredWeight != nil {
+			t.Errorf("a backend whose agent asks for 0 %%: status %+v", b)
+		}
 		half.Drain = true
 		asked.say(t, c, half, "web01")
 		time.Sleep(settleDelay)

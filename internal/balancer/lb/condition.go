@@ -14,7 +14,8 @@ const (
 	Out BackendState = "out"
 	// Draining: it takes no new flow and keeps those that it has.
 	Draining BackendState = "draining"
-	// WeightZero: it is configured to take no new flow.
+	// WeightZero: it is configured to take no new flow. One whose agent requests a share of 0 is, too, if nothing below
+	// applies.
 	WeightZero BackendState = "weight-0"
 	// NoRoute: there is no way to it that its mode could use; it gets no packet.
 	NoRoute BackendState = "no-route"

@@ -254,6 +254,42 @@ func TestRatesComeFromCounters(t *testing.T) {
 	}
 }
 
+// TestDueFollowsAgents: the part that a backend is due is of the weight that its agent asks for.
+func TestDueFollowsAgents(t *testing.T) {
+	for name, tc := range map[string]struct {
+		percent uint16
+		change  func(*ops.Backend)
+		want    []string // web01's and web02's, of weights 1 and 3
+	}{
+		"all":     {100, nil, []string{"25%", "75%"}},
+		"half":    {50, nil, []string{"14%", "86%"}},
+		"none":    {0, nil, []string{"0%", "100%"}},
+		"a boost": {300, nil, []string{"25%", "75%"}},
+		"forced":  {50, func(b *ops.Backend) { b.Forced = &ops.Forced{} }, []string{"25%", "75%"}},
+		"slow, too": {50, func(b *ops.Backend) { b.SlowStart = &ops.SlowStart{Percent: 20} },
+			[]string{"3.2%", "97%"}},
+	} {
+		status := sampled(0)
+		web := status.Services[0].Backends
+		for i := range web {
+			web[i].Health = &ops.Health{State: lb.Healthy, WeightPercent: 100}
+		}
+		web[0].Health.WeightPercent = tc.percent
+		if tc.change != nil {
+			tc.change(&web[0])
+		}
+		s := newScreen(t, 200, 24, nil)
+		s.read(0, status)
+		s.press("2")
+		for i, want := range tc.want {
+			row := strings.Fields(strings.TrimPrefix(s.expectLine(web[i].Name), s.model.glyphs.cursor))
+			if due := row[12]; due != want {
+				t.Errorf("%s: %s is due %s, want %s", name, web[i].Name, due, want)
+			}
+		}
+	}
+}
+
 // TestCountersBeginAnew: a daemon that is started again may count from 0.
 func TestCountersBeginAnew(t *testing.T) {
 	s := newScreen(t, 160, 24, nil)

@@ -147,13 +147,17 @@ func (f *snapshotFigures) addService(s *ops.Service, h *history) {
 
 // dueWeight is the weight by which a backend gets new flows now.
 func dueWeight(b *ops.Backend) float64 {
-	switch {
-	case b.State != lb.Up:
+	if b.State != lb.Up {
 		return 0
-	case b.SlowStart != nil:
-		return float64(b.Weight) * float64(b.SlowStart.Percent) / 100
 	}
-	return float64(b.Weight)
+	weight := float64(b.Weight)
+	if b.SlowStart != nil {
+		weight *= float64(b.SlowStart.Percent) / 100
+	}
+	if b.Health != nil && b.Forced == nil {
+		weight *= float64(min(b.Health.WeightPercent, 100)) / 100
+	}
+	return weight
 }
 
 // endpointText is a backend's address, with the port where it differs from the service's.

@@ -44,7 +44,7 @@ func HealthOf(v lb.Verdict, asked bool) *ops.Health {
 	h := &ops.Health{State: v.State, Reason: v.Reason, Since: v.Since, WeightPercent: v.Weight, Drain: v.Drain,
 		Checks: []ops.CheckResult{}}
 	if h.State == "" {
-		h.State = lb.HealthUnknown
+		h.State, h.WeightPercent = lb.HealthUnknown, 100
 	}
 	for _, r := range v.Checks {
 		h.Checks = append(h.Checks, ops.ResultOf(r))
@@ -56,6 +56,8 @@ func HealthOf(v lb.Verdict, asked bool) *ops.Health {
 type AppliedBackend struct {
 	lb.Backend
 	lb.Observed
+	// muted: it takes no new flows in spite of its weight, because its agent requests a share of 0.
+	muted bool
 }
 
 // Applied returns the backends of service i as the data plane has them, or, for those that are taken out, with their
@@ -66,12 +68,13 @@ func (v *View) Applied(i int) []AppliedBackend {
 	all, left, k := make([]AppliedBackend, len(s.Backends)), &v.State.Services[i], 0
 	for j, b := range s.Backends {
 		o := v.OverlayOf(s, b)
-		all[j] = AppliedBackend{o.ApplyTo(b), lb.ObservedOf(b)}
+		all[j] = AppliedBackend{Backend: o.ApplyTo(b), Observed: lb.ObservedOf(b)}
 		all[j].Weight = effectiveWeight(all[j].Weight, o, v.Verdict(Use{i, j}))
 		if o.IsOut() {
 			continue
 		}
 		all[j].Draining, all[j].Observed = left.Backends[k].Draining, left.Observed.Of(k)
+		all[j].muted = all[j].Weight > 0 && left.Backends[k].Weight == 0
 		k++
 	}
 	return all
@@ -79,12 +82,17 @@ func (v *View) Applied(i int) []AppliedBackend {
 
 // Condition returns the condition of a backend, with operations applied, according to the data plane's state.
 func Condition(s lb.Service, b AppliedBackend, o Overlay, e *paths.Entry) lb.Condition {
-	if s.Mode.Proxied() { // which the kernel routes to
-		return lb.ConditionOf(b.Backend, b.Observed, o.IsOut(), lb.Reachability{})
+	var reach lb.Reachability
+	if !s.Mode.Proxied() { // which the kernel routes to
+		reach = lb.Reachability{
+			NoRoute: e.Fault != paths.None || RouteProblem(s, e.Address, e.Route) != "",
+			NoMAC:   e.MAC == nil, Reason: WhyUnreachable(s, e)}
 	}
-	return lb.ConditionOf(b.Backend, b.Observed, o.IsOut(), lb.Reachability{
-		NoRoute: e.Fault != paths.None || RouteProblem(s, e.Address, e.Route) != "",
-		NoMAC:   e.MAC == nil, Reason: WhyUnreachable(s, e)})
+	c := lb.ConditionOf(b.Backend, b.Observed, o.IsOut(), reach)
+	if c.State == lb.Up && b.muted {
+		c.State = lb.WeightZero // a fault of its path or its checks says more
+	}
+	return c
 }
 
 // Text describes which backends of a service take new flows.

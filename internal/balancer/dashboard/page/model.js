@@ -146,7 +146,7 @@ export function shares(service) {
   const parts = service.backends.map((b) => {
     const weight = serving(service, b) ? b.weight : 0;
     const slow = b.slow_start ? b.slow_start.percent / 100 : 1;
-    const agent = b.health && b.health.weight_percent ? b.health.weight_percent / 100 : 1;
+    const agent = b.health && !b.forced ? Math.min(b.health.weight_percent, 100) / 100 : 1;
     const got = model.spark(`${service.name}/${b.name}`).reduce((sum, n) => sum + n, 0);
     return { got, ideal: weight * slow * agent };
   });
