@@ -28,7 +28,7 @@ func checkBalancer(e *evidence.Evidence) (findings []Finding) {
 	worst := ops.Outcome{}
 	for _, o := range after.Outcomes {
 		n := evidence.Growth(o.Packets, was[o.Name])
-		if n < fewPackets || !strings.HasPrefix(o.Name, "dropped_") && !strings.HasPrefix(o.Name, "reset_") {
+		if n < fewPackets || !isRefusal(o.Name) {
 			continue
 		}
 		drops = append(drops, Figure{Name: o.Name, Value: float64(n), Unit: "packets", Note: o.Help})
@@ -44,6 +44,12 @@ func checkBalancer(e *evidence.Evidence) (findings []Finding) {
 	findings = append(findings, checkUnwritten(after)...)
 	return append(findings, slices.Concat(checkStates(after), checkHealth(after), checkNarrow(after),
 		checkMembers(before, after), checkVRRP(before, after), checkFeeds(after, time.Now()))...)
+}
+
+// isRefusal reports whether an outcome is that of packets which are dropped, or answered with a reset or an ICMP error.
+func isRefusal(outcome string) bool {
+	return strings.HasPrefix(outcome, "dropped_") || strings.HasPrefix(outcome, "reset_") ||
+		strings.HasPrefix(outcome, "unreachable_")
 }
 
 // checkNarrow finds paths whose MTU, as reported by routers, is smaller than the link's. It uses the balancer's path

@@ -223,6 +223,8 @@ func TestRules(t *testing.T) {
 		{"harmless reasons",
 			&evidence.Evidence{Seconds: 10, Drops: []drops.Drop{stack("NO_SOCKET", 500), stack("NOT_SPECIFIED", 500)}}, nil},
 		{"a limit", balanced("dropped_rate_limit", 100), []string{balancerDrops}},
+		{"a limit with resets", balanced("reset_rate_limit", 100), []string{balancerDrops}},
+		{"a limit of datagrams", balanced("unreachable_rate_limit", 100), []string{balancerDrops}},
 		{"a loop, by its last hops", balanced("answered_time_exceeded", manyExpired), []string{forwardingLoop}},
 		{"a traceroute", balanced("answered_time_exceeded", 3), nil},
 		{"a loop, by its SYN", repeated(manyRepeats), []string{forwardingLoop}},
