@@ -22,6 +22,18 @@ func (r *Reading) own(a netip.Addr) bool {
 	return false
 }
 
+// HasIPv6 reports whether this host has an IPv6 address, a VIP included, with which it reaches others than neighbours.
+func (r *Reading) HasIPv6() bool {
+	for _, l := range r.Links {
+		for _, p := range l.Addresses {
+			if p.Addr().Is6() && p.Addr().IsGlobalUnicast() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Rightful returns the number of other hosts that may claim a VIP: none if this host has it on an interface other than
 // the loopback, otherwise one, the balancer.
 func (e *Evidence) Rightful(vip netip.Addr) int {

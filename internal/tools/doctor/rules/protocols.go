@@ -42,7 +42,17 @@ func checkMissingVIP(e *evidence.Evidence) []Finding {
 }
 
 func checkRoutes(e *evidence.Evidence) []Finding {
-	n := e.Grew("IpExtInNoRoutes") + e.Grew("IpOutNoRoutes") + e.Grew("Ip6InNoRoutes") + e.Grew("Ip6OutNoRoutes")
+	names := []string{"IpExtInNoRoutes", "IpOutNoRoutes", "Ip6InNoRoutes"}
+	if e.After.HasIPv6() {
+		// The kernel counts programs that try IPv6 first, too: without an address for it, they are no fault.
+		names = append(names, "Ip6OutNoRoutes")
+	}
+	var n uint64
+	var figures []Figure
+	for _, name := range names {
+		n += e.Grew(name)
+		figures = append(figures, counted(e, name, "packets"))
+	}
 	dropped, example := e.Dropped("IP_OUTNOROUTES", "IP_INNOROUTES")
 	if max(n, dropped) < fewPackets {
 		return nil
@@ -51,10 +61,7 @@ func checkRoutes(e *evidence.Evidence) []Finding {
 	if example != nil {
 		title = fmt.Sprintf("There is no route to %s", example.Destination)
 	}
-	return []Finding{finding(noRoute, title, seen(
-		counted(e, "IpExtInNoRoutes", "packets"), counted(e, "IpOutNoRoutes", "packets"),
-		counted(e, "Ip6InNoRoutes", "packets"), counted(e, "Ip6OutNoRoutes", "packets"),
-		dropFigure(e, "IP_OUTNOROUTES"))...)}
+	return []Finding{finding(noRoute, title, seen(append(figures, dropFigure(e, "IP_OUTNOROUTES"))...)...)}
 }
 
 func checkMemory(e *evidence.Evidence) (findings []Finding) {

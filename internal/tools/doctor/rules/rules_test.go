@@ -108,6 +108,17 @@ func narrowed(narrow bool) *evidence.Evidence {
 		After: evidence.Reading{Balancer: status}}
 }
 
+// attempts returns evidence of attempts to send by IPv6 without a route, on a host with these addresses.
+func attempts(addresses ...string) *evidence.Evidence {
+	e := counters(map[string]uint64{"Ip6OutNoRoutes": 50})
+	l := evidence.Link{Name: "eth0", Index: 2, Up: true}
+	for _, a := range addresses {
+		l.Addresses = append(l.Addresses, netip.MustParsePrefix(a))
+	}
+	e.After.Links = []evidence.Link{l}
+	return e
+}
+
 // repeated returns evidence of a SYN that was repeated a number of times.
 func repeated(times int) *evidence.Evidence {
 	return &evidence.Evidence{Seconds: 3,
@@ -176,6 +187,9 @@ func TestRules(t *testing.T) {
 		{"a slow DNS server", counters(map[string]uint64{"UdpRcvbufErrors": 12}), []string{socketBuffer}},
 		{"cookies", counters(map[string]uint64{"TcpExtSyncookiesSent": 5}), []string{synCookies}},
 		{"TIME-WAIT", counters(map[string]uint64{"TcpExtTCPTimeWaitOverflow": 5}), []string{timeWaitFull}},
+		{"a name server that tries IPv6, on a host without", attempts("192.0.2.1/24", "fe80::1/64", "::1/128"), nil},
+		{"no route, on a host with IPv6", attempts("192.0.2.1/24", "2001:db8::1/64"), []string{noRoute}},
+		{"no route, on a host with a VIP of IPv6", attempts("192.0.2.1/24", "2001:db8::100/128"), []string{noRoute}},
 		{"no route", counters(map[string]uint64{"IpOutNoRoutes": 5}), []string{noRoute}},
 		{"checksums", counters(map[string]uint64{"TcpInCsumErrors": 5}), []string{checksums}},
 		{"a checksum", counters(map[string]uint64{"TcpInCsumErrors": 1}), nil},
