@@ -77,6 +77,7 @@ func TestDashboardInBrowser(t *testing.T) {
 	t.Run("the page survives an upgrade", func(t *testing.T) { s.expectUpgradeNotice(t, tab) })
 	t.Run("all is done by keys", func(t *testing.T) { s.operateByKeys(t, tab) })
 	t.Run("focus stays where rows move", func(t *testing.T) { expectFocusKept(t, tab) })
+	t.Run("panic counts those that take flows", func(t *testing.T) { expectPanicCounted(t, tab) })
 	t.Run("markup stays text", func(t *testing.T) { expectMarkupEscaped(t, tab) })
 	t.Run("axe-core finds no error", func(t *testing.T) { checkAccessibility(t, tab) })
 	if dir := os.Getenv("JEOUL_TEST_PICTURES"); dir != "" {
@@ -231,6 +232,22 @@ func (s *dashboardLab) drainByClick(t *testing.T, tab *testbrowser.Tab, web *res
 	web.awaitMore(t, 60)
 	if after, _ := web.of(s.Servers[2].Name); after != before {
 		t.Errorf("the drained backend got %d new connections", after-before)
+	}
+}
+
+// expectPanicCounted makes the page count the backends of a service in panic: failing ones that take new flows are up,
+// and those without a path, and failing backups, take none.
+func expectPanicCounted(t *testing.T, tab *testbrowser.Tab) {
+	const service = `{ name: "web", serving: "all", backends: [{ name: "a", state: "up", weight: 1 },
+		{ name: "b", state: "no-mac", weight: 1 }, { name: "c", state: "unhealthy", weight: 1, backup: true }] }`
+	for expression, want := range map[string]string{
+		`import("/dashboard/services.js").then(({ servicePill }) => servicePill(` + service + `,
+			{ backends: 3, states: { up: 1, "no-mac": 1, unhealthy: 1 } }).lastChild.textContent)`: `"1 of 3 up"`,
+		`import("/dashboard/model.js").then(({ shares }) => shares(` + service + `).map((one) => one.ideal))`: `[1,0,0]`,
+	} {
+		if got := string(tab.Eval(expression)); got != want {
+			t.Errorf("%s is %s, want %s", expression, got, want)
+		}
 	}
 }
 

@@ -49,13 +49,13 @@ function left(service, b) {
 }
 
 function weightShare(service, b) {
-  const sum = service.backends.reduce((n, one) => n + (serving(service, one) ? one.weight : 0), 0);
-  return sum > 0 && serving(service, b) ? b.weight / sum : 0;
+  const sum = service.backends.reduce((n, one) => n + (serving(one) ? one.weight : 0), 0);
+  return sum > 0 && serving(b) ? b.weight / sum : 0;
 }
 
 /** others says who gets the new connections then. */
 function others(service, b) {
-  const rest = service.backends.filter((one) => one.name !== b.name && serving(service, one));
+  const rest = service.backends.filter((one) => one.name !== b.name && serving(one));
   return rest.length > 0 ? `New connections go to ${plural(rest.length, 'other backend')}.` : 'No other backend takes new connections: the balancer will refuse this.';
 }
 

@@ -136,15 +136,13 @@ class Model {
 
 export const model = new Model();
 
-/** serving says whether a backend of a service takes new connections. */
-export function serving(service, backend) {
-  return backend.state === 'up' || (service.serving === 'all' && (backend.state === 'unhealthy' || backend.state === 'ejected'));
-}
+/** serving says whether a backend takes new connections. In panic, failing ones that take some are up. */
+export const serving = (backend) => backend.state === 'up';
 
 /** shares returns for each backend its part of the service's new connections in the last minute, and the part that its weight is. */
 export function shares(service) {
   const parts = service.backends.map((b) => {
-    const weight = serving(service, b) ? b.weight : 0;
+    const weight = serving(b) ? b.weight : 0;
     const slow = b.slow_start ? b.slow_start.percent / 100 : 1;
     const agent = b.health && !b.forced ? Math.min(b.health.weight_percent, 100) / 100 : 1;
     const got = model.spark(`${service.name}/${b.name}`).reduce((sum, n) => sum + n, 0);

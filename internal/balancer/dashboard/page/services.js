@@ -72,7 +72,7 @@ function rowsOf(service, open, only) {
   const part = shares(service);
   let rows = service.backends.map((backend, i) => ({ key: `b ${service.name}/${backend.name}`, kind: 'backend', service, backend, share: part[i], class: 'backend' }))
     .filter(({ backend }) => (own || [backend.name, backend.address, backend.state].some((word) => word.toLowerCase().includes(text))) &&
-      (!view.trouble || !serving(service, backend)));
+      (!view.trouble || !serving(backend)));
   const column = columns.find((c) => c.id === view.sort);
   if (column) {
     const keys = new Map(rows.map((row) => [row, column.key(row.backend, row.key.slice(2), row.share)]));
@@ -113,7 +113,7 @@ function serviceCells({ service, open }) {
 
 /** servicePill says how many backends take new connections. */
 export function servicePill(service, totals) {
-  const up = (totals.states.up || 0) + (service.serving === 'all' ? troubled(totals) : 0);
+  const up = totals.states.up || 0;
   const word = `${up} of ${totals.backends} up`;
   if (totals.backends === 0 || up === 0) return pill(totals.backends === 0 ? 'no backend' : word, 'bad', '▼', `${service.name}: nothing takes new connections`);
   if (troubled(totals) > 0) return pill(word, 'warn', '◐', `${service.name}: ${plural(troubled(totals), 'backend')} in trouble`);
