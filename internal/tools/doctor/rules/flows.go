@@ -22,13 +22,15 @@ const (
 )
 
 func checkFlows(e *evidence.Evidence) (findings []Finding) {
+	// A connection also looks silent if none of its further packets was reported.
+	unsure := float64(e.Flows.Lost) > silentShare/2*float64(e.Flows.Packets)
 	for _, b := range e.Flows.Backends {
 		if b.Repeats >= manyRepeats {
 			findings = append(findings,
 				finding(forwardingLoop, fmt.Sprintf("Packets that go to backend %s (%s) come back", b.Name, b.Address),
 					Figure{Name: "the same SYN again", On: b.Name, Value: float64(b.Repeats), Unit: "times"}))
 		}
-		if b.Silent >= fewSilent && float64(b.Silent) >= silentShare*float64(b.Opened) {
+		if !unsure && b.Silent >= fewSilent && float64(b.Silent) >= silentShare*float64(b.Opened) {
 			findings = append(findings,
 				finding(backendSilent, fmt.Sprintf("Backend %s (%s) does not answer", b.Name, b.Address),
 					Figure{Name: "unanswered connections", On: b.Name, Value: float64(b.Silent), Unit: "connections",

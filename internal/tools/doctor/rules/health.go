@@ -61,7 +61,7 @@ func checkChecks(s *ops.Status) []Finding {
 	var means consequences
 	for _, service := range s.Services {
 		for _, b := range service.Backends {
-			if b.Health == nil || b.Health.State != lb.Failing {
+			if b.Health == nil || b.Health.State != lb.Failing || b.State == lb.Out { // taken out by a person
 				continue
 			}
 			reason := cmp.Or(b.Health.Reason, "fails its health checks")

@@ -119,6 +119,20 @@ func attempts(addresses ...string) *evidence.Evidence {
 	return e
 }
 
+// silent returns evidence of a backend that answered none of four connections, while some packets were not reported.
+func silent(lost uint64) *evidence.Evidence {
+	return &evidence.Evidence{Seconds: 3, Flows: evidence.Flows{Packets: 100, Lost: lost,
+		Backends: []evidence.BackendTiming{{Name: "web/web01", Service: "web", Opened: 4, Silent: 4}}}}
+}
+
+// failing returns evidence of a backend in a state whose health checks fail.
+func failing(state lb.BackendState) *evidence.Evidence {
+	status := &ops.Status{PID: 1, Services: []ops.Service{{Name: "web",
+		Backends: []ops.Backend{{Name: "web01", State: state, Health: &ops.Health{State: lb.Failing}}}}}}
+	return &evidence.Evidence{Seconds: 3, Before: evidence.Reading{Balancer: status},
+		After: evidence.Reading{Balancer: status}}
+}
+
 // repeated returns evidence of a SYN that was repeated a number of times.
 func repeated(times int) *evidence.Evidence {
 	return &evidence.Evidence{Seconds: 3,
@@ -243,6 +257,10 @@ func TestRules(t *testing.T) {
 		{"a traceroute", balanced("answered_time_exceeded", 3), nil},
 		{"a loop, by its SYN", repeated(manyRepeats), []string{forwardingLoop}},
 		{"a SYN that is sent again", repeated(5), nil},
+		{"a silent backend", silent(1), []string{backendSilent}},
+		{"a silent backend, but packets that were not reported", silent(50), nil},
+		{"a failing backend", failing(lb.Unhealthy), []string{backendUnhealthy}},
+		{"a backend that is disabled, and fails", failing(lb.Out), nil},
 		{"a narrow router", narrowed(true), []string{narrowPath}},
 		{"a narrow link", narrowed(false), nil},
 		{"passed", balanced("passed_no_service", 100), nil},
