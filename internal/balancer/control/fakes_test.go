@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -74,6 +75,9 @@ type world struct {
 	moves   map[lb.Hook]lb.Attachment
 	xdpLost uint64
 	counted chan struct{}
+	// lossDelay is how long the driver takes to answer, and countersRead when the counters were read last.
+	lossDelay    time.Duration
+	countersRead time.Time
 }
 
 func newWorld(t *testing.T) *world {
@@ -222,6 +226,7 @@ func (w *world) Attachments() []lb.Attachment {
 func (w *world) Counters() (lb.Counters, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.countersRead = time.Now()
 	return w.counters, w.countersErr
 }
 
@@ -474,6 +479,7 @@ func (l links) SetInterfaces(names []string) error {
 func (l links) Changes() <-chan struct{} { return l.linkChanges }
 
 func (l links) XDPLost() []uint64 {
+	time.Sleep(l.lossDelay)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return []uint64{l.xdpLost}

@@ -20,7 +20,11 @@ import (
 
 // Status returns the present status of the balancer. It may be called from any goroutine, after Start.
 func (c *Controller) Status() (ops.Status, error) {
-	attachments, entries := c.opt.DataPlane.Attachments(), c.opt.Paths.Entries()
+	// Drivers may take a while to answer: all else is read after them, because rates are computed from the counters and
+	// the time of the status.
+	attachments := c.opt.DataPlane.Attachments()
+	lost := c.counting.xdpLost(attachments)
+	entries := c.opt.Paths.Entries()
 	// A view is immutable: the lock need not be held while it is read.
 	c.mu.Lock()
 	v, links, missing, generation, history, problems := c.view, c.links, c.missing, c.generation,
@@ -31,7 +35,6 @@ func (c *Controller) Status() (ops.Status, error) {
 	if err != nil {
 		return ops.Status{}, err
 	}
-	lost := c.counting.xdpLost(attachments)
 	for _, message := range lossMessages(attachments, lost) {
 		if message != "" {
 			problems = append(problems, message)

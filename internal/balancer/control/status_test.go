@@ -35,6 +35,24 @@ func TestNearlyFull(t *testing.T) {
 	}
 }
 
+// TestCountersOfStatusAreFresh: a status is stamped when it is returned, so that its counters are read after whatever
+// may take a while.
+func TestCountersOfStatusAreFresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.attachment, w.lossDelay = &lb.Attachment{Interface: "eth9", Hook: lb.HookXDP}, lossWait/2
+		c := w.controller(web)
+		stop := w.run(c)
+		if _, err := c.Status(); err != nil {
+			t.Fatal(err)
+		}
+		if age := time.Since(w.countersRead); age > 0 {
+			t.Errorf("the counters of a status are %s old", age)
+		}
+		stop()
+	})
+}
+
 // TestLossesOfXDP: the status warns of packets that may be lost and counts those that are, and the log has a line when
 // there are ten times as many.
 func TestLossesOfXDP(t *testing.T) {
