@@ -54,6 +54,9 @@ func limitRows(s *ops.Status, f *snapshotFigures) (rows []limitRow) {
 		service := &s.Services[i]
 		if l := service.Limits; l != nil {
 			refused := "new flows are refused: " + orDash(string(l.Refuse))
+			if service.Mode.Proxied() {
+				refused = "new connections wait"
+			}
 			add(service.Name+": new flows/s", f.services[i].rates.Connections, float64(l.Rate), refused)
 			add(service.Name+": active flows", float64(service.Active), float64(l.Connections), refused)
 		}

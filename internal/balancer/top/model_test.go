@@ -290,6 +290,19 @@ func TestDueFollowsAgents(t *testing.T) {
 	}
 }
 
+// TestLimitsOfProxy: mode proxy refuses no flow beyond a limit.
+func TestLimitsOfProxy(t *testing.T) {
+	status := sampled(0)
+	status.Services[0].Limits = &ops.Limits{Connections: 50, Refuse: lb.RefuseByReset}
+	status.Services[1].Limits = &ops.Limits{Connections: 50}
+	status.Services[1].Mode, status.Services[1].Proxy = lb.ModeProxy, &ops.ProxiedService{}
+	s := newScreen(t, 200, 24, nil)
+	s.read(0, status)
+	s.press("5")
+	s.expectLine("web: active flows", "new flows are refused: reset")
+	s.expectLine("dns: active flows", "new connections wait")
+}
+
 // TestCountersBeginAnew: a daemon that is started again may count from 0.
 func TestCountersBeginAnew(t *testing.T) {
 	s := newScreen(t, 160, 24, nil)

@@ -88,7 +88,8 @@ class Model {
       // A counter that is less than before is of another backend of that name.
       if (past > 0 && before) this.rates.set(key, values.map((value, i) => (value < before[i] ? null : (value - before[i]) / past)));
     }
-    if (this.clock >= this.pushed + 1) this.push();
+    // The statuses of each second may come a little less than a second apart.
+    if (this.clock >= this.pushed + 0.9) this.push();
   }
 
   /** push adds a value to each small chart. */
