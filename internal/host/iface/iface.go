@@ -13,7 +13,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -49,12 +48,21 @@ type State struct {
 // Interfaces are watched interfaces. Its methods work in the namespace that the
 // thread calling Watch was in.
 type Interfaces struct {
-	mu      sync.Mutex // held to read and replace watched
+	mu      sync.Mutex // held to read and replace watched and losses
 	watched []watched
 	handle  *netlink.Handle
 	events  *nl.NetlinkSocket
 	changes chan struct{}
-	driver  *ethtool.Ethtool // nil where there is none
+	driver  driver // nil where there is none
+	// losses are the frames that XDP lost since the watch began, by interface, as they were read last.
+	losses map[int]uint64
+}
+
+// driver reads an interface's driver, as *ethtool.Ethtool does.
+type driver interface {
+	Stats(name string) (map[string]uint64, error)
+	DriverName(name string) (string, error)
+	Close()
 }
 
 type watched struct {
@@ -114,7 +122,7 @@ func (i *Interfaces) SetInterfaces(names []string) error {
 		if previous >= 0 {
 			next[at].lost = before[previous].lost
 		} else {
-			next[at].lost = i.countXDPLost(next[at])
+			next[at].lost, _ = i.countXDPLost(next[at])
 		}
 	}
 	i.mu.Lock()

@@ -17,26 +17,37 @@ var xdpLosses = regexp.MustCompile(`(?i)xdp.*(err|full|redirect_drop|tx_drop)`)
 func CountsXDPLoss(counter string) bool { return xdpLosses.MatchString(counter) }
 
 // XDPLost returns the number of frames sent by XDP programs that were lost on each interface since Watch, in the order
-// of the names, as far as the driver counts them. The programs have counted these frames as sent.
+// of the names, as far as the driver counts them. The programs have counted these frames as sent. Where the driver
+// fails, the number is that of its last answer: a counter must not fall.
 func (i *Interfaces) XDPLost() []uint64 {
 	all := i.watchedInterfaces()
-	lost := make([]uint64, len(all))
+	lost, losses := make([]uint64, len(all)), map[int]uint64{}
+	i.mu.Lock()
+	latest := i.losses
+	i.mu.Unlock()
 	for at, w := range all {
-		if now := i.countXDPLost(w); now > w.lost {
+		switch now, ok := i.countXDPLost(w); {
+		case !ok:
+			lost[at] = latest[w.index]
+		case now > w.lost:
 			lost[at] = now - w.lost
 		}
+		losses[w.index] = lost[at]
 	}
+	i.mu.Lock()
+	i.losses = losses
+	i.mu.Unlock()
 	return lost
 }
 
-// countXDPLost reads the counters; 0 if there are none.
-func (i *Interfaces) countXDPLost(w watched) (lost uint64) {
+// countXDPLost reads the counters; false if that fails.
+func (i *Interfaces) countXDPLost(w watched) (lost uint64, ok bool) {
 	if i.driver == nil {
-		return 0
+		return 0, false
 	}
 	stats, err := i.driver.Stats(w.name)
 	if err != nil {
-		return 0
+		return 0, false
 	}
 	for counter, n := range stats {
 		if CountsXDPLoss(counter) {
@@ -50,7 +61,7 @@ func (i *Interfaces) countXDPLost(w watched) (lost uint64) {
 			lost = max(lost, link.Attrs().Statistics.TxDropped)
 		}
 	}
-	return lost
+	return lost, true
 }
 
 // openDriver opens ethtool, and records the losses so far; if that fails, no losses are counted.
@@ -61,6 +72,6 @@ func (i *Interfaces) openDriver() {
 	}
 	i.driver = driver
 	for at := range i.watched {
-		i.watched[at].lost = i.countXDPLost(i.watched[at])
+		i.watched[at].lost, _ = i.countXDPLost(i.watched[at])
 	}
 }
