@@ -164,7 +164,8 @@ func TestServicesIn(t *testing.T) {
 			t.Fatal(err)
 		}
 		several := 0
-		for _, states := range [][]lb.BackendState{{}, {lb.NoRoute}, {lb.WeightZero}, {lb.Up}, {lb.Up, lb.NoRoute}, {"no state"}} {
+		for _, states := range [][]lb.BackendState{{}, {lb.NoRoute}, {lb.WeightZero}, {lb.Up}, {lb.Up, lb.NoRoute},
+			{"no state"}} {
 			var want []string
 			for _, s := range status.Services {
 				if len(states) > 0 && len(ops.BackendsOf([]ops.Service{s}, states...)) > 0 {
