@@ -4,6 +4,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net/netip"
 	"os"
@@ -14,8 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
@@ -139,6 +145,147 @@ func TestCapabilities(t *testing.T) {
 	for _, line := range e2e.ReadSettings(t, s.Balancer).Difference(before) {
 		t.Errorf("there is left: %s", line)
 	}
+}
+
+// TestLocalCapabilities: with the capabilities of the unit, a process takes over the programs at sockets of its host
+// from a killed one, and the sockets that they track: a program that was connected before still sees the VIP, and
+// counts. After a process of an earlier version it cannot, and says so. Nothing stays pinned without `local`.
+func TestLocalCapabilities(t *testing.T) {
+	t.Parallel()
+	s := configurable(t)
+	prepareUser(t, s.host)
+	s.socket = filepath.Join(s.host.Dir, "sockets", "jeoul.sock")
+	cgroup := s.controlGroup(t)
+	s.configure(t, lb.HookTC, entry{"local": entry{"cgroup": cgroup},
+		"services": []entry{s.service("hash", hashPort, s.Servers)}})
+	before := e2e.ReadSettings(t, s.Balancer)
+	start := func(when string) {
+		t.Helper()
+		s.daemon = unprivileged(t, s.host, &s.log, unitCapabilities(t, "jeoul.service"), s.arguments()...)
+		s.eventually(t, "every backend is up "+when, allUp)
+	}
+	start("at first")
+	client := s.connectIn(t, cgroup, netip.AddrPortFrom(s.VIP4, hashPort))
+	s.wantTracked(t, "at first", client, true)
+	kill(t, s.daemon)
+	start("after a kill")
+	s.wantTracked(t, "after a kill", client, true)
+	kill(t, s.daemon)
+	if s.unpinSocketPrograms(t) == 0 {
+		t.Error("no program at sockets is pinned")
+	}
+	start("after a kill of an earlier version")
+	s.wantTracked(t, "after a kill of an earlier version", client, false)
+	if !strings.Contains(s.log.String(), "open sockets are forgotten") {
+		t.Error("the log does not say that sockets are forgotten")
+	}
+	s.configure(t, lb.HookTC, entry{"services": []entry{s.service("hash", hashPort, s.Servers)}})
+	s.sendSIGHUP(t)
+	s.eventually(t, "sockets are not served", func(status *ops.Status) bool { return status.Local == nil })
+	if n := s.unpinSocketPrograms(t); n != 0 {
+		t.Errorf("%d programs that are no longer used are pinned, with the memory of their generation", n)
+	}
+	stop(t, s.daemon)
+	for _, line := range e2e.ReadSettings(t, s.Balancer).Difference(before) {
+		t.Errorf("there is left: %s", line)
+	}
+}
+
+// wantTracked checks whether a socket that is connected to the service on hashPort counts, and sees the VIP.
+func (s *segment) wantTracked(t *testing.T, when string, socket int, tracked bool) {
+	t.Helper()
+	want := uint64(0)
+	if tracked {
+		want = 1
+	}
+	if local := s.status(t).Local; local == nil || local.Sockets != want {
+		t.Errorf("%s, the status of sockets is %+v, want %d with a backend", when, local, want)
+	}
+	peer, err := unix.Getpeername(socket)
+	if err != nil {
+		t.Fatalf("%s: %v", when, err)
+	}
+	v4, is := peer.(*unix.SockaddrInet4)
+	if !is || (netip.AddrFrom4(v4.Addr) == s.VIP4) != tracked {
+		t.Errorf("%s, the peer is %+v; that it is the VIP %s: want %t", when, peer, s.VIP4, tracked)
+	}
+}
+
+// unpinSocketPrograms removes the pins of the programs at sockets, which earlier versions did not make, and returns how
+// many there were.
+func (s *segment) unpinSocketPrograms(t *testing.T) (pinned int) {
+	t.Helper()
+	err := s.host.Do(func() error {
+		paths, err := filepath.Glob("/sys/fs/bpf/jeoul/*/set-*/local-*")
+		for _, path := range paths {
+			err = errors.Join(err, os.Remove(path))
+		}
+		pinned = len(paths)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pinned
+}
+
+// controlGroup makes a control group, which goes with the test, and returns its path on the balancer's host.
+func (s *segment) controlGroup(t *testing.T) string {
+	t.Helper()
+	root := filepath.Join(s.host.Dir, "cgroup")
+	group := filepath.Join(root, testenv.CgroupPrefix()+strconv.Itoa(os.Getpid())+"-local")
+	err := s.host.Do(func() error {
+		if err := os.Mkdir(root, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount("cgroup2", root, "cgroup2", 0, ""); err != nil {
+			return err
+		}
+		return os.Mkdir(group, 0o755)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.host.Do(func() error { return os.Remove(group) }); err != nil {
+			t.Error(err)
+		}
+	})
+	return group
+}
+
+// connectIn connects from a process in a control group of the balancer's host, and returns the process's socket.
+func (s *segment) connectIn(t *testing.T, cgroup string, to netip.AddrPort) int {
+	t.Helper()
+	const socket = 3
+	var output cmdtest.SyncBuffer
+	script := fmt.Sprintf("echo $$ >%s/cgroup.procs && exec %d<>/dev/tcp/%s/%d && echo connected && "+
+		"exec sleep infinity", cgroup, socket, to.Addr(), to.Port())
+	process, err := s.host.Start(context.WithoutCancel(t.Context()), lab.Command{Path: testenv.Program(t, "bash"),
+		Args: []string{"-c", script}, Stdout: &output, Stderr: &output})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { kill(t, process) })
+	testenv.Eventually(t, e2e.WaitLimit, "a program of the balancer's host is connected", func() bool {
+		select {
+		case <-process.Done():
+			t.Fatalf("it did not connect: %s", output.String())
+		default:
+		}
+		return output.String() == "connected\n"
+	})
+	of, err := unix.PidfdOpen(process.PID(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(of)
+	fd, err := unix.PidfdGetfd(of, socket, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return fd
 }
 
 // wantRefusals starts a program once without each of these capabilities; it must fail each time.

@@ -167,7 +167,7 @@ func (d *Datapath) activate(c *generation.Revision, ports []attach.Port, program
 	d.previous.Close()
 	d.previous = nil
 	d.sockets = local.Next
-	d.noteSocketError(local.Finish(d.shared))
+	d.noteSocketError(local.Finish(d.keeper, d.shared))
 	d.commit(c, oldShared)
 	d.noteMemory(c)
 	d.checks.SetPorts(ports)
@@ -208,7 +208,7 @@ func (d *Datapath) keep(programs *loader.Programs, shared *sharedmaps.Maps) (*lo
 			return nil, err
 		}
 	}
-	d.keeper.Pin(programs, shared, d.sockets.Maps())
+	d.keeper.Pin(programs, shared, d.sockets.Pinned())
 	return programs, nil
 }
 

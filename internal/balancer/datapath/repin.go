@@ -98,7 +98,7 @@ func (d *Datapath) pinAll() error {
 		return nil
 	}
 	d.keeper.Lost = false
-	d.keeper.Pin(d.current, d.shared, d.sockets.Maps())
+	d.keeper.Pin(d.current, d.shared, d.sockets.Pinned())
 	if d.keeper.Lost {
 		return errNotPinned
 	}

@@ -151,6 +151,9 @@ func (d *Datapath) adopt(f *takeover.Found) error {
 	}
 	d.holds, d.leftovers, d.method, d.hook = f.Holds, f.Others, f.Method, s.Hook
 	d.sockets = f.Sockets
+	if f.SocketsNote != "" {
+		d.notes = append(d.notes, f.SocketsNote)
+	}
 	d.attachments = attach.Describe(f.Ports, f.Method, "as the process before has left it")
 	for _, one := range s.Shown {
 		d.tags.NoteDisabled(one.Link, one.Name)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"strconv"
 	"sync/atomic"
@@ -84,8 +85,8 @@ func (k *Keeper) WriteNumber(m *generation.Memory) {
 	}
 }
 
-// Pin pins a loaded generation, with more of its maps.
-func (k *Keeper) Pin(g *loader.Programs, shared *sharedmaps.Maps, more map[string]*ebpf.Map) {
+// Pin pins a loaded generation, with more objects that belong to it, by the names of their pins.
+func (k *Keeper) Pin(g *loader.Programs, shared *sharedmaps.Maps, more map[string]pins.Pinner) {
 	if k == nil {
 		return
 	}
@@ -94,9 +95,7 @@ func (k *Keeper) Pin(g *loader.Programs, shared *sharedmaps.Maps, more map[strin
 	for name, m := range shared.ByName() {
 		pinned[name] = MapPin{m}
 	}
-	for name, m := range more {
-		pinned[name] = MapPin{m}
-	}
+	maps.Copy(pinned, more)
 	for i, p := range g.Programs {
 		pinned[ProgramPin(g.Ports[i].Index)] = ProgramPinner{p}
 	}
@@ -106,6 +105,17 @@ func (k *Keeper) Pin(g *loader.Programs, shared *sharedmaps.Maps, more map[strin
 	g.Set = k.Set
 	if err := k.Store.Put(k.Set, pinned); err != nil {
 		k.NotePinError(err)
+	}
+}
+
+// Unpin removes objects that are no longer used from the last set: a program's pin would keep the memory of its
+// generation. Pins that cannot be removed only cost memory; they go with their set.
+func (k *Keeper) Unpin(names []string) {
+	if k == nil {
+		return
+	}
+	for _, name := range names {
+		_ = removeFile(k.Store.Path(pins.Set(k.Set), name))
 	}
 }
 

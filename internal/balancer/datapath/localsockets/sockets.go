@@ -22,6 +22,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 	"github.com/jeoul/jeoul/internal/host/deadcode"
 	"github.com/jeoul/jeoul/internal/host/namespace"
@@ -84,6 +85,24 @@ func (s *Sockets) Maps() map[string]*ebpf.Map {
 	}
 	return map[string]*ebpf.Map{objects.LocalMapLocalSockets: s.known, objects.LocalMapLocalEvents: s.events}
 }
+
+// Pinned returns what the next process needs of the programs, by the names of their pins in a set: the maps, and the
+// programs, which only CAP_SYS_ADMIN could open by the links.
+func (s *Sockets) Pinned() map[string]pins.Pinner {
+	pinned := map[string]pins.Pinner{}
+	for name, m := range s.Maps() {
+		pinned[name] = keeper.MapPin{Map: m}
+	}
+	if s != nil {
+		for i, p := range s.programs {
+			pinned[programPin(i)] = keeper.ProgramPinner{Program: p}
+		}
+	}
+	return pinned
+}
+
+// programPin returns the name of the pin of a hook's program in a set.
+func programPin(hook int) string { return "local-" + socketHooks[hook].program }
 
 // CloseUnless closes the handles that other does not share. Attached programs stay.
 func (s *Sockets) CloseUnless(other *Sockets) {
@@ -344,13 +363,16 @@ func (c *Change) Undo() (err error) {
 
 // Finish detaches programs that are no longer configured: from then on the next ones are in use, nil where there are
 // none. After an error, a program of an earlier memory is still attached.
-func (c *Change) Finish(shared *sharedmaps.Maps) error {
+func (c *Change) Finish(k *keeper.Keeper, shared *sharedmaps.Maps) error {
 	if c.Before == nil {
 		return nil
 	}
 	var err error
 	if !c.stays() {
 		err = c.Before.Detach()
+	}
+	if c.Next == nil && err == nil {
+		k.Unpin(slices.Collect(maps.Keys(c.Before.Pinned())))
 	}
 	if !c.Next.serves(c.Before) {
 		c.Before.uncount(shared)

@@ -50,8 +50,10 @@ type Found struct {
 	Programs []*ebpf.Program
 	// Others are the attachments of other programs.
 	Others []attach.Leftover
-	// Sockets are the programs at sockets, nil where there are none.
-	Sockets *localsockets.Sockets
+	// Sockets are the programs at sockets, nil where there are none. SocketsNote says why those that were attached
+	// could not be opened.
+	Sockets     *localsockets.Sockets
+	SocketsNote string
 }
 
 // Unusable is the reason why no process can use the kept data plane.
@@ -92,7 +94,7 @@ func (f *Found) find(k *keeper.Keeper, sets []uint64) error {
 	if f.Shared, err = f.openShared(f.Set); err != nil {
 		return err
 	}
-	if f.Sockets, err = localsockets.Find(f.Store, f.Set); err != nil {
+	if f.Sockets, f.SocketsNote, err = localsockets.Find(f.Store, f.Set); err != nil {
 		return err
 	}
 	return f.findUnfinishedTables(k, sets)
