@@ -57,7 +57,8 @@ func Open() (*Net, error) {
 	if err != nil {
 		host.Close()
 		if errors.Is(err, unix.EPERM) {
-			return nil, fmt.Errorf("%w: run as root, or with CAP_SYS_ADMIN; or set via: address", ErrNoRights)
+			return nil, fmt.Errorf("%w: run as root or with CAP_SYS_ADMIN, which the package's service has by the drop-in "+
+				"file /usr/share/doc/jeoul/checks-by-vip.conf; or set via: address", ErrNoRights)
 		}
 		return nil, err
 	}

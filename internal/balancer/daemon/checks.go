@@ -7,12 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/health"
 	"github.com/jeoul/jeoul/internal/balancer/health/checker"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
@@ -27,6 +30,7 @@ const (
 type healthChecks struct {
 	*health.Engine
 	checker *checker.Checker
+	vip     *checksVIP
 	log     *slog.Logger
 	// file keeps the verdicts; nil: they end with the process.
 	file *stateFile
@@ -36,7 +40,8 @@ type healthChecks struct {
 
 // checks makes the health checks, with the verdicts that the previous process has left.
 func (r *resources) checks(log *slog.Logger) *healthChecks {
-	c := &healthChecks{checker: checker.New(&checksVIP{open: r.datapath.OpenChecks, log: log}), log: log}
+	c := &healthChecks{vip: &checksVIP{open: r.datapath.OpenChecks, log: log}, log: log}
+	c.checker = checker.New(c.vip)
 	c.Engine = health.New(health.Options{Checker: c.checker, Log: log})
 	if r.store == nil {
 		return c
@@ -55,6 +60,20 @@ func (r *resources) checks(log *slog.Logger) *healthChecks {
 
 // Unsupported says why a check cannot be made here.
 func (c *healthChecks) Unsupported(check lb.Check) string { return c.checker.Unsupported(check) }
+
+// Prepare needs nothing of a configuration: the controller passes the checks on.
+func (c *healthChecks) Prepare(*config.Config) (commit func(), err error) { return func() {}, nil }
+
+// FillStatus adds a problem to a status where a service has checks by the VIP that cannot be made: its backends, dead
+// ones included, go on getting packets.
+func (c *healthChecks) FillStatus(to *ops.Status) {
+	problem := c.vip.Problem()
+	if problem != "" && slices.ContainsFunc(to.Services, func(s ops.Service) bool {
+		return slices.ContainsFunc(s.Checks, func(check ops.Check) bool { return check.Via == lb.ViaVIP })
+	}) {
+		to.Problems = append(to.Problems, problem)
+	}
+}
 
 // Changed passes changed verdicts on, which are then to be saved.
 func (c *healthChecks) Changed() map[lb.BackendKey]lb.Verdict {

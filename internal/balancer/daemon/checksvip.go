@@ -30,6 +30,18 @@ type checksVIP struct {
 	opening bool
 	failed  time.Time
 	err     error
+	// problem is why the last attempt to make the sockets failed, also during the next one; nil: it did not.
+	problem error
+}
+
+// Problem describes why checks by the VIP find nothing out; "" where they do, or where none was due yet.
+func (w *checksVIP) Problem() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.problem == nil {
+		return ""
+	}
+	return fmt.Sprintf("health checks with via: vip find nothing out: %v", w.problem)
 }
 
 // Dial opens a connection: see health.Way.
@@ -70,9 +82,10 @@ func (w *checksVIP) opened() (*checkpath.Checks, error) {
 func (w *checksVIP) prepare() {
 	checks, err := w.open()
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.opening, w.checks, w.err, w.failed = false, checks, err, time.Now()
-	if err != nil {
-		w.log.Warn(fmt.Sprintf("health checks with via: vip find nothing out: %v", err))
+	w.problem = err
+	w.mu.Unlock()
+	if problem := w.Problem(); problem != "" {
+		w.log.Warn(problem)
 	}
 }

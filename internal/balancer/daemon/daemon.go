@@ -167,7 +167,7 @@ func (b *balancer) parts() (all []part) {
 	if b.listeners.tcp != nil {
 		all = append(all, b.listeners.tcp)
 	}
-	return all
+	return append(all, b.checks)
 }
 
 // assemble makes the controller, its sources and its actuators. Nothing runs yet.
