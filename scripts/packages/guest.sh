@@ -154,16 +154,20 @@ agent_outlives_upgrade() {
 		ip address show lo | grep -q 198.18.9.9
 }
 
-# proxied: with the drop-in of services of mode proxy, HAProxy serves below port 1024, as the user jeoul.
+# denied PATH: HAProxy refuses the client's request for a path.
+denied() { [ "$(ip netns exec client curl -s --max-time 5 -o /dev/null -w '%{http_code}' "http://$vip$1")" = 403 ]; }
+
+# proxied: with the drop-in of services of mode proxy, HAProxy serves below port 1024, as the user jeoul, and compiles
+# regular expressions.
 proxied() {
 	mkdir -p /etc/systemd/system/jeoul.service.d
 	cp /usr/share/doc/jeoul/proxy.conf /etc/systemd/system/jeoul.service.d/ && systemctl daemon-reload
 	cat >/etc/jeoul/jeoul.yaml <<-END
 		interfaces: [client, server]
 		services:
-		  - {name: web, vip: $vip, port: 80, mode: proxy, proxy: {speaks: http}, check: {type: http, path: /}, backends: [{name: web01, address: 198.18.0.2}]}
+		  - {name: web, vip: $vip, port: 80, mode: proxy, proxy: {speaks: http, frontend: "http-request deny if { path_reg ^/no }"}, check: {type: http, path: /}, backends: [{name: web01, address: 198.18.0.2}]}
 	END
-	systemctl start jeoul && within 20 served && [ "$(ps -o user= -p "$(haproxy)")" = jeoul ]
+	systemctl start jeoul && within 20 served && [ "$(ps -o user= -p "$(haproxy)")" = jeoul ] && denied /not-here
 }
 
 # haproxy: the process ID of HAProxy's master, the parent of its workers.
