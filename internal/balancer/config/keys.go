@@ -578,10 +578,10 @@ var engineKeys = keytable.Table[lb.ProxyEngine]{
 			return &e.HardStop
 		}, keytable.Duration(time.Second, maxProxyTimeout),
 			fmt.Sprintf("`%s`", keytable.ShowDuration(lb.DefaultHardStop)))},
-	{Name: "user", What: "The account that the engine runs as.",
+	{Name: "user", What: "The account that the engine runs as, where the daemon runs as root; otherwise it runs as the daemon's.",
 		Value: keytable.Optional(func(e *lb.ProxyEngine) *string { return &e.User }, accountName,
 			fmt.Sprintf("`%s`", lb.DefaultProxyUser))},
-	{Name: "group", What: "The group that it runs as.",
+	{Name: "group", What: "The group that it runs as, where the daemon runs as root.",
 		Value: keytable.Optional(func(e *lb.ProxyEngine) *string { return &e.Group }, accountName,
 			fmt.Sprintf("`%s`", lb.DefaultProxyUser))},
 	{Name: "program", What: "The path of HAProxy.",
