@@ -47,6 +47,28 @@ var (
 	directoryPattern = regexp.MustCompile(`(?m)^RuntimeDirectory=(.+)$`)
 )
 
+// TestEitherPools: jeoul-kubernetes.service takes pools from a file or, by /etc/default/jeoul-kubernetes alone, from a
+// ConfigMap: the program refuses both, and only the default is waited for.
+func TestEitherPools(t *testing.T) {
+	unit := text(t, "deploy/package/kubernetes/jeoul-kubernetes.service")
+	command := regexp.MustCompile(`(?m)^ExecStart=(.+)$`).FindStringSubmatch(unit)
+	if command == nil || !slices.Contains(strings.Fields(command[1]), "$POOLS") || strings.Contains(command[1], "--pools") {
+		t.Errorf("the command is %q: want its pools from $POOLS alone", command)
+	}
+	chosen := strings.Index(unit, "\nEnvironment=\"POOLS=--pools /etc/jeoul/pools.yaml\"\n")
+	if file := strings.Index(unit, "\nEnvironmentFile="); chosen < 0 || file < 0 {
+		t.Error("no default of POOLS that /etc/default/jeoul-kubernetes can replace")
+	}
+	if strings.Contains(unit, "\nConditionPathExists=/etc/jeoul/pools.yaml\n") {
+		t.Error("with a ConfigMap, the unit waits for a file of pools")
+	}
+	defaults := text(t, "deploy/package/kubernetes/jeoul-kubernetes.default")
+	if page := text(t, "docs/start/kubernetes.md"); !strings.Contains(defaults, `POOLS="--pools-configmap `) ||
+		!strings.Contains(page, `POOLS="--pools-configmap `) {
+		t.Error("the file of defaults, or the page, does not show POOLS with a ConfigMap")
+	}
+}
+
 // TestPurge: the purge of a package takes away the state of the units that its installation has enabled, and the
 // directories below /run that they leave at a stop.
 func TestPurge(t *testing.T) {
