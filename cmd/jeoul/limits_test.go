@@ -199,3 +199,23 @@ func TestReadmeIsShort(t *testing.T) {
 		}
 	}
 }
+
+// TestUnreleasedChanges: CHANGELOG.md lists no unreleased change twice, and none in half a sentence, as a merge can leave
+// them.
+func TestUnreleasedChanges(t *testing.T) {
+	_, changes, _ := strings.Cut(read(t, filepath.Join(testdocs.Root(t), "CHANGELOG.md")), "\n## Unreleased\n")
+	changes, _, _ = strings.Cut(changes, "\n## ")
+	seen := map[string]bool{}
+	for change := range strings.SplitSeq(strings.TrimSpace(changes), "\n* ") {
+		if seen[change] {
+			t.Errorf("twice: %s", change)
+		}
+		seen[change] = true
+		if !strings.HasSuffix(change, ".") {
+			t.Errorf("no end of a sentence: %s", change)
+		}
+	}
+	if len(seen) == 0 {
+		t.Error("no changes are found")
+	}
+}
