@@ -19,6 +19,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 
 	"github.com/jeoul/jeoul/internal/test/testdocs"
+	"github.com/jeoul/jeoul/internal/text/cli"
 )
 
 // pageCommand is a command of a page: its words, after sudo and the variables before it.
@@ -275,9 +276,11 @@ func bare(words []string) []string {
 	return words
 }
 
-var inlineJeoul = regexp.MustCompile("`(?:sudo )?jeoul ([a-z][^`\n]*)`")
+// inlineJeoul matches commands in text, also those that go on in the next line.
+var inlineJeoul = regexp.MustCompile("`(?:sudo )?jeoul ([a-z][^`\n]*(?:\n[^`\n]+)?)`")
 
-// TestDocsMentions: the commands and flags that pages mention in text are those of this program.
+// TestDocsMentions: the commands and flags that pages mention in text are those of this program, none of them
+// deprecated.
 func TestDocsMentions(t *testing.T) {
 	parser, err := newParser(context.Background(), io.Discard, io.Discard)
 	if err != nil {
@@ -290,8 +293,13 @@ func TestDocsMentions(t *testing.T) {
 		}
 		for _, match := range inlineJeoul.FindAllStringSubmatch(page.Text, -1) {
 			mentions++
-			if err := spokenOf(parser.Model.Node, strings.Fields(match[1])); err != nil {
+			words := strings.Fields(match[1])
+			if err := spokenOf(parser.Model.Node, words); err != nil {
 				t.Errorf("%s: `jeoul %s`: %v", page.Path, match[1], err)
+			}
+			_, notices := cli.Modernise(parser.Model, words, deprecations(), deprecatedUntil)
+			for _, notice := range notices {
+				t.Errorf("%s: `jeoul %s`: %s", page.Path, match[1], notice)
 			}
 		}
 	}
