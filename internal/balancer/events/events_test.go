@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/jeoul/jeoul/internal/test/testdocs"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
@@ -171,5 +174,21 @@ func TestKinds(t *testing.T) {
 	}
 	if got := strings.Join(names, ","); field.Tag.Get("enum") != got {
 		t.Errorf("the kinds are %s, and the API says %s", got, field.Tag.Get("enum"))
+	}
+}
+
+// TestKindsAreDocumented: the API's guide names each kind of event.
+func TestKindsAreDocumented(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(testdocs.Root(t), "docs/guides/api.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(text), "`kind` is ")
+	list, _, _ = strings.Cut(list, "\n\n")
+	for _, kind := range Kinds {
+		if !strings.Contains(list, "`"+string(kind)+"`") {
+			t.Errorf("docs/guides/api.md does not name the kind %s", kind)
+		}
 	}
 }
