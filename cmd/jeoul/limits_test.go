@@ -200,8 +200,8 @@ func TestReadmeIsShort(t *testing.T) {
 	}
 }
 
-// TestUnreleasedChanges: CHANGELOG.md lists no unreleased change twice, and none in half a sentence, as a merge can leave
-// them.
+// TestUnreleasedChanges: CHANGELOG.md lists no unreleased change twice, and none in half a sentence, as a merge can
+// leave them.
 func TestUnreleasedChanges(t *testing.T) {
 	_, changes, _ := strings.Cut(read(t, filepath.Join(testdocs.Root(t), "CHANGELOG.md")), "\n## Unreleased\n")
 	changes, _, _ = strings.Cut(changes, "\n## ")
