@@ -14,7 +14,8 @@ import (
 // each check that waits, which can be ten thousand.
 const datagramBytes = 512
 
-// udp sends a datagram, and judges the answer; without an expected one, only ICMP errors.
+// udp sends a datagram, and judges the answer. A backend need not answer an empty datagram if no answer is named: ICMP
+// errors alone fail it then.
 func (a *ask) udp() health.Answer {
 	want := a.check.UDP
 	if want == nil {
@@ -33,7 +34,7 @@ func (a *ask) udp() health.Answer {
 	n, err := conn.Read(answer)
 	if err != nil {
 		failed := a.evaluateUDP(err)
-		if failed.Silent && len(want.Expect) == 0 {
+		if failed.Silent && len(want.Send) == 0 && len(want.Expect) == 0 {
 			return health.Pass("no ICMP error")
 		}
 		return failed

@@ -192,12 +192,27 @@ func (r *reader) checker(s *draft.Service, n *node, blocks []*node) []lb.Check {
 			return nil
 		}
 	case "UDP_CHECK":
-		r.bytes(n, "payload", &c.UDP.Send)
-		r.bytes(n, "require_reply", &c.UDP.Expect)
+		r.datagrams(n, c.UDP)
 	case "MISC_CHECK":
 		return r.misc(n, blocks[1], c)
 	}
 	return []lb.Check{c}
+}
+
+// datagrams reads the datagrams of a UDP_CHECK. Jeoul expects an answer to what is sent; keepalived expects one by
+// require_reply, whatever is sent.
+func (r *reader) datagrams(n *node, c *lb.UDPCheck) {
+	r.bytes(n, "payload", &c.Send)
+	r.bytes(n, "require_reply", &c.Expect)
+	switch reply := n.child("require_reply"); {
+	case reply == nil && len(c.Send) > 0:
+		c.Send = nil
+		r.Approximate(n.child("payload").at,
+			"an empty datagram is sent instead: keepalived passes a server that does not answer, and Jeoul expects an answer to what it sends")
+	case reply != nil && len(reply.words) == 1 && len(c.Send) == 0:
+		r.Approximate(reply.at,
+			"a server that does not answer passes: Jeoul expects any answer only to what it sends; write send, a datagram that servers answer")
+	}
 }
 
 // bytes reads hexadecimal digits. A byte does not continue in the next word.
