@@ -16,8 +16,8 @@ import (
 
 // checkOption reads an option that sets the type of the servers' check.
 func (r *reader) checkOption(s *section, l line) {
-	c := &check{kind: lb.CheckTCP}
-	s.settings.check = c
+	c := s.ownCheck()
+	c.kind, c.option = lb.CheckTCP, true
 	switch l.words[1] {
 	case "tcp-check":
 		r.Carry(l.at)
@@ -26,7 +26,9 @@ func (r *reader) checkOption(s *section, l line) {
 		r.Approximate(l.at, "HAProxy sends a hello and waits for the answer; here the handshake is completed")
 	case "httpchk":
 		c.kind = lb.CheckHTTP
-		c.http = request(l.words[2:])
+		if !c.sent {
+			c.ask(request(l.words[2:]))
+		}
 		r.Carry(l.at)
 	case "external-check":
 		c.kind = lb.CheckExec
@@ -69,21 +71,52 @@ func addHeader(h *lb.HTTPCheck, name, value string) {
 	}
 }
 
-// checkLine reads http-check, tcp-check and external-check.
-func (r *reader) checkLine(s *section, l line) {
+// ownCheck returns the check of a section that has lines of its own about it.
+func (s *section) ownCheck() *check {
 	if s.settings.check == nil {
 		s.settings.check = &check{kind: lb.CheckTCP}
 	}
-	c := s.settings.check
+	return s.settings.check
+}
+
+// requestCheck returns a section's check for a rule of requests and answers. Such rules replace all rules of the
+// defaults, but not the option there. Before 2.2, HAProxy sent the request of that option where a section only expects
+// something; since then, it sends none, and no server is up, so the request is meant.
+func (s *section) requestCheck() *check {
+	c := s.ownCheck()
+	if c.option || c.kind == lb.CheckHTTP || s.defaults == nil {
+		return c
+	}
+	if base := s.defaults.effective().check; base != nil && base.kind == lb.CheckHTTP {
+		c.kind = lb.CheckHTTP
+		c.ask(base.http)
+	}
+	return c
+}
+
+// ask sets the request of a check; what the check expects stays.
+func (c *check) ask(request lb.HTTPCheck) {
+	request.Headers = slices.Clip(request.Headers)
+	request.Status, request.Body = c.http.Status, c.http.Body
+	c.http = request
+}
+
+// checkLine reads http-check, tcp-check and external-check.
+func (r *reader) checkLine(s *section, l line) {
 	switch {
 	case l.is("http-check", "send"):
+		c := s.requestCheck()
+		if !c.option && !c.sent {
+			c.ask(request(nil))
+		}
+		c.sent = true
 		r.send(c, l)
 	case l.is("http-check", "expect"):
-		r.expect(c, l)
+		r.expect(s.requestCheck(), l)
 	case l.is("http-check", "connect"), l.is("tcp-check", "connect"):
-		r.connect(c, l)
+		r.connect(s.ownCheck(), l)
 	case l.is("external-check", "command") && len(l.words) == 3 && strings.HasPrefix(l.words[2], "/"):
-		c.exec = []string{l.words[2]}
+		s.settings.checkCommand = []string{l.words[2]}
 		r.Approximate(l.at,
 			"Jeoul gives the program no arguments: the backend's address is in JEOUL_ADDRESS, and its port in JEOUL_PORT")
 	case l.is("external-check", "path"):
@@ -244,7 +277,7 @@ func (r *reader) checkOf(set settings, of server) lb.Check {
 	}
 	tls := how.tls || of.checkTLS
 	kind := how.kind
-	if kind == lb.CheckExec && len(how.exec) == 0 {
+	if kind == lb.CheckExec && len(set.checkCommand) == 0 {
 		kind = lb.CheckTCP
 	}
 	if kind == lb.CheckTCP && tls {
@@ -261,7 +294,7 @@ func (r *reader) checkOf(set settings, of server) lb.Check {
 		request := how.http
 		c.HTTP = &request
 	case lb.CheckExec:
-		c.Exec.Command = how.exec
+		c.Exec.Command = set.checkCommand
 	}
 	if tls && (kind == lb.CheckHTTP || kind == lb.CheckTLS) {
 		c.TLS = &lb.TLSCheck{Verify: of.verify, CA: of.ca, ServerName: how.sni}

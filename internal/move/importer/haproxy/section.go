@@ -160,6 +160,8 @@ type settings struct {
 	connect       time.Duration
 	checkTimeout  time.Duration
 	check         *check
+	// checkCommand is the program of option external-check.
+	checkCommand []string
 	// server has the parameters of default-server.
 	server      []string
 	transparent bool
@@ -235,7 +237,8 @@ type check struct {
 	tls  bool
 	sni  string
 	port uint16
-	exec []string
+	// option: the section's own option has set kind. sent: http-check send has set the request.
+	option, sent bool
 }
 
 // requests has a section's settings of connections and requests in mode proxy.

@@ -25,6 +25,9 @@ func (s *section) effective() settings {
 	if own.check == nil {
 		own.check = all.check
 	}
+	if own.checkCommand == nil {
+		own.checkCommand = all.checkCommand
+	}
 	for _, v := range []struct{ own, of *uint64 }{{&own.maxconn, &all.maxconn}, {&own.rate, &all.rate}} {
 		if *v.own == 0 {
 			*v.own = *v.of
