@@ -258,6 +258,9 @@ func pathTest(how string, patterns []string, ignoreCase bool) (t test, ok bool) 
 		if !strings.HasPrefix(p, "/") || how != "str" && how != "beg" {
 			return test{}, false
 		}
+		if how == "str" && strings.Trim(p, "/") == "" { // a route has no path without all below it, and here that is all
+			return test{}, false
+		}
 		path := "/" + strings.Trim(p, "/")
 		below := ""
 		if how == "beg" && !ignoreCase && path != "/" && strings.HasSuffix(p, "/") {

@@ -195,6 +195,8 @@ func (r *reader) location(w *web, c *node) string {
 		return "answers requests itself, and passes them to no upstream"
 	case child("location", c) != nil:
 		return "has locations within it"
+	case exact && strings.Trim(prefix, "/") == "" && !passesRest(w.node, pass):
+		return "is of the path / alone, and routes go by the beginning of a path"
 	}
 	one := location{at: c.at, node: c, path: "/" + strings.Trim(prefix, "/")}
 	if why := r.passes(&one, pass); why != "" {
@@ -216,6 +218,17 @@ func (r *reader) location(w *web, c *node) string {
 	}
 	w.locations = append(w.locations, one)
 	return ""
+}
+
+// passesRest reports whether a server's location / passes requests to the same place.
+func passesRest(server, pass *node) bool {
+	return slices.ContainsFunc(server.children, func(c *node) bool {
+		if c.words[0] != "location" || c.word(1) == "=" || c.words[len(c.words)-1] != "/" {
+			return false
+		}
+		rest := child("proxy_pass", c)
+		return rest != nil && rest.word(1) == pass.word(1)
+	})
 }
 
 // setsHost and setsProto report whether a block sets a request header.
