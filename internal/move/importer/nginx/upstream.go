@@ -71,8 +71,9 @@ func (r *reader) backend(u *upstream, c *node) {
 			n, _, err = draft.Number(value, 1<<20)
 			fails = int(n)
 		case "fail_timeout":
-			window, err = draft.Time(value, time.Second)
-			fails = max(fails, 1)
+			if window, err = draft.Time(value, time.Second); fails < 0 {
+				fails = 1 // nginx's default
+			}
 		case "slow_start":
 			u.slowStart, err = draft.Time(value, time.Second)
 		case "backup":
