@@ -3,6 +3,7 @@
 package keepalived
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -173,11 +174,15 @@ func (r *reader) fill(s *draft.Service, n *node) {
 			r.other(c)
 		}
 	}
-	if s.Persistence.Timeout == 0 {
+	switch {
+	case s.Persistence.Prefix > 0 && n.child("persistence_timeout") == nil:
+		s.Persistence.Timeout = usualPersistence // persistence_granularity switches it on
+	case s.Persistence.Timeout == 0:
 		s.Persistence.Prefix = 0
 	}
 	ipvsadm.Schedule(r.Draft, s, at, scheduler, flags)
 	r.checks(s, n)
+	r.inhibit(s, n)
 	if sorry != nil {
 		r.sorryServer(s, sorry, n)
 	}
@@ -231,12 +236,15 @@ func (r *reader) usualWeight(n *node) uint16 {
 	return uint16(weight)
 }
 
+// usualPersistence is keepalived's persistence timeout where it names none.
+const usualPersistence = 6 * time.Minute
+
 // persistence reads persistence_timeout, in seconds.
 func (r *reader) persistence(c *node) time.Duration {
-	const usual, longest = 6 * time.Minute, 24 * time.Hour
+	const longest = 24 * time.Hour
 	if len(c.words) < 2 {
 		r.Carry(c.at)
-		return usual
+		return usualPersistence
 	}
 	d, err := draft.Time(c.word(1), time.Second)
 	if err != nil {
@@ -258,6 +266,29 @@ func (r *reader) granularity(s *draft.Service, c *node) {
 	}
 	s.Persistence.Prefix = prefix
 	r.Carry(c.at)
+}
+
+// inhibit keeps the flows of real servers that fail, where inhibit_on_failure does. The lines have been remarked on.
+func (r *reader) inhibit(s *draft.Service, n *node) {
+	const word = "inhibit_on_failure"
+	var some, other *node
+	for _, server := range n.children {
+		if server.word(0) != "real_server" || !r.backend(s, server) {
+			continue
+		}
+		if c := cmp.Or(server.child(word), n.child(word)); c != nil {
+			some = cmp.Or(some, c)
+		} else {
+			other = cmp.Or(other, server)
+		}
+	}
+	if !s.Checks.On() || some == nil {
+		return
+	}
+	s.Checks.OnDown = lb.KeepFlows
+	if other != nil && lb.DefaultOnDown(s.Protocol) != lb.KeepFlows {
+		r.Approximate(other.at, "has no %s; on_down is of all backends of a service, and keeps the flows of each", word)
+	}
 }
 
 // realServer reads a backend.
