@@ -70,9 +70,13 @@ func (h *haproxy) Apply(_ context.Context, d proxy.Desired) error {
 	defer h.mu.Unlock()
 	h.w.mu.Lock()
 	defer h.w.mu.Unlock()
+	_, err := proxy.Render(d, proxy.Host{Dir: "/run/proxy"})
 	if h.applyErr != nil {
+		err = h.applyErr
+	}
+	if err != nil {
 		h.w.note("fail to proxy%s", shown(d))
-		return h.applyErr
+		return err
 	}
 	h.w.note("proxy%s", shown(d))
 	return nil

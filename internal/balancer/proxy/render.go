@@ -169,7 +169,8 @@ type service struct {
 
 func (c *service) routeName(i int) string { return c.name + routeOf + strconv.Itoa(i) }
 
-// routeBackends returns the indices of a route's backends, in the service's order.
+// routeBackends returns the indices of a route's backends, in the service's order. Those that discovery has not found
+// are not among them.
 func (c *service) routeBackends(route lb.Route) (indices []int) {
 	for i, b := range c.Backends {
 		if slices.Contains(route.Backends, b.Name) {

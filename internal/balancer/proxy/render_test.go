@@ -99,6 +99,27 @@ func simple(p lb.Proxy) Desired {
 		Backends: []lb.Backend{{Name: "w1", Address: netip.MustParseAddr("198.51.100.1"), Port: 80, Weight: 1}}}}}}
 }
 
+// TestRouteWithoutBackend: a route may name backends that are not there, since discovery has not found them.
+func TestRouteWithoutBackend(t *testing.T) {
+	t.Parallel()
+	r, err := Render(simple(lb.Proxy{Speaks: lb.SpeaksHTTP, Routes: []lb.Route{
+		{Paths: []string{"/a"}, Backends: []string{"gone", "w1"}}, {Paths: []string{"/b"}, Backends: []string{"gone"}},
+	}}), golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int{}
+	for _, b := range r.Blocks {
+		if b.Pool != "" {
+			got[b.Pool] = len(b.Servers)
+		}
+	}
+	want := map[string]int{"192.0.2.1_80.route0": 1, "192.0.2.1_80.route1": 0, "192.0.2.1_80.all": 1}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("servers of the sections (- want, + got):\n%s", diff)
+	}
+}
+
 func TestRenderRefuses(t *testing.T) {
 	t.Parallel()
 	http := lb.SpeaksHTTP
@@ -119,8 +140,6 @@ func TestRenderRefuses(t *testing.T) {
 		"path": {simple(lb.Proxy{Speaks: http,
 			Routes: []lb.Route{{Paths: []string{"api"}, Backends: []string{"w1"}}}}),
 			"proxy.routes[0].paths[0]", ErrValue},
-		"unknown backend": {simple(lb.Proxy{Speaks: http, Routes: []lb.Route{{Backends: []string{"w9"}}}}),
-			"proxy.routes[0].backends[0]", nil},
 		"routes of TCP": {simple(lb.Proxy{Routes: []lb.Route{{Backends: []string{"w1"}}}}), "proxy.routes", nil},
 		"certificate": {simple(lb.Proxy{Certificates: []string{"a.pem"}}), "proxy.certificates[0]",
 			ErrCertificate},

@@ -191,11 +191,6 @@ func (c *service) route(t *sectionWriter, i int, route lb.Route) {
 		rule = append(append(rule, "if"), conditions...)
 	}
 	t.add(at, rule...)
-	for j, b := range route.Backends {
-		if !slices.ContainsFunc(c.Backends, func(have lb.Backend) bool { return have.Name == b }) {
-			t.setError(fmt.Sprintf("%s.backends[%d]", at, j), fmt.Errorf("the service has no backend %q", b))
-		}
-	}
 }
 
 func (c *service) hosts(t *sectionWriter, at, name string, hosts []string) {
