@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -48,7 +49,7 @@ func shown(d proxy.Desired) string {
 			for _, mark := range []struct {
 				on   bool
 				text string
-			}{{backend.Draining, "~"}, {observed.Unhealthy != "", "!"}, {observed.Standby, "^"},
+			}{{backend.Draining, "~"}, {observed.Unhealthy != "", "!"}, {observed.Standby, "^"}, {slices.Contains(s.Out, i), "#"},
 				{backend.Weight != 1, fmt.Sprintf("*%d", backend.Weight)}} {
 				if mark.on {
 					b.WriteString(mark.text)
@@ -202,6 +203,34 @@ func TestProxyFollows(t *testing.T) {
 		w.found("192.0.2.1", 9)
 		time.Sleep(settleDelay)
 		w.expect("apply web: web01=9~ web02=2")
+		stop()
+	})
+}
+
+// TestProxyOut: a backend that is disabled, or out at the deadline of its drain, stays in the engine's state, where its
+// connections end, also if a route names it.
+func TestProxyOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := web + strings.ReplaceAll(shopProxied, "{speaks: http}",
+			"{speaks: http, routes: [{paths: [/api], backends: [s1]}]}")
+		w, c, _, asked, stop := runningProxied(t, file)
+		w.quiet()
+		must(t, c, "disable shop/s1")
+		w.expect("proxy shop: s1~# s7", "apply web: web01=1 web02=2")
+		must(t, c, "enable shop/s1")
+		w.expect("proxy shop: s1 s7", "apply web: web01=1 web02=2")
+		w.mustReload(c, strings.Replace(file, "{name: s7,", "{name: s8, address: 198.51.100.8}\n      - {name: s7,", 1))
+		w.quiet()
+		must(t, c, "drain shop/s8 10s")
+		w.expect("proxy shop: s1 s8~ s7", "apply web: web01=1 web02=2")
+		time.Sleep(11 * time.Second)
+		w.expect("proxy shop: s1 s8~# s7", "apply web: web01=1 web02=2")
+		asked.say(t, c, failing("refuses"), "s7")
+		time.Sleep(settleDelay)
+		w.expect("proxy shop: s1 s8~# s7!", "apply web: web01=1 web02=2")
+		w.mustReload(c, file) // which no longer has it
+		w.expect("watch 192.0.2.1 192.0.2.2", "proxy shop: s1 s7!", "apply web: web01=1 web02=2",
+			"watch 192.0.2.1 192.0.2.2", "announce 192.0.2.100 on eth9", "announce 192.0.2.101 on eth9")
 		stop()
 	})
 }

@@ -54,6 +54,7 @@ func compareRenderings(old, next *Rendering, left map[string]Server) (*steps, bo
 // comparePool compares the servers of a section.
 func (s *steps) comparePool(old, next *Block) bool {
 	var ready []step
+	added := false
 	before := map[string]Server{}
 	for _, server := range old.Servers {
 		before[server.Name] = server
@@ -70,6 +71,7 @@ func (s *steps) comparePool(old, next *Block) bool {
 		switch {
 		case !has:
 			s.addServer(name, server)
+			added = true
 			if !server.Off {
 				ready = append(ready, step{command: "set server " + name + " state ready"})
 			}
@@ -79,7 +81,7 @@ func (s *steps) comparePool(old, next *Block) bool {
 			s.setServer(name, was, server)
 		}
 	}
-	if len(ready) > 0 && next.CookieKey != "" {
+	if added && next.CookieKey != "" {
 		// Servers added at run time have a cookie only if the key is set again; the same key does not change the
 		// others' cookies.
 		s.added = append(s.added, step{command: "set dynamic-cookie-key backend " + next.Pool + " " + next.CookieKey})

@@ -53,6 +53,14 @@ func TestPlan(t *testing.T) {
 			s.Observed = lb.Observations{{Unhealthy: "x"}}
 		},
 			want: []string{"set server " + pool + "1_80 state maint", "shutdown sessions server " + pool + "1_80"}},
+		"out, and its connections": {change: func(s *Service) { s.Out = []int{0} },
+			want: []string{"set server " + pool + "1_80 weight 0", "set server " + pool + "1_80 state maint",
+				"shutdown sessions server " + pool + "1_80"}},
+		"out, and was the heaviest": {change: func(s *Service) {
+			s.Backends[0].Weight, s.Out = 60000, []int{0}
+		},
+			want: []string{"set server " + pool + "1_80 weight 0", "set server " + pool + "1_80 state maint",
+				"shutdown sessions server " + pool + "1_80"}},
 		"full": {change: func(s *Service) { s.Backends[1].Upper = 7 },
 			want: []string{"set maxconn server " + pool + "2_80 7"}},
 		"come and go": {change: func(s *Service) { s.Backends[0] = backend("w3", 3) },

@@ -228,3 +228,27 @@ func TestConnectionsLive(t *testing.T) {
 		t.Errorf("%d reloads; the connection of a backend that came back lives: %v", n, second.isAlive())
 	}
 }
+
+// TestOutEndsConnections: a backend that an operation has taken out loses its connections, and serves again later.
+func TestOutEndsConnections(t *testing.T) {
+	t.Parallel()
+	r := newTestEngine(t)
+	s := newService(t, lb.Proxy{}, newNameServer(t, "w1"), newNameServer(t, "w2"))
+	r.apply(s)
+	conns := []*nameConn{dialName(t, s), dialName(t, s)} // wrr: one for each
+	r.applyDesired(Desired{Services: []Service{{Service: s, Out: []int{0}}}})
+	for _, k := range conns {
+		if alive := k.isAlive(); alive != (k.name == "w2") {
+			t.Errorf("a connection to %s goes on: %v", k.name, alive)
+		}
+	}
+	for range 2 {
+		if k := dialName(t, s); k.name != "w2" {
+			t.Errorf("a new connection went to %s, which is out", k.name)
+		}
+	}
+	r.apply(s)
+	if a, b := dialName(t, s), dialName(t, s); a.name == b.name || r.State().Reloads > 0 {
+		t.Errorf("connections to %s and %s after %d reloads", a.name, b.name, r.State().Reloads)
+	}
+}

@@ -44,6 +44,9 @@ type Service struct {
 	lb.Service
 	// Observed are the observed states of Backends.
 	Observed lb.Observations
+	// Out are the indices of the Backends that an operation has taken out. They get no connections, and lose those that
+	// they have, in contrast to backends that are no longer among the Backends.
+	Out []int
 }
 
 // Counts are the counters of a service or a backend since the start of jeoul's data plane: a restart of HAProxy does

@@ -110,17 +110,22 @@ func (c *service) servers(t *sectionWriter, chosen []int) []Server {
 	ids := c.ids(chosen)
 	var most uint32
 	for _, i := range chosen {
-		most = max(most, uint32(c.Backends[i].Weight))
+		if !slices.Contains(c.Out, i) {
+			most = max(most, uint32(c.Backends[i].Weight))
+		}
 	}
 	servers := make([]Server, len(chosen))
 	for n, i := range chosen {
 		b := c.Backends[i]
 		s := Server{Name: endpoint(b.Address, b.Port), Address: netip.AddrPortFrom(b.Address, b.Port).String(),
 			ID: ids[n], Fixed: fixed, MaxConn: b.Upper}
-		s.Weight = c.weight(b, most)
-		o := c.Observed.Of(i)
-		s.Off = o.Unhealthy != "" || o.Standby
-		s.EndsConnections = o.Unhealthy != "" && !o.Ejected && !c.Checks.OnDown.Keeps()
+		if o := c.Observed.Of(i); slices.Contains(c.Out, i) {
+			s.Off, s.EndsConnections = true, true
+		} else {
+			s.Weight = c.weight(b, most)
+			s.Off = o.Unhealthy != "" || o.Standby
+			s.EndsConnections = o.Unhealthy != "" && !o.Ejected && !c.Checks.OnDown.Keeps()
+		}
 		servers[n] = s
 	}
 	return servers

@@ -26,11 +26,33 @@ func (v *View) ProxyDesired() proxy.Desired {
 	d := proxy.Desired{Engine: v.Config.Proxy}
 	for _, i := range v.Proxied {
 		if i < len(v.State.Services) { // there is no state before the first view
-			s := &v.State.Services[i]
-			d.Services = append(d.Services, proxy.Service{Service: s.Service, Observed: s.Observed})
+			d.Services = append(d.Services, v.proxyService(i))
 		}
 	}
 	return d
+}
+
+// proxyService returns service i for the proxy engine. The state lacks the backends that are out; here they are in
+// their places, because the engine ends their connections.
+func (v *View) proxyService(i int) proxy.Service {
+	configured, applied := &v.Config.Services[i], &v.State.Services[i]
+	s := proxy.Service{Service: applied.Service, Observed: applied.Observed}
+	if v.OverlayCounts[configured.Name] == 0 {
+		return s
+	}
+	backends, observed, next := slices.Clone(configured.Backends), make(lb.Observations, len(configured.Backends)), 0
+	for j, b := range configured.Backends {
+		if o := v.OverlayOf(*configured, b); o.IsOut() {
+			backends[j], s.Out = o.ApplyTo(b), append(s.Out, j)
+			continue
+		}
+		backends[j], observed[j] = applied.Backends[next], applied.Observed.Of(next)
+		next++
+	}
+	if len(s.Out) > 0 {
+		s.Backends, s.Observed = backends, observed
+	}
+	return s
 }
 
 // RemovedServices returns the services that the next state does not have.
@@ -50,7 +72,8 @@ func SameDesired(a, b proxy.Desired, sameLayout bool) bool {
 	}
 	for i := range a.Services {
 		x, y := a.Services[i].Service, b.Services[i].Service
-		if !slices.Equal(x.Backends, y.Backends) || !a.Services[i].Observed.Equal(b.Services[i].Observed) {
+		if !slices.Equal(x.Backends, y.Backends) || !a.Services[i].Observed.Equal(b.Services[i].Observed) ||
+			!slices.Equal(a.Services[i].Out, b.Services[i].Out) {
 			return false
 		}
 		x.Backends, y.Backends = nil, nil
