@@ -223,6 +223,10 @@ func (g *discoveryMerge) refusalReason(s *lb.Service, b lb.Backend) string {
 	case !s.Mode.CrossesFamilies() && s.VIP.Is4() != b.Address.Is4():
 		return fmt.Sprintf("is at %s, which is %s, and the VIP %s is %s, which only the modes %s, %s and %s can cross",
 			b.Address, family(b.Address), s.VIP, family(s.VIP), lb.IPIP, lb.GUE, lb.ModeProxy)
+	case g.cfg.Local.On && !s.Mode.Proxied() && s.VIP.Is4() != b.Address.Is4(): // see checkLocal
+		return fmt.Sprintf(
+			"is at %s, which is %s, and a socket that a client on this host (local) has opened to the VIP %s cannot reach it",
+			b.Address, family(b.Address), s.VIP)
 	case s.Mode.KeepsPort() && b.Port != s.Port:
 		return fmt.Sprintf("has port %d, and %s leaves the service's port %d as it is; use %s or %s", b.Port, s.Mode,
 			s.Port, lb.NAT, lb.FullNAT)

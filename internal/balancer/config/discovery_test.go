@@ -110,6 +110,47 @@ func TestWithDiscovered(t *testing.T) {
 	}
 }
 
+// TestDiscoveredLocal: with local, a backend of another family than the VIP is refused also in modes that cross
+// families, as one of the configuration is.
+func TestDiscoveredLocal(t *testing.T) {
+	const service = `
+interface: eth0
+services:
+  - name: tunnel
+    vip: 192.0.2.100
+    port: 80
+    mode: ipip
+    discover: {dns: {name: web.example.com}}
+`
+	set := foundAt("tunnel", lb.FromDNS, "four=192.0.2.7", "six=2001:db8::1")
+	for _, c := range []struct {
+		file          string
+		names, reason []string
+	}{
+		{service, []string{"four", "six"}, nil},
+		{"local: true" + service, []string{"four"}, []string{
+			"is at 2001:db8::1, which is IPv6, and a socket that a client on this host (local) has opened to the VIP 192.0.2.100 cannot reach it"}},
+		{"local: true" + strings.Replace(service, "mode: ipip", "mode: proxy\n    proxy: {speaks: tcp}", 1),
+			[]string{"four", "six"}, nil},
+	} {
+		cfg, err := Parse("f", []byte(c.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		full, refused := cfg.WithDiscovered([]lb.Discovered{set}, nil)
+		var names, reasons []string
+		for _, b := range full.Services[0].Backends {
+			names = append(names, b.Name)
+		}
+		for _, r := range refused {
+			reasons = append(reasons, r.Reason)
+		}
+		if diff := cmp.Diff([][]string{c.names, c.reason}, [][]string{names, reasons}); diff != "" {
+			t.Errorf("backends and refusals (-want +got):\n%s", diff)
+		}
+	}
+}
+
 // TestOverdue: a set that is out of date is used where the service had no backend otherwise.
 func TestOverdue(t *testing.T) {
 	cfg, err := Parse("f", []byte(discoverFile))
