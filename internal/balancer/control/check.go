@@ -247,11 +247,30 @@ func orNone(at netip.AddrPort) string {
 	return at.String()
 }
 
-// checkReload rejects changes of keys that need a restart.
+// Ways to change what a reload cannot.
+const (
+	byRestart = "a restart"
+	// byStop: HAProxy goes on over a restart.
+	byStop = "a stop and a start (systemctl stop jeoul, systemctl start jeoul)"
+)
+
+// checkReload rejects changes of keys that need more than a reload.
 func checkReload(before, after *config.Config) yamlfile.Problems {
 	var problems yamlfile.Problems
 	old, updated := before.Flows.Timeouts, after.Flows.Timeouts
-	for _, field := range append(membersFields(before.Members, after.Members), []reloadField{
+	check := func(by string, fields ...reloadField) {
+		for _, field := range fields {
+			if field.before != field.after {
+				problems = append(problems, after.At(field.name,
+					"changed from %v to %v, which takes %s; nothing of the file was applied", field.before, field.after, by))
+			}
+		}
+	}
+	if hasProxied(before) && hasProxied(after) {
+		check(byStop, reloadField{"proxy.program", cmp.Or(before.Proxy.Program, "the installed one"),
+			cmp.Or(after.Proxy.Program, "the installed one")})
+	}
+	check(byRestart, append(membersFields(before.Members, after.Members), []reloadField{
 		{"socket", before.Socket, after.Socket},
 		{"metrics.listen", orNone(before.Metrics.Listen), orNone(after.Metrics.Listen)},
 		{"metrics.backends", before.Metrics.Backends, after.Metrics.Backends},
@@ -266,17 +285,16 @@ func checkReload(before, after *config.Config) yamlfile.Problems {
 		{"flows.timeouts.udp", old.UDP, updated.UDP},
 		{"flows.timeouts.fin", old.Fin, updated.Fin},
 		{"flows.timeouts.closed", old.Closed, updated.Closed},
-	}...) {
-		if field.before != field.after {
-			problems = append(problems,
-				after.At(field.name, "changed from %v to %v, which takes a restart; nothing of the file was applied",
-					field.before, field.after))
-		}
-	}
+	}...)...)
 	return problems
 }
 
-// reloadField is a field that needs a restart to change, with its values before and after a reload.
+// hasProxied reports whether a configuration has services of mode proxy, for which HAProxy runs.
+func hasProxied(cfg *config.Config) bool {
+	return slices.ContainsFunc(cfg.Services, func(s lb.Service) bool { return s.Mode.Proxied() })
+}
+
+// reloadField is a field that needs more than a reload to change, with its values before and after a reload.
 type reloadField struct {
 	name          string
 	before, after any

@@ -135,6 +135,25 @@ func TestReloadOfMembers(t *testing.T) {
 	}
 }
 
+// TestReloadOfProgram: the HAProxy that runs goes on over reloads and restarts, so only a stop replaces its program.
+func TestReloadOfProgram(t *testing.T) {
+	const proxied, program = web + shopProxied, "proxy: {program: /opt/haproxy/sbin/haproxy}"
+	for _, c := range []struct{ before, after, want string }{
+		{proxied, program + proxied, "f:1: proxy.program: changed from the installed one to /opt/haproxy/sbin/haproxy, which takes a stop and a start (systemctl stop jeoul, systemctl start jeoul); nothing of the file was applied"},
+		{program + proxied, program + proxied, ""},
+		{web, program + proxied, ""},
+		{proxied, program + web, ""},
+	} {
+		var got string
+		if err := checkReload(parse(t, c.before), parse(t, c.after)).Err(); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
 func TestReloadRefused(t *testing.T) {
 	restart := func(field, from, to string) string {
 		return "f:1: " + field + ": changed from " + from + " to " + to +

@@ -29,6 +29,7 @@ func (e *engine) Apply(ctx context.Context, d Desired) error {
 		return err
 	}
 	runs := e.running != nil && e.running.Master.IsRunning()
+	e.keepProgram(ctx, c, runs)
 	if runs && !e.running.Complete {
 		e.resumeChange(ctx)
 	}

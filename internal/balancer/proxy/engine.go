@@ -63,8 +63,9 @@ type engine struct {
 	validated string
 	// servedCertificates are the certificates that are served, by path.
 	servedCertificates map[string]served
-	// downReason is the reason why HAProxy does not run, and renewProblem why a certificate could not be renewed.
-	downReason, renewProblem string
+	// downReason is the reason why HAProxy does not run, renewProblem why a certificate could not be renewed, and
+	// programProblem why it is not the configured program that runs.
+	downReason, renewProblem, programProblem string
 
 	changes chan struct{}
 }
@@ -115,7 +116,7 @@ func (e *engine) problems() string {
 			all = append(all, why)
 		}
 	}
-	for _, why := range []string{e.downReason, e.renewProblem} {
+	for _, why := range []string{e.downReason, e.renewProblem, e.programProblem} {
 		if why != "" {
 			all = append(all, why)
 		}

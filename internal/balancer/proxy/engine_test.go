@@ -573,6 +573,34 @@ func TestNoProgram(t *testing.T) {
 	}
 }
 
+// TestRunsOnAsItsProgram: another configured program is used from the next start on, and not claimed before.
+func TestRunsOnAsItsProgram(t *testing.T) {
+	t.Parallel()
+	r, other := newTestEngine(t), filepath.Join(t.TempDir(), "haproxy")
+	if err := os.Symlink(testenv.Program(t, "haproxy"), other); err != nil {
+		t.Fatal(err)
+	}
+	s := newService(t, lb.Proxy{Speaks: lb.SpeaksHTTP}, newBackend(t, "w1"))
+	r.apply(s)
+	first := r.State()
+	d := desired(s)
+	d.Engine.Program = other
+	for reloads := range 2 {
+		r.applyDesired(d)
+		state, saved := r.State(), r.Engine.(*engine).running.Program
+		if state.PID != first.PID || state.Reloads != reloads || state.Program != first.Program ||
+			saved != first.Program || !strings.Contains(state.Problem, "not as "+other) {
+			t.Errorf("after %d reloads: %+v, saved %s", reloads, state, saved)
+		}
+		d.Engine.HardStop = time.Hour
+	}
+	r.apply()
+	r.applyDesired(d)
+	if state := r.State(); state.Program != other || state.Problem != "" {
+		t.Errorf("started again: %+v", state)
+	}
+}
+
 // TestDirectoryThatCannotBe: a balancer that has nothing for the engine starts wherever its state is, and one that has
 // gets the reason for which it cannot be served there.
 func TestDirectoryThatCannotBe(t *testing.T) {

@@ -4,6 +4,7 @@ package proxy
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -96,6 +97,27 @@ func TestPlan(t *testing.T) {
 				t.Errorf("servers left (- want, + got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestKeepsProgram: a HAProxy that runs goes on as the program that it is, and the state says that another is
+// configured.
+func TestKeepsProgram(t *testing.T) {
+	t.Parallel()
+	e := &engine{running: &savedState{Program: "/nowhere/haproxy", Version: "2.6.12"}}
+	installed := program{path: "/opt/haproxy", version: "3.0.1"}
+	for _, step := range []struct {
+		runs    bool
+		want    string
+		problem bool
+	}{{true, "/nowhere/haproxy", true}, {false, "/opt/haproxy", false}} {
+		c := &candidate{program: installed}
+		e.keepProgram(t.Context(), c, step.runs)
+		problem := e.State().Problem
+		if c.program.path != step.want || (problem != "") != step.problem ||
+			step.problem && !strings.Contains(problem, "HAProxy goes on as /nowhere/haproxy, not as /opt/haproxy") {
+			t.Errorf("%+v: program %+v, problem %q", step, c.program, problem)
+		}
 	}
 }
 

@@ -92,6 +92,22 @@ func (p program) isCurrent() bool {
 	return err == nil && p.path != "" && info.ModTime().Equal(p.modified)
 }
 
+// keepProgram has a HAProxy that runs go on as the program that it is, whatever is configured: a reload executes that
+// again, and to end it would break its connections.
+func (e *engine) keepProgram(ctx context.Context, c *candidate, runs bool) {
+	why := ""
+	if runs && c.program.path != e.running.Program {
+		why = fmt.Sprintf(
+			"HAProxy goes on as %s, not as %s: a reload and a restart leave it running; stop and start the balancer (systemctl stop jeoul, systemctl start jeoul)",
+			e.running.Program, c.program.path)
+		var err error
+		if c.program, err = queryVersion(ctx, e.running.Program); err != nil {
+			c.program = program{path: e.running.Program, version: e.running.Version}
+		}
+	}
+	e.updateState(func() { e.programProblem = why })
+}
+
 // environment returns this process's variables without those that HAProxy interprets, its own and systemd's.
 func environment() []string {
 	return []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C"}

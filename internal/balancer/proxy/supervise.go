@@ -248,7 +248,7 @@ func (e *engine) stopProxy(ctx context.Context) error {
 	}
 	e.updateState(func() {
 		e.state = State{Version: e.state.Version, Program: e.state.Program}
-		e.servedCertificates, e.downReason, e.renewProblem = nil, "", ""
+		e.servedCertificates, e.downReason, e.renewProblem, e.programProblem = nil, "", "", ""
 	})
 	return nil
 }
