@@ -34,6 +34,9 @@ func withoutDerived(c *Config) *Config {
 	if c.BGP.Table == lb.DefaultRouteTable {
 		short.BGP.Table = 0
 	}
+	if len(short.FullNAT.Addresses) == 0 && len(c.spareFullNAT.Addresses) > 0 {
+		short.FullNAT = c.spareFullNAT // services of other sources may use it
+	}
 	for i := range short.Services {
 		short.Services[i] = withoutDefaults(c, short.Services[i])
 	}

@@ -74,6 +74,23 @@ func TestWriteLeavesOut(t *testing.T) {
 	}
 }
 
+// TestWriteSparePool: a pool of full NAT is written also where no service of the file uses it: those of other sources
+// may.
+func TestWriteSparePool(t *testing.T) {
+	for _, pool := range []string{"fullnat:\n  addresses: [192.0.2.5]\n",
+		"fullnat:\n  addresses: [192.0.2.5, '2001:db8::5']\n  ports: 20000-30000\n"} {
+		cfg, err := Parse("f", []byte(pool+with(good)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := Write(cfg)
+		if err != nil || !strings.Contains(string(text), pool) {
+			t.Errorf("%q is written as\n%s%v", pool, text, err)
+		}
+		checkRoundTrip(t, cfg)
+	}
+}
+
 // TestSwitch: a key that switches something on is written as short as it can be, and means the same when it is read
 // again.
 func TestSwitch(t *testing.T) {
