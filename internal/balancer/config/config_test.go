@@ -330,6 +330,11 @@ func TestWarnings(t *testing.T) {
 			"f:8: services[0].backends[1].weight: differs from the others, but the scheduler rr gives each backend the same share (only 0 counts); use wrr for weights"}},
 		"rr and equal weights": {with(append(good[:4:4], "  - {name: a, address: 192.0.2.1, weight: 3}",
 			"  - {name: b, address: 192.0.2.2, weight: 0}", "scheduler: rr")), nil},
+		"fo and weight_header": {with(good, "check: {type: http, weight_header: X-Weight}", "scheduler: fo"), []string{
+			"f:8: services[0].check.weight_header: reports weights, but the scheduler fo goes by the order of the backends (only 0 counts); write them in the order in which they shall serve"}},
+		"wrr and weight_header": {with(good, "check: {type: http, weight_header: X-Weight}", "scheduler: wrr"), nil},
+		"rr and a node's endpoints": {with(good,
+			"check: {type: http, weight_header: X-Load-Balancing-Endpoint-Weight}", "scheduler: rr"), nil},
 		"small table": {"table_size: 101\n" + with(good, "  - {name: web02, address: 192.0.2.2}"), []string{
 			"f:1: table_size: 101 slots are fewer than 100 for each of the 2 backends of services[0], so their shares are uneven; use a larger prime, such as table_size: 211"}},
 	}

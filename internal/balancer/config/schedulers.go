@@ -8,6 +8,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/maglev"
+	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
 const (
@@ -91,11 +92,18 @@ func (p *parser) checkTakers(i int) {
 		"%s, so no backend would take new connections; %s, add another, or remove the service", why, remedy)
 }
 
-// checkWeights warns of weights without effect.
+// checkWeights warns of weights without effect. Services of Kubernetes have the header of a node's endpoints with every
+// scheduler, for its 0.
 func (p *parser) checkWeights(i int) {
 	s := p.cfg.Services[i]
 	if s.Scheduler.Weighted() {
 		return
+	}
+	for k, c := range s.Checks.List {
+		if c.HTTP != nil && c.HTTP.WeightHeader != "" && c.HTTP.WeightHeader != lb.EndpointWeightHeader {
+			p.warn(yamlfile.Join(p.cfg.CheckField(i, k), "weight_header"), "reports weights, but the scheduler %s %s",
+				s.Scheduler, insteadOfWeights[s.Scheduler])
+		}
 	}
 	first := uint16(0)
 	for j, b := range s.Backends {
