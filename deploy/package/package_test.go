@@ -109,3 +109,23 @@ func TestPurge(t *testing.T) {
 		}
 	}
 }
+
+// TestRestartSignal: a restart leaves the data plane in every state of a unit. systemd runs ExecStop in the running
+// state only; in a start or a reload it sends a signal at once.
+func TestRestartSignal(t *testing.T) {
+	blocks := regexp.MustCompile("(?s)```ini\n(.*?)```")
+	units := map[string]string{"deploy/package/jeoul.service": text(t, "deploy/package/jeoul.service")}
+	for _, page := range []string{"docs/guides/restart.md", "docs/start/l2dsr.md"} {
+		for _, block := range blocks.FindAllStringSubmatch(text(t, page), -1) {
+			units[page] += block[1]
+		}
+	}
+	for name, unit := range units {
+		if !strings.Contains(unit, "kill -USR2 $MAINPID") {
+			t.Errorf("%s: ExecStop does not tell a restart from a stop", name)
+		}
+		if !regexp.MustCompile(`(?m)^RestartKillSignal=SIGUSR2$`).MatchString(unit) {
+			t.Errorf("%s: a restart during a start or a reload sends SIGTERM, which is a stop", name)
+		}
+	}
+}
