@@ -138,8 +138,8 @@ type Datapath struct {
 	keeper *keeper.Keeper
 	// leftovers are the attachments that a killed process was about to remove.
 	leftovers []attach.Leftover
-	// lastRejoinNote is the last message about a program that is out of libxdp's dispatcher.
-	lastRejoinNote string
+	// putBackNote says for the next note that programs were put back, and lastPutBackFailure why some could not be.
+	putBackNote, lastPutBackFailure string
 	// notes are messages about the data plane that was taken over, and absent is for how long it had no process.
 	notes  []string
 	absent time.Duration

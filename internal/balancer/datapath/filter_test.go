@@ -80,6 +80,42 @@ func TestFilter(t *testing.T) {
 	})
 }
 
+// TestRemovedFilter: another program removes clsact, and our filter with it. It is put back when that is looked at, and
+// by a change that needs other programs.
+func TestRemovedFilter(t *testing.T) {
+	testenv.Root(t)
+	testenv.In(t, newNICs(t), func() error {
+		d, err := openWithoutTCX("veth0", "bridge0")
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		if err := d.Apply(testState()); err != nil {
+			return err
+		}
+		for i, back := range []func() error{
+			func() error { return nil },
+			func() error { return d.Apply(withSwappedService(testState(), 1)) },
+		} {
+			if err := errors.Join(delQdisc("veth0"), expectAttached([]string{"veth0"}, false), back()); err != nil {
+				return fmt.Errorf("way %d: %w", i, err)
+			}
+			note, err := d.Repin()
+			if err := errors.Join(err, expectText(note, "from veth0 (a TC filter): it is put back")); err != nil {
+				return fmt.Errorf("way %d: %w", i, err)
+			}
+			if err := expectRunning("veth0", d.Program()); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := d.Close(); err != nil {
+			return err
+		}
+		return errors.Join(expectAttached([]string{"veth0", "bridge0"}, false), ingressQdisc("veth0", ""),
+			ingressQdisc("bridge0", ""))
+	})
+}
+
 // ingressQdisc returns an error unless the interface has that qdisc at its ingress; "" stands for none.
 func ingressQdisc(name, want string) error {
 	nic, err := netlink.LinkByName(name)

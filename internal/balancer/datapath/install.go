@@ -44,7 +44,9 @@ func (d *Datapath) install(ports []attach.Port, requested lb.Hook, load loadFunc
 		return load(d.presentKind())
 	case d.holds == nil:
 		return d.installFirst(ports, requested, load)
-	case requested != d.hook || !slices.EqualFunc(ports, d.current.Ports, attach.Port.SameInterface):
+	}
+	d.putBack() // only an attached program can be replaced
+	if requested != d.hook || !slices.EqualFunc(ports, d.current.Ports, attach.Port.SameInterface) {
 		return d.rehook(ports, requested, load)
 	}
 	programs, _, err := d.swapPrograms(ports, load)

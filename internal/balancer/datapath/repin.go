@@ -5,6 +5,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
@@ -12,8 +13,8 @@ import (
 
 // Repin checks whether the pins are still where the next process looks for them: they are not after a bpf file system
 // was unmounted, or another one mounted over it. Then Repin pins everything again, without an effect on packets, and
-// the note says so. The note may also say how many flows the last move of flows had no room for, or that the program
-// was put back into libxdp's dispatcher. After an error the data plane ends with this process unless a later call
+// the note says so. The note may also say how many flows the last move of flows had no room for, or that a program that
+// another program had removed was put back. After an error the data plane ends with this process unless a later call
 // succeeds; every change begins with a call. Repin retries failed writes and pins.
 func (d *Datapath) Repin() (note string, err error) {
 	d.mu.Lock()
@@ -21,14 +22,14 @@ func (d *Datapath) Repin() (note string, err error) {
 	if d.closed {
 		return "", nil
 	}
-	if d.keeper == nil {
-		return d.rejoinDispatchers(), nil
+	if d.keeper != nil {
+		err = d.repin()
+		d.keeper.RetryWrites()
+		note, d.keeper.Note = d.keeper.Note, ""
 	}
-	err = d.repin()
-	d.keeper.RetryWrites()
-	note, d.keeper.Note = d.keeper.Note, ""
+	d.putBack()
 	if note == "" {
-		note = d.rejoinDispatchers()
+		note, d.putBackNote = d.putBackNote, ""
 	}
 	return note, err
 }
@@ -108,28 +109,32 @@ func (d *Datapath) pinAll() error {
 // errNotPinned is returned after a fault that was recorded with its details.
 var errNotPinned = errors.New("its programs and maps cannot be pinned")
 
-// rejoinDispatchers puts our programs back into libxdp's dispatchers after others have removed them, such as
-// `xdp-loader unload --all`, and returns a note about it.
-func (d *Datapath) rejoinDispatchers() (note string) {
-	if !d.method.Dispatched || d.current == nil {
-		return ""
+// putBack attaches programs again that others have removed, such as by `tc qdisc del dev eth0 clsact` or `xdp-loader
+// unload --all`, and makes the next note say so.
+func (d *Datapath) putBack() {
+	if d.current == nil {
+		return
 	}
-	for i, p := range d.current.Ports {
-		h, ok := d.holds[i].(*attach.Dispatched)
+	var notes, failures []string
+	for i, hold := range d.holds {
+		h, ok := hold.(attach.Removable)
 		if !ok || h.Running() {
 			continue
 		}
-		if err := h.Update(d.current.Programs[i]); err != nil {
-			note = fmt.Sprintf(
-				"packets on %s are not balanced: the program was taken out of libxdp's dispatcher, and cannot be put back: %v", p.Name, err)
-			if note == d.lastRejoinNote {
-				return "" // already reported
-			}
-			d.lastRejoinNote = note
-			return note
+		removed := fmt.Sprintf("another program has removed the balancer's from %s (%s)", d.current.Ports[i].Name, d.method.Name)
+		if err := h.PutBack(d.current.Programs[i], d.options.WithClsact); err != nil {
+			failures = append(failures, fmt.Sprintf("%s, and it cannot be put back, so packets there are not balanced: %v",
+				removed, err))
+			continue
 		}
-		note = fmt.Sprintf("another has taken the program out of libxdp's dispatcher on %s: it is put back", p.Name)
+		notes = append(notes, removed+": it is put back")
 	}
-	d.lastRejoinNote = ""
-	return note
+	failure := strings.Join(failures, "; ")
+	if failure != d.lastPutBackFailure { // else it is already reported
+		notes = append(notes, failures...)
+	}
+	d.lastPutBackFailure = failure
+	if len(notes) > 0 {
+		d.putBackNote = strings.Join(notes, "; ")
+	}
 }

@@ -13,8 +13,48 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
+
+// removable is a hold whose program another program has removed.
+type removable struct {
+	attach.Hold
+	removed bool
+	err     error
+	puts    int
+}
+
+func (r *removable) Running() bool { return !r.removed }
+
+func (r *removable) PutBack(*ebpf.Program, attach.WithClsact) error {
+	r.puts++
+	r.removed = r.err != nil
+	return r.err
+}
+
+// TestPutBack: a program that another has removed is put back, and each result is noted once.
+func TestPutBack(t *testing.T) {
+	h := &removable{removed: true}
+	d := &Datapath{method: attach.TCFilter, holds: []attach.Hold{nil, h}, current: &loader.Programs{
+		Ports:    []attach.Port{{Name: "eth0", Index: 2}, {Name: "eth1", Index: 3}},
+		Programs: make([]*ebpf.Program, 2)}}
+	look := func(wantPuts int, wantNote string) {
+		t.Helper()
+		note, err := d.Repin()
+		if err != nil || h.puts != wantPuts || (note == "") != (wantNote == "") || !strings.Contains(note, wantNote) {
+			t.Errorf("put back %d times, noted %q (%v), want %d, %q", h.puts, note, err, wantPuts, wantNote)
+		}
+	}
+	look(1, "from eth1 (a TC filter): it is put back")
+	look(1, "")
+	h.removed, h.err = true, errors.New("refused")
+	look(2, "packets there are not balanced: refused")
+	look(3, "")
+	h.err = nil
+	look(4, "it is put back")
+	look(4, "")
+}
 
 // bpfRoot is where hosts have a bpf file system.
 const bpfRoot = "/sys/fs/bpf"

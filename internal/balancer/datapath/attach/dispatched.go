@@ -91,6 +91,9 @@ func (h *Dispatched) Running() bool {
 		errors.Is(err, libxdp.ErrLocked)
 }
 
+// PutBack puts the program into the dispatcher again, or into a new one.
+func (h *Dispatched) PutBack(program *ebpf.Program, _ WithClsact) error { return h.Update(program) }
+
 // dispatcherAttempts returns the method by which to join the interfaces' dispatchers, in the dispatcher's mode for all
 // interfaces; nil where no interface has a dispatcher.
 func dispatcherAttempts(ports []Port) []Attempt {

@@ -55,9 +55,6 @@ func attachFilter(program *ebpf.Program, p Port, withClsact WithClsact) (Hold, e
 	if err != nil {
 		return nil, err
 	}
-	if withClsact == nil {
-		withClsact = f.addClsact
-	}
 	if err := f.attach(program, withClsact); err != nil {
 		f.netlink.Close()
 		return nil, err
@@ -66,6 +63,9 @@ func attachFilter(program *ebpf.Program, p Port, withClsact WithClsact) (Hold, e
 }
 
 func (f *filter) attach(program *ebpf.Program, withClsact WithClsact) error {
+	if withClsact == nil {
+		withClsact = f.addClsact
+	}
 	existing, others, err := f.list(netlink.HANDLE_MIN_INGRESS)
 	if err != nil {
 		return err
@@ -108,6 +108,26 @@ func (f *filter) Update(program *ebpf.Program) error {
 		return fmt.Errorf("putting the TC filter %q into its place: %w", f.name, err)
 	}
 	return nil
+}
+
+// Running reports whether our filter is on the interface. Others can remove it, alone or with clsact.
+func (f *filter) Running() bool {
+	ours, err := f.ourFilters()
+	if err != nil || len(ours) > 0 {
+		return true
+	}
+	_, err = f.netlink.LinkByIndex(f.port.Index)
+	return netdump.IsLinkMissing(err)
+}
+
+// PutBack adds the program as our filter again, on an interface that may have another name by now.
+func (f *filter) PutBack(program *ebpf.Program, withClsact WithClsact) error {
+	link, err := f.netlink.LinkByIndex(f.port.Index)
+	if err != nil {
+		return fmt.Errorf("asking the kernel for the interface of index %d: %w", f.port.Index, err)
+	}
+	f.port.Name, f.name = link.Attrs().Name, filterName
+	return f.attach(program, withClsact)
 }
 
 // Close removes the filter, and clsact if it came with it and no other program uses it.

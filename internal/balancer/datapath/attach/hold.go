@@ -17,6 +17,16 @@ type Hold interface {
 	Close() error
 }
 
+// Removable is a Hold whose program other programs can remove, because it is not attached by a link of this process.
+type Removable interface {
+	Hold
+	// Running reports whether the program is still attached. It assumes so where the kernel cannot be asked, and where
+	// the interface was deleted.
+	Running() bool
+	// PutBack attaches the program again.
+	PutBack(*ebpf.Program, WithClsact) error
+}
+
 // CloseAll detaches programs from their interfaces.
 func CloseAll(holds []Hold) (err error) {
 	for _, h := range holds {
