@@ -239,6 +239,30 @@ func TestKeeper(t *testing.T) {
 	<-ended
 }
 
+// endingSpeaker is a speaker that says how it is to end.
+type endingSpeaker struct {
+	*fakeSpeaker
+	ended chan ShutdownMode
+}
+
+func (e *endingSpeaker) Shutdown(how ShutdownMode) { e.ended <- how }
+
+// TestLeftSpeakerIsEnded: a speaker that this keeper has not started is ended where no BGP is desired.
+func TestLeftSpeakerIsEnded(t *testing.T) {
+	socket, speaker := filepath.Join(t.TempDir(), "speaker"), &endingSpeaker{newFakeSpeaker(), make(chan ShutdownMode, 1)}
+	serve(t, socket, speaker)
+	k := NewKeeper(KeeperOptions{Socket: socket, Log: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan struct{})
+	go func() { k.Run(ctx); close(ran) }()
+	k.SetDesired(Desired{})
+	if how := <-speaker.ended; how != Stop {
+		t.Errorf("it is ended for %v, want %v", how, Stop)
+	}
+	cancel()
+	<-ran
+}
+
 // TestSpeakerIsLost: of a speaker that has died, and that no other can be started for, no session is said to be there.
 func TestSpeakerIsLost(t *testing.T) {
 	socket, speaker, log := filepath.Join(t.TempDir(), "speaker"), newFakeSpeaker(), &lines{}

@@ -178,7 +178,8 @@ func (r *routes) setDesired(wanted ops.Routes) {
 	r.opt.Routes.SetDesired(wanted)
 }
 
-// start takes over the routes that the previous process announced, and its drain.
+// start takes over the routes that the previous process announced, and its drain. Without BGP it ends the speaker that
+// the process may have left.
 func (r *routes) start(v *view.View) {
 	if err := r.restore(); err != nil {
 		r.opt.Log.Error(loglines.OneLine(err))
@@ -189,6 +190,9 @@ func (r *routes) start(v *view.View) {
 	}
 	if r.opt.Routes == nil {
 		return
+	}
+	if !v.Config.BGP.On() {
+		r.opt.Routes.SetDesired(ops.Routes{}) // whatever the speaker announces, which only a takeover asks for
 	}
 	if len(r.previous) > 0 {
 		r.inherited = map[netip.Addr]bool{}

@@ -289,6 +289,31 @@ func TestRoutesAreTakenOver(t *testing.T) {
 	})
 }
 
+// TestSpeakerIsEnded: a start without bgp ends the speaker that the previous process has left, whether its data plane
+// is taken over or not, and whatever it announces.
+func TestSpeakerIsEnded(t *testing.T) {
+	before, rest, _ := strings.Cut(announcedWeb, "bgp:")
+	_, services, _ := strings.Cut(rest, "services:")
+	for _, takesOver := range []bool{false, true} {
+		for _, found := range [][]netip.Addr{nil, {netip.MustParseAddr("192.0.2.100")}} {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				c, _ := watched(w, before+"services:"+strings.ReplaceAll(services, "    announce_minimum: 2\n", ""))
+				told := &announcer{w: w, found: found}
+				c.opt.Routes, c.opt.TakesOver, c.opt.Memory = told, takesOver, &noted{}
+				stop := w.run(c)
+				told.expect(t, "without bgp", "no BGP")
+				if told.asked == 0 {
+					t.Errorf("taken over: %v, announced: %v: the speaker stays", takesOver, found)
+				}
+				if err := stop(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+	}
+}
+
 // TestRoutesWaitForFlows: a balancer that starts is announced once it knows which flows others remember; one that goes
 // on with the data plane of the previous process at once, if routers send to it. If none knows of it, because the
 // speaker has ended, too, others had its packets meanwhile; then its routers are sent nothing before, because they may
@@ -480,7 +505,7 @@ func TestFirstTableIsWhole(t *testing.T) {
 		"with one that is not found": {beside, time.Hour,
 			[]string{"apply web: web01=1 web02=-", "add 192.0.2.100", "routes 192.0.2.100"}, resolveBound},
 		"alone": {web, time.Hour,
-			[]string{"apply web: web01=- web02=-", "add 192.0.2.100"}, 0},
+			[]string{"apply web: web01=- web02=-", "add 192.0.2.100", "routes no BGP"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
