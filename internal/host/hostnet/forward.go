@@ -27,6 +27,9 @@ func (c *Changes) EnableForwarding(links []string, four, six bool) error {
 	if c.closed {
 		return fmt.Errorf("make the host forward: %w", errClosed)
 	}
+	if err := c.followRenames(); err != nil {
+		return fmt.Errorf("make the host forward: %w", err)
+	}
 	made4, err := c.forwardFamily(&c.forwarding4, four, links, c.forward4)
 	if err != nil {
 		return fmt.Errorf("make the host forward IPv4: %w", err)

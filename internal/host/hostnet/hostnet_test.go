@@ -463,34 +463,6 @@ func TestVanishedLink(t *testing.T) {
 	}
 }
 
-// TestRenamedLink: a renamed link is still the one that has the address.
-func TestRenamedLink(t *testing.T) {
-	ns := testenv.Namespace(t)
-	testenv.Veth(t, testenv.End{Namespace: ns, Name: "eth0"}, testenv.End{Namespace: ns, Name: "eth1"})
-	c := open(t, ns, t.TempDir())
-	if err := c.AddAddress("eth0", vip4, hostnet.AddressOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	testenv.In(t, ns, func() error {
-		link, err := netlink.LinkByName("eth0")
-		if err != nil {
-			return err
-		}
-		return netlink.LinkSetName(link, "wan0")
-	})
-	if links, err := c.Links(vip4); err != nil || !cmp.Equal(links, []string{"wan0"}) {
-		t.Errorf("Links = %q, %v", links, err)
-	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for _, a := range readSettings(t, ns).Addresses {
-		if strings.HasPrefix(a, vip4.String()) {
-			t.Errorf("%s is still there", a)
-		}
-	}
-}
-
 func TestRefusals(t *testing.T) {
 	ns := testenv.Namespace(t)
 	testenv.In(t, ns, func() error {

@@ -58,7 +58,8 @@ type change struct {
 	Old    string `json:"old,omitempty"`
 	New    string `json:"new,omitempty"`
 
-	// For a change to a link: its name and index. The index identifies the link even after it was renamed.
+	// For a change to a link: its name and index. The index identifies the link even after it was renamed. A sysctl of
+	// a link has only the index, which journals of earlier versions lack.
 	Link  string `json:"link,omitempty"`
 	Index int    `json:"index,omitempty"`
 

@@ -15,12 +15,12 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// lifetimes returns the lifetimes of the addresses of lo, in seconds.
-func lifetimes(t *testing.T, ns *namespace.Namespace) map[netip.Addr]int {
+// lifetimes returns the lifetimes of the addresses of a link, in seconds.
+func lifetimes(t *testing.T, ns *namespace.Namespace, name string) map[netip.Addr]int {
 	t.Helper()
 	found := map[netip.Addr]int{}
 	testenv.In(t, ns, func() error {
-		link, err := netlink.LinkByName("lo")
+		link, err := netlink.LinkByName(name)
 		if err != nil {
 			return err
 		}
@@ -54,7 +54,7 @@ func TestAddressesEndWithTheirProcess(t *testing.T) {
 	short.Lifetime, long.Lifetime = time.Second, time.Hour
 	expect := func(when string, ok func(lifetime int) bool) {
 		t.Helper()
-		for addr, lifetime := range lifetimes(t, ns) {
+		for addr, lifetime := range lifetimes(t, ns, "lo") {
 			if addr.IsLoopback() {
 				continue
 			}
@@ -93,7 +93,7 @@ func TestAddressesEndWithTheirProcess(t *testing.T) {
 		return err == nil && len(held) == 0
 	}
 	testenv.Eventually(t, testenv.WaitLimit, "the kernel has taken away what was not renewed", gone)
-	if _, there := lifetimes(t, ns)[theirs]; !there {
+	if _, there := lifetimes(t, ns, "lo")[theirs]; !there {
 		t.Error("another program's address is gone")
 	}
 	if err := c.RenewAddresses("lo", all, long); err != nil {

@@ -50,6 +50,9 @@ func (c *Changes) setSysctl(name, value string) error {
 			return nil
 		}
 		ch := change{Kind: kindSysctl, Sysctl: name, Old: old, New: value}
+		if _, link, _, ok := linkOf(name); ok {
+			ch.Index = c.indexOf(link)
+		}
 		write := func() (bool, error) {
 			if err := writeChecked(name, old, value); err != nil {
 				return false, err
@@ -106,11 +109,12 @@ func (c *Changes) restoreSysctl(name string) error {
 
 // undoSysctl restores the old value if the new one is still set.
 func (c *Changes) undoSysctl(ch change, reason string, foreign map[string]bool) error {
-	if foreign[ch.Sysctl] {
+	name := c.presentName(ch)
+	if foreign[name] {
 		return nil
 	}
 	return c.ns.Do(func() error {
-		now, err := readSysctl(ch.Sysctl)
+		now, err := readSysctl(name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			// Its interface was deleted.
@@ -120,15 +124,15 @@ func (c *Changes) undoSysctl(ch change, reason string, foreign map[string]bool) 
 		case now == ch.Old:
 			return nil
 		case now != ch.New:
-			foreign[ch.Sysctl] = true
-			c.addEvent(Event{Subject: ch.Sysctl, Old: now, New: now,
+			foreign[name] = true
+			c.addEvent(Event{Subject: name, Old: now, New: now,
 				Reason: fmt.Sprintf("changed since jeoul set it from %s to %s", ch.Old, ch.New)})
 			return nil
 		}
-		if err := writeSysctl(ch.Sysctl, ch.Old); err != nil {
+		if err := writeSysctl(name, ch.Old); err != nil {
 			return err
 		}
-		c.addEvent(Event{Subject: ch.Sysctl, Old: now, New: ch.Old, Reason: reason})
+		c.addEvent(Event{Subject: name, Old: now, New: ch.Old, Reason: reason})
 		return nil
 	})
 }
