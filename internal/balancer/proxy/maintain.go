@@ -118,6 +118,7 @@ func (e *engine) Detach() error {
 
 // Stop ends HAProxy, and removes its files; see Engine.
 func (e *engine) Stop(ctx context.Context) error {
+	e.unwatch() // first: a start that the watch has begun holds the lock until HAProxy serves, and ends with the watch
 	back, err := e.lock(ctx)
 	if err != nil {
 		return err
@@ -127,7 +128,6 @@ func (e *engine) Stop(ctx context.Context) error {
 		return nil
 	}
 	e.ended = true
-	e.unwatch()
 	if e.unsupported != nil {
 		return nil // nothing was put there
 	}
