@@ -10,8 +10,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/jeoul/jeoul/internal/balancer/proxy"
 )
 
 // text returns the text of a file of the tree; none if it has no name.
@@ -127,5 +130,17 @@ func TestRestartSignal(t *testing.T) {
 		if !regexp.MustCompile(`(?m)^RestartKillSignal=SIGUSR2$`).MatchString(unit) {
 			t.Errorf("%s: a restart during a start or a reload sends SIGTERM, which is a stop", name)
 		}
+	}
+}
+
+// TestStartTimeout: systemd lets HAProxy take its time in a start, first for a check of its configuration and then for
+// the start or the reload with it. A start that it ends is a stop.
+func TestStartTimeout(t *testing.T) {
+	match := regexp.MustCompile(`(?m)^TimeoutStartSec=(\d+)$`).FindStringSubmatch(text(t, "deploy/package/jeoul.service"))
+	if match == nil {
+		t.Fatal("jeoul.service has no TimeoutStartSec")
+	}
+	if limit, err := time.ParseDuration(match[1] + "s"); err != nil || limit <= 2*proxy.ServeTimeout {
+		t.Errorf("a start may take %s (%v), want more than twice %s", limit, err, proxy.ServeTimeout)
 	}
 }

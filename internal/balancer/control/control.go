@@ -294,9 +294,22 @@ func (c *Controller) Run(ctx context.Context) error {
 	return c.loop.Run(ctx, func() { c.finish(ctx) })
 }
 
-// Responds returns once the loop has run an empty call. It is a liveness probe: a call that hangs blocks every change.
-// Errors: ErrStopped, the context's.
-func (c *Controller) Responds(ctx context.Context) error { return c.loop.Call(ctx, func() {}) }
+// respondsInterval is how often Responds looks whether a loop that does not respond waits for the proxy engine.
+const respondsInterval = time.Second
+
+// Responds returns once the loop has run an empty call, or waits for a change of the proxy engine that is within its
+// bound. It is a liveness probe: a call that hangs blocks every change. Errors: ErrStopped, the context's.
+func (c *Controller) Responds(ctx context.Context) error {
+	for !c.proxies.isCalling() {
+		once, cancel := context.WithTimeout(ctx, respondsInterval)
+		err := c.loop.Call(once, func() {})
+		cancel()
+		if err == nil || errors.Is(err, ErrStopped) || ctx.Err() != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // reconcile reads the sources that may have changed, and applies the resulting desired state. An error that it returns
 // ends the balancer; others are logged and retried.

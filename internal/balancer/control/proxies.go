@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/config"
@@ -43,6 +44,24 @@ type proxies struct {
 	// stats are the engine's counters as it reported them last; Status writes them.
 	stats     proxy.Stats
 	renewTask *loop.Task
+	// callEnds is when a call of the engine under way must have ended, which the loop waits for; nil: there is none.
+	callEnds atomic.Pointer[time.Time]
+}
+
+// call calls the engine, and waits for the end.
+func (p *proxies) call(do func(context.Context) error) error {
+	ends := time.Now().Add(engineBound)
+	p.callEnds.Store(&ends)
+	defer p.callEnds.Store(nil)
+	ctx, cancel := context.WithTimeout(context.Background(), proxyBound)
+	defer cancel()
+	return do(ctx)
+}
+
+// isCalling reports whether the loop waits for the engine, whose time is not over.
+func (p *proxies) isCalling() bool {
+	ends := p.callEnds.Load()
+	return ends != nil && time.Now().Before(*ends)
 }
 
 func (p *proxies) Plan(before, next *view.View) (apply, cleanup []steps.Step) {
@@ -70,11 +89,9 @@ func (p *proxies) applyProxy(d proxy.Desired, v *view.View) error {
 	if p.opt.Proxy == nil {
 		return errNoProxy
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), proxyBound)
-	defer cancel()
 	read := p.readCertificates(v.Config) // before the engine reads them: a later change is noticed again
 	first := p.certificates == nil
-	if err := p.opt.Proxy.Apply(ctx, d); err != nil {
+	if err := p.call(func(ctx context.Context) error { return p.opt.Proxy.Apply(ctx, d) }); err != nil {
 		p.stale = true
 		return fmt.Errorf("change the proxy: %w", err)
 	}
@@ -87,7 +104,7 @@ func (p *proxies) applyProxy(d proxy.Desired, v *view.View) error {
 		}
 	}
 	if first && len(read) > 0 { // they may have changed since the previous process passed them to the engine
-		if err := p.opt.Proxy.RenewCertificates(ctx); err != nil {
+		if err := p.call(p.opt.Proxy.RenewCertificates); err != nil {
 			p.opt.Log.Warn("certificates that have changed are not taken, which is tried again: " + loglines.OneLine(err))
 			clear(read)
 		}
@@ -114,9 +131,8 @@ func (p *proxies) checkProxy(l *view.Layout) (warnings yamlfile.Problems, err er
 	for _, i := range l.Proxied {
 		d.Services = append(d.Services, proxy.Service{Service: l.Config.Services[i]})
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), proxyBound)
-	defer cancel()
-	return warnings, proxyError(l, p.opt.Proxy.Validate(ctx, d))
+	err = p.call(func(ctx context.Context) error { return p.opt.Proxy.Validate(ctx, d) })
+	return warnings, proxyError(l, err)
 }
 
 // logState logs changes of the engine's process.
@@ -247,10 +263,8 @@ func (p *proxies) renewFiles(paths []string) (taken []string, err error) {
 	if len(paths) == 0 {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), proxyBound)
-	defer cancel()
 	failed := proxy.RenewalErrors{}
-	if err := p.opt.Proxy.RenewCertificates(ctx); err != nil && !errors.As(err, &failed) {
+	if err := p.call(p.opt.Proxy.RenewCertificates); err != nil && !errors.As(err, &failed) {
 		return nil, err
 	}
 	var reasons []error // of the other files, it is known that they cannot be used
@@ -299,8 +313,10 @@ func (p *proxies) engineProblems(v *view.View) (list []string) {
 }
 
 const (
-	// proxyBound bounds a change of the proxy engine, which starts a process and waits for it.
-	proxyBound = 30 * time.Second
+	// proxyBound bounds a change of the proxy engine until it begins: another one may be under way, and HAProxy checks
+	// the configuration. engineBound bounds it to its end, which HAProxy may need a start or a reload for.
+	proxyBound  = 30 * time.Second
+	engineBound = proxyBound + proxy.ServeTimeout
 	// statsBound bounds how long a status waits for the engine's counters.
 	statsBound = 2 * time.Second
 )

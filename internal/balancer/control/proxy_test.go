@@ -30,6 +30,8 @@ type haproxy struct {
 	mu       sync.Mutex
 	checkErr error
 	applyErr error
+	// takes is how long Apply takes.
+	takes    time.Duration
 	stats    proxy.Stats
 	statsErr error
 	state    proxy.State
@@ -67,6 +69,10 @@ func (h *haproxy) Validate(_ context.Context, d proxy.Desired) error {
 }
 
 func (h *haproxy) Apply(_ context.Context, d proxy.Desired) error {
+	h.mu.Lock()
+	takes := h.takes
+	h.mu.Unlock()
+	time.Sleep(takes)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.w.mu.Lock()
@@ -116,6 +122,12 @@ func (h *haproxy) failRenewal(err error) {
 	h.w.mu.Lock()
 	defer h.w.mu.Unlock()
 	h.renewErr = err
+}
+
+func (h *haproxy) slow(takes time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.takes = takes
 }
 
 func (h *haproxy) fail(check, apply error) {
@@ -179,6 +191,39 @@ func TestProxyAbsent(t *testing.T) {
 		err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
+}
+
+// TestRespondsDuringProxyChange: a change of the proxy that takes its time within the engine's bound is no hang of the
+// daemon, which systemd's watchdog would kill; one that takes longer is.
+func TestRespondsDuringProxyChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, c, h, asked, stop := runningProxied(t, web+shopProxied)
+		responds := func(within time.Duration) error {
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			defer cancel()
+			return c.Responds(ctx)
+		}
+		h.slow(50 * time.Second)
+		asked.say(t, c, failing("refuses"), "s7")
+		time.Sleep(settleDelay + 20*time.Second)
+		if err := responds(10 * time.Second); err != nil {
+			t.Errorf("during a change: %v", err)
+		}
+		time.Sleep(30 * time.Second)
+		h.slow(time.Hour)
+		asked.say(t, c, healthy(), "s7")
+		time.Sleep(settleDelay + engineBound - 10*time.Second)
+		if err := responds(5 * time.Second); err != nil {
+			t.Errorf("within the bound: %v", err)
+		}
+		time.Sleep(20 * time.Second)
+		if err := responds(time.Minute); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("beyond the bound: %v, want that it does not respond", err)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestProxyFollows: verdicts and operations reach the engine, and nothing else does.

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// serveTimeout is how long HAProxy may take to serve after a start or a reload: it reads every certificate, on a
+	// ServeTimeout is how long HAProxy may take to serve after a start or a reload: it reads every certificate, on a
 	// host that may be busy.
-	serveTimeout = time.Minute
+	ServeTimeout = time.Minute
 	// drainListenTimeout bounds the wait for replaced workers to stop accepting connections.
 	drainListenTimeout = 10 * time.Second
 	// servePoll is the interval between two checks of whether HAProxy serves.
@@ -63,7 +63,7 @@ func (e *engine) reload(ctx context.Context, c *candidate) error {
 
 // reloadAndWait asks for a reload, and waits until new workers serve with a rendering.
 func (e *engine) reloadAndWait(ctx context.Context, r *Rendering) error {
-	ctx, cancel := context.WithTimeout(ctx, serveTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ServeTimeout)
 	defer cancel()
 	before, err := e.socket.Processes(ctx)
 	if err != nil {

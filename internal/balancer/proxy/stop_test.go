@@ -41,7 +41,7 @@ func TestStopDuringStart(t *testing.T) {
 		}
 		return err == nil
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), serveTimeout/2) // the start takes serveTimeout by itself
+	ctx, cancel := context.WithTimeout(t.Context(), ServeTimeout/2) // the start takes ServeTimeout by itself
 	defer cancel()
 	if err := e.Stop(ctx); err != nil {
 		t.Errorf("the stop: %v", err)

@@ -75,7 +75,7 @@ func (e *engine) catchUp(ctx context.Context) bool {
 
 // awaitServing waits until a HAProxy that was started serves.
 func (e *engine) awaitServing(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, serveTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ServeTimeout)
 	defer cancel()
 	for {
 		if !e.running.Master.IsRunning() {
