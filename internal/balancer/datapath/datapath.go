@@ -138,8 +138,10 @@ type Datapath struct {
 	keeper *keeper.Keeper
 	// leftovers are the attachments that a killed process was about to remove.
 	leftovers []attach.Leftover
-	// putBackNote says for the next note that programs were put back, and lastPutBackFailure why some could not be.
-	putBackNote, lastPutBackFailure string
+	// corrections say for the next note what others had changed and was changed back; lastPutBackFailure says why
+	// programs could not be put back.
+	corrections        []string
+	lastPutBackFailure string
 	// notes are messages about the data plane that was taken over, and absent is for how long it had no process.
 	notes  []string
 	absent time.Duration

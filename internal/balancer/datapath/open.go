@@ -50,7 +50,7 @@ func Open(options Options) (*Datapath, error) {
 	d := newDatapath(options)
 	d.findPorts, d.attempts = attach.Ports, attach.Attempts
 	d.keeper, d.absent = keeper.New(options.Keep), LongAbsence
-	d.tags = attach.Tags{DisableFeature: options.DisableFeature, RestoreFeature: options.RestoreFeature}
+	d.tags = attach.NewTags(options.DisableFeature, options.RestoreFeature)
 	onNew(d)
 	d.probeWatchdog()
 	if err := d.takeOver(); err != nil {

@@ -13,9 +13,10 @@ import (
 
 // Repin checks whether the pins are still where the next process looks for them: they are not after a bpf file system
 // was unmounted, or another one mounted over it. Then Repin pins everything again, without an effect on packets, and
-// the note says so. The note may also say how many flows the last move of flows had no room for, or that a program that
-// another program had removed was put back. After an error the data plane ends with this process unless a later call
-// succeeds; every change begins with a call. Repin retries failed writes and pins.
+// the note says so. The note may also say how many flows the last move of flows had no room for, that a program that
+// another program had removed was put back, or that VLAN tags are left in frames on a further device. After an error
+// the data plane ends with this process unless a later call succeeds; every change begins with a call. Repin retries
+// failed writes and pins.
 func (d *Datapath) Repin() (note string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -28,8 +29,9 @@ func (d *Datapath) Repin() (note string, err error) {
 		note, d.keeper.Note = d.keeper.Note, ""
 	}
 	d.putBack()
+	d.leaveTags()
 	if note == "" {
-		note, d.putBackNote = d.putBackNote, ""
+		note, d.corrections = strings.Join(d.corrections, "; "), nil
 	}
 	return note, err
 }
@@ -115,7 +117,7 @@ func (d *Datapath) putBack() {
 	if d.current == nil {
 		return
 	}
-	var notes, failures []string
+	var failures []string
 	for i, hold := range d.holds {
 		h, ok := hold.(attach.Removable)
 		if !ok || h.Running() {
@@ -127,14 +129,26 @@ func (d *Datapath) putBack() {
 				removed, err))
 			continue
 		}
-		notes = append(notes, removed+": it is put back")
+		d.corrections = append(d.corrections, removed+": it is put back")
 	}
 	failure := strings.Join(failures, "; ")
 	if failure != d.lastPutBackFailure { // else it is already reported
-		notes = append(notes, failures...)
+		d.corrections = append(d.corrections, failures...)
 	}
 	d.lastPutBackFailure = failure
-	if len(notes) > 0 {
-		d.putBackNote = strings.Join(notes, "; ")
+}
+
+// leaveTags makes devices leave VLAN tags in frames that do not so yet, and makes the next note say so.
+func (d *Datapath) leaveTags() {
+	if d.current == nil || d.holds == nil {
+		return
+	}
+	changed, err := d.tags.RepeatDisabling(d.current.Ports, d.method)
+	for _, name := range changed {
+		d.corrections = append(d.corrections, name+" took VLAN tags out of frames before XDP, such as a new port of a bond "+
+			"does: that is switched off")
+	}
+	if err != nil {
+		d.corrections = append(d.corrections, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 }

@@ -150,6 +150,47 @@ func TestShowTags(t *testing.T) {
 	}
 }
 
+// TestTagsHiddenLater: where a device takes VLAN tags out of frames later, such as a new port of a bond, that is
+// switched off when it is looked at, and on again with the rest.
+func TestTagsHiddenLater(t *testing.T) {
+	testenv.Root(t)
+	testenv.In(t, newNICs(t), func() error {
+		changes, err := hostnet.Open(t.TempDir(), "test")
+		if err != nil {
+			return err
+		}
+		defer changes.Close()
+		if err := setFeatures("veth1", false, attach.TagOffloads...); err != nil {
+			return err
+		}
+		d, err := Open(Options{Interfaces: []string{"veth0", "veth1"}, Hook: lb.HookXDP, TableSize: testTableSize,
+			DisableFeature: changes.DisableFeature})
+		if err != nil {
+			return err
+		}
+		d.programs = passProgram
+		defer d.Close()
+		if err := errors.Join(d.Apply(testState()), setFeatures("veth1", true, attach.TagOffloads...)); err != nil {
+			return err
+		}
+		for _, want := range []string{"veth1 took VLAN tags out of frames", ""} {
+			if note, err := d.Repin(); err != nil || !strings.Contains(note, want) || (note == "") != (want == "") {
+				t.Errorf("it says %q (%v), want %q", note, err, want)
+			}
+			if on := strippingFeatures(t, "veth1"); len(on) > 0 {
+				t.Errorf("%v are on", on)
+			}
+		}
+		if err := changes.Close(); err != nil {
+			return err
+		}
+		if on := strippingFeatures(t, "veth1"); len(on) != len(attach.TagOffloads) {
+			t.Errorf("afterwards %v are on", on)
+		}
+		return nil
+	})
+}
+
 // TestTagsThatStayHidden: where a device will not leave tags in the frame, XDP is refused, with the remedy; with hook:
 // auto, it is TC. Nothing else stays attached.
 func TestTagsThatStayHidden(t *testing.T) {

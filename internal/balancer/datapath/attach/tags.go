@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/safchain/ethtool"
-	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/netdump"
@@ -29,6 +28,18 @@ type Tags struct {
 	DisableFeature, RestoreFeature func(name, feature, why string) error
 	// Disabled are the features that are switched off.
 	Disabled []feature
+
+	// refused are the devices on which RepeatDisabling has failed.
+	refused []string
+	// devices and features ask the kernel; tests replace them.
+	devices  func(Port) ([]string, error)
+	features func(name string) (map[string]ethtool.FeatureState, error)
+}
+
+// NewTags returns Tags by which no feature is off yet. Its arguments are the fields of the same names.
+func NewTags(disableFeature, restoreFeature func(name, feature, why string) error) Tags {
+	return Tags{DisableFeature: disableFeature, RestoreFeature: restoreFeature,
+		devices: devicesOf, features: featuresOf}
 }
 
 // DisableStripping makes devices leave VLAN tags in the frame, where programs are attached in XDP. Call it after
@@ -38,12 +49,12 @@ func (t *Tags) DisableStripping(ports []Port, m Method) error {
 		return nil
 	}
 	for _, p := range ports {
-		names, err := devicesOf(p)
+		names, err := t.devices(p)
 		if err != nil {
 			return err
 		}
 		for _, name := range names {
-			if err := t.disableOn(name); err != nil {
+			if _, err := t.disableOn(name); err != nil {
 				return err
 			}
 		}
@@ -51,26 +62,63 @@ func (t *Tags) DisableStripping(ports []Port, m Method) error {
 	return nil
 }
 
-// disableOn disables the stripping of tags on one device. It changes no feature that the device lacks, or that is off.
-func (t *Tags) disableOn(name string) error {
-	tool, err := ethtool.NewEthtool()
-	if err != nil {
-		return fmt.Errorf("asking %s for its features: %v", name, err)
+// RepeatDisabling does the same on devices where the features are on by now, such as a port that has joined a bond, and
+// returns their names. A device where that fails is not tried again while it is there, since a change resets some
+// devices, and does not prevent it on others.
+func (t *Tags) RepeatDisabling(ports []Port, m Method) (changed []string, err error) {
+	if m.Hook != lb.HookXDP || t.DisableFeature == nil {
+		return nil, nil
 	}
-	defer tool.Close()
-	features, err := tool.FeaturesWithState(name)
+	var refused []string
+	for _, p := range ports {
+		names, failed := t.devices(p)
+		if failed != nil {
+			continue // the interface was deleted, or is asked for again by the next call
+		}
+		for _, name := range names {
+			if slices.Contains(t.refused, name) {
+				refused = append(refused, name)
+				continue
+			}
+			done, failed := t.disableOn(name)
+			if failed != nil {
+				refused, err = append(refused, name), errors.Join(err, failed)
+			} else if done {
+				changed = append(changed, name)
+			}
+		}
+	}
+	t.refused = refused
+	return changed, err
+}
+
+// disableOn disables the stripping of tags on one device, and reports whether it was on. It changes no feature that the
+// device lacks, or that is off.
+func (t *Tags) disableOn(name string) (changed bool, err error) {
+	features, err := t.features(name)
 	if err != nil {
-		return fmt.Errorf("asking %s for its features: %v", name, err)
+		return false, fmt.Errorf("asking %s for its features: %v", name, err)
 	}
 	for _, feature := range TagOffloads {
 		if !features[feature].Active {
 			continue
 		}
 		if err := t.disableFeature(name, feature, features[feature]); err != nil {
-			return err
+			return changed, err
 		}
+		changed = true
 	}
-	return nil
+	return changed, nil
+}
+
+// featuresOf returns the features of a device.
+func featuresOf(name string) (map[string]ethtool.FeatureState, error) {
+	tool, err := ethtool.NewEthtool()
+	if err != nil {
+		return nil, err
+	}
+	defer tool.Close()
+	return tool.FeaturesWithState(name)
 }
 
 // disableFeature switches a feature off, or returns an error where that is impossible.
@@ -109,7 +157,7 @@ func (t *Tags) RestoreStripping(but []Port) error {
 	var failed []error
 	var stay []string
 	for _, p := range but {
-		names, err := devicesOf(p)
+		names, err := t.devices(p)
 		failed = append(failed, err)
 		stay = append(stay, names...)
 	}
@@ -127,14 +175,17 @@ func (t *Tags) RestoreStripping(but []Port) error {
 // devicesOf returns the names of the devices on which an interface's frames arrive: itself and, for a bond, its member
 // devices, on which the bond's XDP program runs.
 func devicesOf(p Port) ([]string, error) {
-	names := []string{p.Name}
-	link, err := netlink.LinkByName(p.Name)
-	if err != nil || link.Type() != "bond" {
-		return names, err
+	link, err := linkByIndex(p.Index)
+	if err != nil {
+		return []string{p.Name}, err
+	}
+	names := []string{link.Attrs().Name}
+	if link.Type() != "bond" {
+		return names, nil
 	}
 	links, err := netdump.Links()
 	if err != nil {
-		return nil, fmt.Errorf("looking for the links of the bond %s: %v", p.Name, err)
+		return nil, fmt.Errorf("looking for the links of the bond %s: %v", names[0], err)
 	}
 	for _, l := range links {
 		if l.Attrs().MasterIndex == link.Attrs().Index {
