@@ -47,7 +47,7 @@ func sandboxID(t *testing.T, text string) string {
 // laboratoryTraces returns the traces of a laboratory on this host: names of namespaces, directory and lock.
 func laboratoryTraces(id string) (left []string) {
 	for _, pattern := range []string{"/run/netns/jeoul-" + id + "-*", filepath.Join(os.TempDir(), "jeoul-lab-"+id),
-		"/run/jeoul/labs/" + id + ".lock"} {
+		"/run/jeoul-labs/" + id + ".lock"} {
 		found, _ := filepath.Glob(pattern)
 		left = append(left, found...)
 	}

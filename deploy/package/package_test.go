@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/jeoul/jeoul/internal/balancer/proxy"
+	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
 )
 
 // text returns the text of a file of the tree; none if it has no name.
@@ -69,6 +70,21 @@ func TestEitherPools(t *testing.T) {
 	if page := text(t, "docs/start/kubernetes.md"); !strings.Contains(defaults, `POOLS="--pools-configmap `) ||
 		!strings.Contains(page, `POOLS="--pools-configmap `) {
 		t.Error("the file of defaults, or the page, does not show POOLS with a ConfigMap")
+	}
+}
+
+// TestLocksOfLabs: what root removes after a dead laboratory is written where no service can write.
+func TestLocksOfLabs(t *testing.T) {
+	units, err := filepath.Glob("*.service")
+	if err != nil || len(units) == 0 {
+		t.Fatalf("units %q, error %v", units, err)
+	}
+	for _, unit := range units {
+		for _, match := range directoryPattern.FindAllStringSubmatch(text(t, "deploy/package/"+unit), -1) {
+			if of := "/run/" + match[1] + "/"; strings.HasPrefix(claim.Path("0000"), of) {
+				t.Errorf("%s is below %s of %s", claim.Path("0000"), of, unit)
+			}
+		}
 	}
 }
 

@@ -25,7 +25,7 @@ func (l *Lab) makeDir() error {
 	l.Dir = l.spec.Dir
 	if l.Dir == "" {
 		l.ownDir = true
-		l.Dir = filepath.Join(os.TempDir(), "jeoul-lab-"+l.ID)
+		l.Dir = filepath.Join(os.TempDir(), claim.DirName(l.ID))
 	}
 	var err error
 	if l.Dir, err = filepath.Abs(l.Dir); err != nil {

@@ -67,6 +67,6 @@
 //
 // # Life
 //
-// A lab holds a lock on /run/jeoul/labs/ID.lock. When its owner dies, even by SIGKILL, the lock is released, and the
+// A lab holds a lock on /run/jeoul-labs/ID.lock. When its owner dies, even by SIGKILL, the lock is released, and the
 // next [New] or [CleanStale] removes the processes, namespaces, mounts, cgroup and directory that it left.
 package lab

@@ -482,7 +482,7 @@ func TestCancelledNewLeavesNothing(t *testing.T) {
 			t.Errorf("after %d: %v, want %v", asks, err, context.Canceled)
 		}
 		for _, id := range ids {
-			if left := remains(t, id, filepath.Join(os.TempDir(), "jeoul-lab-"+id)); len(left) > 0 {
+			if left := remains(t, id, filepath.Join(os.TempDir(), claim.DirName(id))); len(left) > 0 {
 				t.Errorf("left after %d: %q", asks, left)
 			}
 		}

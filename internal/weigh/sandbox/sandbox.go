@@ -112,6 +112,10 @@ func (s *Sandbox) shareSocket() error {
 		return err
 	}
 	there := filepath.Dir(config.DefaultSocket)
+	// The hosts of a laboratory have this machine's files, of which no daemon may have made this one yet.
+	if err := os.MkdirAll(there, 0o755); err != nil {
+		return fmt.Errorf("make %s, over which the sandbox mounts a directory of its own: %w", there, err)
+	}
 	for _, host := range []*lab.Host{s.lab.Balancer, s.lab.Clients[0]} {
 		err := host.Do(func() error { return unix.Mount(s.path("run"), there, "", unix.MS_BIND, "") })
 		if err != nil {

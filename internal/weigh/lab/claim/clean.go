@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -23,6 +24,8 @@ const Bound = 5 * time.Second
 // pollInterval is the interval at which a condition that the kernel brings about is polled.
 const pollInterval = 5 * time.Millisecond
 
+var idPattern = regexp.MustCompile(`^[0-9a-f]{4}$`)
+
 // Clean removes the remains of labs whose owner is dead: processes, namespaces, mounts, directories, and finally the
 // lock. It returns the IDs of those labs. Running labs, and everything else, are left alone.
 func Clean(ctx context.Context) (removed []string, err error) {
@@ -33,6 +36,10 @@ func Clean(ctx context.Context) (removed []string, err error) {
 	var errs []error
 	for _, file := range files {
 		id := strings.TrimSuffix(filepath.Base(file), suffix)
+		// An ID is part of patterns of names: another text, such as "*", would name what is not this lab's.
+		if !idPattern.MatchString(id) {
+			continue
+		}
 		done, err := cleanOne(ctx, id)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("clean up after dead lab %s: %w", id, err))
@@ -61,10 +68,11 @@ func cleanOne(ctx context.Context, id string) (done bool, err error) {
 	return true, l.Remove()
 }
 
-// Remove removes all of a lab but its lock, which the caller holds.
+// Remove removes all of a lab but its lock, which the caller holds. A directory that has not the name of the lab's work
+// directory is not the lab's.
 func Remove(ctx context.Context, id string, r Record) error {
 	errs := []error{killInside(ctx, id), netns.RemoveNames(id), removeCgroup(ctx, id)}
-	if r.Dir != "" {
+	if filepath.Base(r.Dir) == DirName(id) {
 		errs = append(errs, os.RemoveAll(r.Dir))
 	}
 	return errors.Join(errs...)

@@ -17,8 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dir holds one ID.lock per lab of this machine.
-const dir = "/run/jeoul/labs"
+// dir holds one ID.lock per lab of this machine. Only root can write there: a lock says what root removes, and
+// /run/jeoul is the service's, whose user is not root. Tests have a directory of their own.
+var dir = "/run/jeoul-labs"
 
 const suffix = ".lock"
 
@@ -35,6 +36,9 @@ type Record struct {
 	// Dir is the work directory to be removed with the lab; empty if it is the caller's own.
 	Dir string `json:"dir,omitempty"`
 }
+
+// DirName is the name of a lab's work directory.
+func DirName(id string) string { return "jeoul-lab-" + id }
 
 // Path is the file of a lab's lock.
 func Path(id string) string { return filepath.Join(dir, id+suffix) }
