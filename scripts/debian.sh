@@ -52,11 +52,11 @@ fetch_kernel() {
 	esac
 	apt_of "$suite" apt-get -q update >&2 ||
 		printf 'apt-get update failed for %s; going on with the lists that are here.\n' "$suite" >&2
-	image=$(depends "$suite" "linux-image-$flavour" image)
+	image=$(depends "$suite" "linux-image-$flavour" image) || true
 	[ -n "$image" ] || die "$suite has no linux-image-$flavour"
 	# Newer packages leave the kernel and its modules to others.
 	mapfile -t parts < <(depends "$suite" "$image" 'binary|modules')
-	version=$(apt_of "$suite" apt-cache show --no-all-versions "$image" | awk '$1 == "Version:" { print $2; exit }')
+	version=$(apt_of "$suite" apt-cache show --no-all-versions "$image" | awk '$1 == "Version:" { print $2 }')
 	dir=$cache/$image-$version
 	if [ ! -e "$dir/complete" ]; then
 		rm -rf "$dir"

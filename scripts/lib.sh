@@ -3,6 +3,9 @@
 #
 # The shared parts of the other scripts; sourced, never run.
 
+# Without this, a function that is called as $(function) goes on after a failed command, whatever -e says.
+shopt -s inherit_errexit
+
 TREE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 # A normal user's PATH on Debian lacks the sbin directories, which contain nginx, haproxy, ethtool and tcpdump.

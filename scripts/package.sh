@@ -79,11 +79,16 @@ completion() {
 
 # deb: prints the path of the package.
 deb() {
-	local file=$to/jeoul_${VERSION}_$ARCH.deb
 	stage "$STAGE"
-	"$go" run "$NFPM" package --config deploy/package/nfpm.yaml --packager deb --target "$file" >&2
-	compress "$file"
-	printf '%s\n' "$file"
+	pack deploy/package/nfpm.yaml "jeoul_${VERSION}_$ARCH.deb"
+}
+
+# pack CONFIG FILE: makes a package of what is staged, and prints its path. A failure leaves no half of it there.
+pack() {
+	"$go" run "$NFPM" package --config "$1" --packager deb --target "$STAGE/$2" >&2
+	compress "$STAGE/$2"
+	mv "$STAGE/$2" "$to/$2"
+	printf '%s\n' "$to/$2"
 }
 
 # stage_kubernetes PROGRAM ROOT: the files of jeoul-kubernetes in an installation below ROOT.
@@ -106,11 +111,8 @@ stage_bgp() {
 
 # deb_of bgp|kubernetes: prints the path of the package of jeoul-bgp or jeoul-kubernetes.
 deb_of() {
-	local file=$to/jeoul-$1_${VERSION}_$ARCH.deb
 	"stage_$1" "$jeoul" "$STAGE"
-	"$go" run "$NFPM" package --config "deploy/package/$1/nfpm.yaml" --packager deb --target "$file" >&2
-	compress "$file"
-	printf '%s\n' "$file"
+	pack "deploy/package/$1/nfpm.yaml" "jeoul-$1_${VERSION}_$ARCH.deb"
 }
 
 # compress DEB: compresses the contents of a package with xz, because nfpm's own xz needs a quarter more space. See
@@ -137,8 +139,9 @@ tarball() {
 	for other in bgp kubernetes; do
 		[ ! -x "${jeoul%/*}/jeoul-$other" ] || "stage_$other" "${jeoul%/*}/jeoul-$other" "$STAGE/$name"
 	done
-	tar --create --xz --file "$to/$name.tar.xz" --directory "$STAGE" --sort=name --mtime="@$SOURCE_DATE_EPOCH" \
+	tar --create --xz --file "$STAGE/$name.tar.xz" --directory "$STAGE" --sort=name --mtime="@$SOURCE_DATE_EPOCH" \
 		--owner=0 --group=0 --numeric-owner "$name"
+	mv "$STAGE/$name.tar.xz" "$to"
 	printf '%s\n' "$to/$name.tar.xz"
 }
 

@@ -189,9 +189,11 @@ libxdp=/usr/lib/$triplet/bpf
 
 # copy_programs ROOT: busybox, and libxdp's loader with the libraries and the objects that it needs.
 copy_programs() {
-	local loader file
+	local loader file programs
 	if [ "$arch" != "$own" ] || end_to_end; then
-		cp -a "$(fetch_root bookworm "${of_debian[@]}")/." "$1"
+		# Not within cp's argument: after a failure, cp would copy all files of this machine.
+		programs=$(fetch_root bookworm "${of_debian[@]}")
+		cp -a "$programs/." "$1"
 		name_alternatives "$1"
 		return
 	fi

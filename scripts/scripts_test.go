@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package scripts tests shell scripts with stand-ins for the programs that they run.
+package scripts
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jeoul/jeoul/internal/test/testenv"
+)
+
+// standIns writes shell scripts by name into a directory of their own, and returns it.
+func standIns(t *testing.T, programs map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range programs {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\nset -e\n"+text+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// bash returns a command that runs lines as a script of this directory begins, with stand-ins first in PATH.
+func bash(t *testing.T, standIns, lines string, arguments ...string) *exec.Cmd {
+	t.Helper()
+	program := testenv.Program(t, "bash")
+	command := exec.Command(program, append([]string{"-c", lines, "scripts/test.sh"}, arguments...)...)
+	command.Dir = ".."
+	command.Env = append(os.Environ(), "PATH="+standIns+string(filepath.ListSeparator)+os.Getenv("PATH"),
+		"TMPDIR="+t.TempDir())
+	return command
+}
+
+const (
+	// nfpm stands for `go run nfpm … --target FILE`: a package whose contents are not compressed.
+	nfpm = `for target; do :; done
+cd "$(mktemp -d)"
+echo 2.0 >debian-binary
+touch control.tar.gz data.tar
+llvm-ar --format=gnu qcSD "$target" debian-binary control.tar.gz data.tar
+if [ -n "$LIST" ]; then find "$STAGE/usr" -printf '%m %y %P\n' >"$LIST"; fi`
+	// jeoul stands for the program that prints its manual pages and completions.
+	jeoul = `case $1 in
+man) mkdir "$2" && echo page >"$2/jeoul.1" ;;
+completion) echo "complete $2" ;;
+esac`
+)
+
+// pack runs package.sh with stand-ins, and returns what it printed.
+func pack(t *testing.T, programs map[string]string, umask, to string, environment ...string) (string, error) {
+	t.Helper()
+	testenv.Program(t, "git")
+	if _, err := os.Stat("../.git"); err != nil {
+		t.Skip("the version of a package is a commit's, and this tree is no clone: ", err)
+	}
+	testenv.Program(t, "llvm-ar")
+	testenv.Program(t, "xz")
+	all := map[string]string{"go": nfpm, "jeoul": jeoul}
+	for name, text := range programs {
+		all[name] = text
+	}
+	dir := standIns(t, all)
+	command := bash(t, dir, `umask "$1" && exec scripts/package.sh deb "$2" "$3"`, umask, "/bin/true", to)
+	command.Env = append(command.Env, "GO="+filepath.Join(dir, "go"), "HERE="+filepath.Join(dir, "jeoul"),
+		"ARCH=amd64", "VERSION=1", "NFPM=nfpm")
+	command.Env = append(command.Env, environment...)
+	output, err := command.CombinedOutput()
+	return string(output), err
+}
+
+// TestPackageFails: a package that could not be made is not reported as made, also where one of its name exists.
+func TestPackageFails(t *testing.T) {
+	to := t.TempDir()
+	file := filepath.Join(to, "jeoul_1_amd64.deb")
+	output, err := pack(t, nil, "022", to)
+	if err != nil || !strings.Contains(output, file+": ") {
+		t.Fatalf("error %v\n%s", err, output)
+	}
+	made, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, programs := range map[string]map[string]string{
+		"nfpm":         {"go": "exit 1"},
+		"files":        {"install": "exit 1"},
+		"manual pages": {"jeoul": `[ "$1" != man ]` + "\n" + jeoul},
+		"completion":   {"jeoul": `[ "$1" != completion ]` + "\n" + jeoul},
+		"xz":           {"xz": "exit 1"},
+		"the last step": {
+			"llvm-ar": `[ "$1" = x ] && exec "$LLVM_AR" "$@"`,
+			"go":      strings.ReplaceAll(nfpm, "llvm-ar", `"$LLVM_AR"`),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			output, err := pack(t, programs, "022", to, "LLVM_AR="+testenv.Program(t, "llvm-ar"))
+			if err == nil {
+				t.Errorf("a package is reported as made:\n%s", output)
+			}
+			if now, err := os.ReadFile(file); err != nil || string(now) != string(made) {
+				t.Errorf("the former package has changed: %d bytes of %d, error %v", len(now), len(made), err)
+			}
+		})
+	}
+}
+
+// fetch runs a function of debian.sh with stand-ins for apt and dpkg, and returns its cache.
+func fetch(t *testing.T, programs map[string]string, call string) (cache, output string, err error) {
+	t.Helper()
+	cache = t.TempDir()
+	all := map[string]string{
+		"apt-get": "",
+		"apt-cache": `case $1 in
+depends) echo "  Depends: linux-image-6.1.0-1-cloud-amd64" ;;
+show) echo "Version: 6.1.1-1" ;;
+esac`,
+		"dpkg-deb": "",
+	}
+	for name, text := range programs {
+		all[name] = text
+	}
+	command := bash(t, standIns(t, all), `set -euo pipefail
+. scripts/lib.sh
+. scripts/debian.sh
+cache=$1 arch=amd64
+fetched=$(`+call+`)
+printf '%s\n' "$fetched"`, cache)
+	text, err := command.CombinedOutput()
+	return cache, string(text), err
+}
+
+// TestBrokenDownload: a download of a kernel or of programs that breaks off is no complete one at the next run.
+func TestBrokenDownload(t *testing.T) {
+	for name, programs := range map[string]map[string]string{
+		"apt-get":  {"apt-get": `case "$*" in *download*) exit 100 ;; esac`},
+		"dpkg-deb": {"dpkg-deb": "exit 2"},
+	} {
+		for _, call := range []string{"fetch_kernel bookworm", "fetch_root bookworm busybox-static"} {
+			t.Run(name+"/"+call, func(t *testing.T) {
+				cache, output, err := fetch(t, programs, call)
+				if err == nil {
+					t.Errorf("no error:\n%s", output)
+				}
+				if found, _ := filepath.Glob(filepath.Join(cache, "*", "complete")); len(found) > 0 {
+					t.Errorf("%s exists", found)
+				}
+			})
+		}
+	}
+}
+
+// TestFetchKernel: the newest kernel of a suite is found and unpacked, in any language of the user.
+func TestFetchKernel(t *testing.T) {
+	cache, output, err := fetch(t, nil, "fetch_kernel bookworm")
+	dir := filepath.Join(cache, "linux-image-6.1.0-1-cloud-amd64-6.1.1-1")
+	if err != nil || output != dir+"\n" {
+		t.Errorf("%s error %v, want %s", output, err, dir)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "complete")); errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+	_, output, err = fetch(t, map[string]string{"apt-cache": ""}, "fetch_kernel bookworm")
+	if err == nil || !strings.Contains(output, "bookworm has no linux-image-cloud-amd64") {
+		t.Errorf("%s error %v", output, err)
+	}
+}
