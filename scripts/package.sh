@@ -7,6 +7,9 @@
 # the architecture of the program, by default this machine's own; for another one, HERE is the path of a jeoul that runs
 # here and prints the manual pages and completions. It prints the file's path and size.
 set -euo pipefail
+# A package has the modes of the files that are staged, and an archive those of directories, which tar gives to existing
+# ones.
+umask 022
 . "$(dirname "$0")/lib.sh"
 
 go=${GO:-$TREE/scripts/go.sh}

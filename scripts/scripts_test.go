@@ -110,6 +110,30 @@ func TestPackageFails(t *testing.T) {
 	}
 }
 
+// TestPackageModes: whatever the umask, all users can read what a package brings to /usr, and the package.
+func TestPackageModes(t *testing.T) {
+	to, list := t.TempDir(), filepath.Join(t.TempDir(), "list")
+	if output, err := pack(t, nil, "077", to, "LIST="+list); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	staged, err := os.ReadFile(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(staged)) {
+		if mode, _, _ := strings.Cut(line, " "); mode != "755" && mode != "644" {
+			t.Error("not for all users: ", line)
+		}
+	}
+	info, err := os.Stat(filepath.Join(to, "jeoul_1_amd64.deb"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Perm() != 0o644 {
+		t.Errorf("the package has the mode %v", info.Mode())
+	}
+}
+
 // fetch runs a function of debian.sh with stand-ins for apt and dpkg, and returns its cache.
 func fetch(t *testing.T, programs map[string]string, call string) (cache, output string, err error) {
 	t.Helper()
