@@ -103,6 +103,11 @@ deps: ## install what is missing: Debian packages, and Go if it is too old
 deps-vm: ## install what a laboratory in a virtual machine needs as well
 	@scripts/deps.sh vm
 
+# deps-package installs no servers, which only tests and laboratories need.
+.PHONY: deps-package
+deps-package:
+	@scripts/deps.sh package
+
 # deps-demo compiles other modules meanwhile: neither half of what a fresh machine waits for needs the other.
 .PHONY: deps-demo
 deps-demo:
@@ -256,19 +261,19 @@ test-kernels: generate ## run the tests of the eBPF programs on Debian's oldest 
 		$(GO) test -count=1 -run='^(TestMachine|TestClockIsSetInVM)$$' ./internal/weigh/vm ./internal/balancer/health
 
 .PHONY: deb
-deb: build build-own ## make a Debian package into dist, of ARCH
+deb: deps-package build build-own ## make a Debian package into dist, of ARCH
 	@ARCH=$(ARCH) HERE=$(OWN_BIN) GO='$(GO)' NFPM='$(NFPM)' scripts/package.sh deb $(BIN) $(DIST)
 
 .PHONY: deb-bgp
-deb-bgp: build-bgp ## make a Debian package of jeoul-bgp into dist/bgp
+deb-bgp: deps-package build-bgp ## make a Debian package of jeoul-bgp into dist/bgp
 	@ARCH=$(ARCH) GO='$(GO)' NFPM='$(NFPM)' scripts/package.sh deb-bgp $(BIN)-bgp $(DIST)/bgp
 
 .PHONY: deb-kubernetes
-deb-kubernetes: build-kubernetes ## make a Debian package of jeoul-kubernetes into dist/kubernetes
+deb-kubernetes: deps-package build-kubernetes ## make a Debian package of jeoul-kubernetes into dist/kubernetes
 	@ARCH=$(ARCH) GO='$(GO)' NFPM='$(NFPM)' scripts/package.sh deb-kubernetes $(BIN)-kubernetes $(DIST)/kubernetes
 
 .PHONY: tarball
-tarball: build build-own build-kubernetes ## make an archive of the static program and its files into dist, of ARCH
+tarball: deps-package build build-own build-kubernetes ## make an archive of the static program and its files into dist, of ARCH
 	@ARCH=$(ARCH) HERE=$(OWN_BIN) GO='$(GO)' scripts/package.sh tarball $(BIN) $(DIST)
 
 .PHONY: image

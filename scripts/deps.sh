@@ -1,23 +1,36 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# deps.sh [demo|vm|bgp|browser|capture]: installs the programs that this machine lacks for building, testing and the
-# laboratory: Debian packages through apt, and a Go toolchain through the Go module proxy if the packaged one is too old
-# to fetch it itself. `demo` leaves out programs that only tests and other laboratories need; `vm`, `bgp`, `browser` and
-# `capture` add those that a laboratory in a virtual machine, make test-bgp, make test-dashboard and make test-capture
-# need. It prints nothing if nothing is missing.
+# deps.sh [demo|package|vm|bgp|browser|capture]: installs the programs that this machine lacks for building, testing and
+# the laboratory: Debian packages through apt, and a Go toolchain through the Go module proxy if the packaged one is too
+# old to fetch it itself. `demo` leaves out programs that only tests and other laboratories need, and `package` all that
+# making a package does not; `vm`, `bgp`, `browser` and `capture` add those that a laboratory in a virtual machine, make
+# test-bgp, make test-dashboard and make test-capture need. It prints nothing if nothing is missing.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-# Needs of building, `make demo` and `make try`: a program, or a file by its path, the package that brings it, and its
-# purpose.
-demo_needs() {
+# Needs of building: a program, or a file by its path, the package that brings it, and its purpose.
+build_needs() {
 	cat <<-'END'
 		/etc/ssl/certs/ca-certificates.crt  ca-certificates HTTPS to the Go module proxy
 		clang                               clang           compiles the eBPF programs
 		llvm-strip                          llvm            strips the eBPF objects
 		/usr/include/bpf/bpf_helpers.h      libbpf-dev      headers of the eBPF programs
 		/usr/include/linux/bpf.h            linux-libc-dev  headers of the eBPF programs
+	END
+}
+
+# Additional needs of packages and archives.
+package_needs() {
+	cat <<-'END'
+		git                                 git             names the version
+		xz                                  xz-utils        compresses the package
+	END
+}
+
+# Additional needs of `make demo` and `make try`.
+demo_needs() {
+	cat <<-'END'
 		ip                                  iproute2        shows the laboratory's links and sockets
 		ethtool                             ethtool         shows what offloads are in use
 		nginx                               nginx-light     the laboratory's web servers
@@ -105,8 +118,10 @@ while read -r what package why; do
 	missing+=("$package")
 	reasons+=("$(printf '  %-16s %s' "$package" "$why")")
 done < <(
-	demo_needs
-	[ "${1:-}" = demo ] || lab_needs
+	build_needs
+	[ "${1:-}" = package ] || demo_needs
+	[ "${1:-}" = package ] || [ "${1:-}" = demo ] || lab_needs
+	[ "${1:-}" != package ] || package_needs
 	[ "${1:-}" != vm ] || vm_needs
 	[ "${1:-}" != bgp ] || bgp_needs
 	[ "${1:-}" != browser ] || browser_needs

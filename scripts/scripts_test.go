@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -131,6 +132,44 @@ func TestPackageModes(t *testing.T) {
 	}
 	if info.Mode().Perm() != 0o644 {
 		t.Errorf("the package has the mode %v", info.Mode())
+	}
+}
+
+// TestPackageNeeds: where a package can be made, deps.sh has installed what package.sh runs, and no server.
+func TestPackageNeeds(t *testing.T) {
+	bare := standIns(t, map[string]string{"go": "echo devel"})
+	for _, name := range strings.Fields("awk bash cat dirname env head id sed sort uname") {
+		if err := os.Symlink(testenv.Program(t, name), filepath.Join(bare, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command := bash(t, bare, "exec scripts/deps.sh package")
+	command.Env = append(command.Env, "PATH="+bare)
+	text, err := command.CombinedOutput()
+	if err == nil || !strings.Contains(string(text), "there is no apt-get here") {
+		t.Fatalf("error %v\n%s", err, text)
+	}
+	for _, name := range []string{"clang", "llvm", "git", "xz-utils"} {
+		if !strings.Contains(string(text), "\n  "+name+" ") {
+			t.Errorf("%s is not missing:\n%s", name, text)
+		}
+	}
+	if strings.Contains(string(text), "apache2") {
+		t.Errorf("a package needs none of the laboratory's programs:\n%s", text)
+	}
+	makefile, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := regexp.MustCompile(`(?m)^([a-z-]+):(.*)\n\t.* scripts/package\.sh `)
+	found := rule.FindAllStringSubmatch(string(makefile), -1)
+	if len(found) < 4 {
+		t.Errorf("rules with package.sh: %q", found)
+	}
+	for _, match := range found {
+		if !strings.HasPrefix(match[2], " deps-package ") {
+			t.Errorf("make %s does not begin with deps-package:%s", match[1], match[2])
+		}
 	}
 }
 
