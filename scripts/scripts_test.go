@@ -5,6 +5,7 @@ package scripts
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -170,6 +171,42 @@ func TestPackageNeeds(t *testing.T) {
 		if !strings.HasPrefix(match[2], " deps-package ") {
 			t.Errorf("make %s does not begin with deps-package:%s", match[1], match[2])
 		}
+	}
+}
+
+// machines stand for what test-packages.sh makes containers of: that of the BROKENth release does not boot. A process
+// that they find is the stand-in of a container, because the script kills it.
+var machines = map[string]string{
+	"id":         "echo 0",
+	"mmdebstrap": `for tree; do :; done; tar --create --file "$tree" --files-from /dev/null`,
+	"dpkg-deb": `case $1 in
+-R) mkdir "$3" "$3/DEBIAN" && echo "Version: 1" >"$3/DEBIAN/control" && echo >>"$PREPARED" ;;
+esac`,
+	"install":        "",
+	"cp":             "",
+	"systemd-nspawn": `[ "$(wc -l <"$PREPARED")" != "$BROKEN" ] && exec sleep 100`,
+	"pgrep":          `echo "$2"`,
+	"nsenter": `case $* in
+*is-system-running) [ "$(wc -l <"$PREPARED")" != "$BROKEN" ] && echo running ;;
+*try-packages) echo "packages ended with 0" ;;
+esac`,
+}
+
+// TestPackagesOfEachRelease: a release whose container does not boot has failed, and is no part of the next one.
+func TestPackagesOfEachRelease(t *testing.T) {
+	for broken, says := range []string{"", "failed on: bookworm\n", "failed on: trixie\n"} {
+		t.Run(says, func(t *testing.T) {
+			t.Parallel()
+			dir, work := standIns(t, machines), t.TempDir()
+			command := bash(t, dir, "exec scripts/test-packages.sh /dev/null")
+			command.Env = append(command.Env, "PREPARED="+filepath.Join(work, "prepared"), "XDG_CACHE_HOME="+work,
+				fmt.Sprint("BROKEN=", broken))
+			text, err := command.CombinedOutput()
+			if (err != nil) != (broken > 0) || !strings.Contains(string(text), says) ||
+				strings.Contains(string(text), "cannot") {
+				t.Errorf("error %v, want %q\n%s", err, says, text)
+			}
+		})
 	}
 }
 

@@ -17,7 +17,11 @@ contents=systemd-sysv,dbus,udev,iproute2,curl,procps,busybox-static,kmod,init,ha
 limit=${JEOUL_LIMIT:-10m}
 
 [ "$(id -u)" = 0 ] || die "a container is run as root" "sudo make test-packages"
-command -v mmdebstrap systemd-nspawn >/dev/null || "$TREE/scripts/apt-install.sh" mmdebstrap systemd-container
+for program in mmdebstrap systemd-nspawn; do
+	command -v "$program" >/dev/null && continue
+	"$TREE/scripts/apt-install.sh" mmdebstrap systemd-container
+	break
+done
 mkdir -p "$cache"
 work=$(mktemp -d)
 container=
@@ -37,8 +41,9 @@ tree() {
 	mv "$made.new" "$made"
 }
 
-# prepare SUITE: a tree with the package, and the same with a later version.
+# prepare SUITE: a tree with the package, and the same with a later version; nothing of another suite is left.
 prepare() {
+	rm -rf "$work/root" "$work/later" "$work/log"
 	mkdir "$work/root"
 	tar --extract --file "$(archive "$1")" --directory "$work/root" --exclude='./dev/*'
 	mkdir "$work/root/packages"
@@ -86,24 +91,23 @@ stop() {
 	container=
 }
 
-# try SUITE: fails if a step failed, or the container did not end.
+# try: fails if a step failed in the tree that was prepared, or the container did not boot, or did not end.
 try() {
-	prepare "$1"
 	if start; then
 		timeout "$limit" nsenter --target "$inside" --all /usr/local/sbin/try-packages 2>&1 | tee "$work/log" || true
 	else
 		cat "$work/console"
 	fi
 	stop
-	[ -e "$work/log" ] || return 1
-	rm -rf "$work/root" "$work/later"
-	grep -q '^packages ended with 0' "$work/log"
+	[ -e "$work/log" ] && grep -q '^packages ended with 0' "$work/log"
 }
 
 failed=()
 for suite in "${suites[@]}"; do
 	printf '== %s, %s KiB, on %s\n' "$(basename "$deb")" "$(($(stat -c %s "$deb") / 1024))" "$suite"
 	tree "$suite"
-	try "$suite" || failed+=("$suite")
+	# Not in try, after which || stands: -e does not count there.
+	prepare "$suite"
+	try || failed+=("$suite")
 done
 [ ${#failed[@]} = 0 ] || die "the package failed on: ${failed[*]}" "see above"
