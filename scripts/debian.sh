@@ -31,7 +31,8 @@ apt_of() {
 		Acquire::Languages "none";
 		Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
 	END
-	APT_CONFIG=$dir/apt.conf "$@"
+	# In the user's language, `depends` would not find a word.
+	LC_ALL=C APT_CONFIG=$dir/apt.conf "$@"
 }
 signed='[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]'
 

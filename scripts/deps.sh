@@ -142,7 +142,7 @@ if [ ${#missing[@]} -gt 0 ]; then
 		"Run \`make deps\` as root, or have an administrator run:" \
 		"apt-get install --no-install-recommends ${missing[*]}" \
 		"Then run make again as yourself."
-	"$TREE/scripts/as-root.sh" "$TREE/scripts/apt-install.sh" "${missing[@]}"
+	install_packages "${missing[@]}"
 fi
 
 find_go >/dev/null || "$TREE/scripts/fetch-go.sh"

@@ -18,6 +18,15 @@ die() {
 	exit 1
 }
 
+# install_packages PACKAGE...: installs Debian packages by root. sudo would pass no proxy of the user on to apt-get.
+install_packages() {
+	local name proxies=()
+	for name in http_proxy https_proxy no_proxy; do
+		[ -z "${!name:-}" ] || proxies+=("$name=${!name}")
+	done
+	"$TREE/scripts/as-root.sh" env "${proxies[@]}" "$TREE/scripts/apt-install.sh" "$@"
+}
+
 # debian_arch prints Debian's and Go's name of this machine's architecture.
 debian_arch() {
 	case $(uname -m) in

@@ -136,26 +136,33 @@ func TestPackageModes(t *testing.T) {
 	}
 }
 
-// TestPackageNeeds: where a package can be made, deps.sh has installed what package.sh runs, and no server.
-func TestPackageNeeds(t *testing.T) {
-	bare := standIns(t, map[string]string{"go": "echo devel"})
-	for _, name := range strings.Fields("awk bash cat dirname env head id sed sort uname") {
+// deps runs deps.sh for a package on a machine that has nothing but these stand-ins and what the script itself runs.
+func deps(t *testing.T, programs map[string]string, environment ...string) (string, error) {
+	t.Helper()
+	bare := standIns(t, programs)
+	for _, name := range strings.Fields("awk bash cat dirname env head sed sort uname") {
 		if err := os.Symlink(testenv.Program(t, name), filepath.Join(bare, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	command := bash(t, bare, "exec scripts/deps.sh package")
-	command.Env = append(command.Env, "PATH="+bare)
-	text, err := command.CombinedOutput()
-	if err == nil || !strings.Contains(string(text), "there is no apt-get here") {
+	command.Env = append(append(command.Env, "PATH="+bare), environment...)
+	output, err := command.CombinedOutput()
+	return string(output), err
+}
+
+// TestPackageNeeds: before a package is made, deps.sh installs what package.sh runs, and no server.
+func TestPackageNeeds(t *testing.T) {
+	text, err := deps(t, map[string]string{"go": "echo devel"})
+	if err == nil || !strings.Contains(text, "there is no apt-get here") {
 		t.Fatalf("error %v\n%s", err, text)
 	}
 	for _, name := range []string{"clang", "llvm", "git", "xz-utils"} {
-		if !strings.Contains(string(text), "\n  "+name+" ") {
+		if !strings.Contains(text, "\n  "+name+" ") {
 			t.Errorf("%s is not missing:\n%s", name, text)
 		}
 	}
-	if strings.Contains(string(text), "apache2") {
+	if strings.Contains(text, "apache2") {
 		t.Errorf("a package needs none of the laboratory's programs:\n%s", text)
 	}
 	makefile, err := os.ReadFile("../Makefile")
@@ -171,6 +178,18 @@ func TestPackageNeeds(t *testing.T) {
 		if !strings.HasPrefix(match[2], " deps-package ") {
 			t.Errorf("make %s does not begin with deps-package:%s", match[1], match[2])
 		}
+	}
+}
+
+// TestProxyOfApt: sudo passes no variables on; apt-get gets the user's proxies.
+func TestProxyOfApt(t *testing.T) {
+	text, err := deps(t, map[string]string{
+		"go": "echo devel", "id": "echo 1000", "apt-get": "exit 1",
+		"sudo": `[ "$1" = -n ] || echo "as root: $*"`,
+	}, "http_proxy=http://proxy:3128", "https_proxy=", "no_proxy=.example")
+	if err != nil || !regexp.MustCompile(
+		`as root: .* http_proxy=http://proxy:3128 no_proxy=\.example \S*/apt-install\.sh .*xz-utils`).MatchString(text) {
+		t.Errorf("error %v\n%s", err, text)
 	}
 }
 
@@ -217,7 +236,9 @@ func fetch(t *testing.T, programs map[string]string, call string) (cache, output
 	all := map[string]string{
 		"apt-get": "",
 		"apt-cache": `case $1 in
-depends) echo "  Depends: linux-image-6.1.0-1-cloud-amd64" ;;
+depends)
+	if [ "$LC_ALL" = C ]; then word=Depends; else word='Hängt ab von'; fi
+	echo "  $word: linux-image-6.1.0-1-cloud-amd64" ;;
 show) echo "Version: 6.1.1-1" ;;
 esac`,
 		"dpkg-deb": "",

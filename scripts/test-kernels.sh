@@ -112,7 +112,7 @@ install_tools() {
 	command -v busybox >/dev/null || missing+=(busybox-static)
 	command -v xz >/dev/null || missing+=(xz-utils)
 	[ "$arch" != "$own" ] || command -v xdp-loader >/dev/null || missing+=(xdp-tools)
-	[ ${#missing[@]} = 0 ] || "$TREE/scripts/as-root.sh" "$TREE/scripts/apt-install.sh" "${missing[@]}"
+	[ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
 	# Not of busybox, which needs a C library.
 	if busybox | head -n 1 >/dev/null && [ -n "$(ldd "$(command -v busybox)" 2>/dev/null | grep '=>' || true)" ]; then
 		die "busybox is linked dynamically, and a machine has no C library" "apt-get install busybox-static"

@@ -12,6 +12,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -247,9 +249,14 @@ func (s *Sandbox) wait(ctx context.Context, wrong string, try func() error) erro
 	}
 }
 
-// command returns a command for the client, with the sandbox's commands in its PATH.
+// proxies are the variables of an environment by which curl and others find a proxy.
+var proxies = regexp.MustCompile(`(?i)^(http|https|ftp|all)_proxy=`)
+
+// command returns a command for the client, with the sandbox's commands in its PATH. The client has no route to the
+// user's proxy.
 func (s *Sandbox) command(path string, arguments ...string) lab.Command {
-	environment := append(os.Environ(), "PATH="+s.path("bin")+string(filepath.ListSeparator)+os.Getenv("PATH"),
+	environment := append(slices.DeleteFunc(os.Environ(), proxies.MatchString),
+		"PATH="+s.path("bin")+string(filepath.ListSeparator)+os.Getenv("PATH"),
 		Directory+"="+s.lab.Dir,
 		"PS1=client$ ", "HISTFILE=")
 	return lab.Command{Path: path, Args: arguments, Env: environment}

@@ -168,6 +168,8 @@ func TestAgainstKernel(t *testing.T) {
 // TestKernelAgainst sends requests from a real client to the server ports.
 func TestKernelAgainst(t *testing.T) {
 	curl := testenv.Program(t, "curl")
+	// A user's proxy, which curl must not ask: there is no route to it.
+	t.Setenv("http_proxy", "http://127.0.0.1:9")
 	k := newKernel(t, netip.MustParsePrefix("198.18.1.1/32"), netip.MustParsePrefix("198.18.0.100/32"))
 	testenv.In(t, k.ns, func() error {
 		nic, err := netlink.LinkByName("host")
@@ -186,8 +188,8 @@ func TestKernelAgainst(t *testing.T) {
 	for range 5 {
 		var out []byte
 		testenv.In(t, k.ns, func() (err error) {
-			out, err = exec.Command(curl, "-s", "-S", "--max-time", "20", "-i", "http://"+vip.String()+
-				"/").CombinedOutput()
+			out, err = exec.Command(curl, "-s", "-S", "--noproxy", "*", "--max-time", "20", "-i",
+				"http://"+vip.String()+"/").CombinedOutput()
 			return err
 		})
 		if len(out) != 10_000 || !bytes.HasPrefix(out, []byte("HTTP/1.1 200 OK\r\n")) {
