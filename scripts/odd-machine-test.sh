@@ -94,15 +94,15 @@ printf 'whole        %s  %4d s  %s\n' "$result" "$((SECONDS - began))" "$(grep '
 
 for ((run = 1; run <= JEOUL_ODD_RUNS; run++)); do
 	after=$((20 + RANDOM % 200))
-	env --default-signal=INT make -C "$TREE" test GO="$JEOUL_ODD_GO" >"$keep/interrupted-$run.out" 2>&1 </dev/null &
+	env --default-signal=INT,HUP make -C "$TREE" test GO="$JEOUL_ODD_GO" >"$keep/interrupted-$run.out" 2>&1 </dev/null &
 	pid=$!
 	for ((s = 0; s < after; s++)); do
 		kill -0 "$pid" 2>/dev/null || break
 		sleep 1
 	done
-	# Ctrl-C sends the first, who ends a job of CI the second.
-	signal=INT
-	[ $((run % 2)) = 1 ] || signal=TERM
+	# Ctrl-C sends the first, who ends a job of CI the second, a connection that breaks off the third.
+	signals=(INT TERM HUP)
+	signal=${signals[(run - 1) % 3]}
 	kill "-$signal" -- "-$pid" 2>/dev/null || true
 	wait "$pid" 2>/dev/null || true
 	state | sort >"$keep/after-$run"

@@ -27,8 +27,8 @@ import (
 
 func main() {
 	// A second interrupt of a run, as make sends to its commands, must not end the sweep: Go handles SIGTERM although
-	// the script that starts this ignores it.
-	signal.Ignore(unix.SIGINT, unix.SIGTERM)
+	// the script that starts this ignores it. Nor must the loss of the terminal, or of what reads the output.
+	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGPIPE)
 	if err := sweep(os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -78,8 +80,21 @@ func (c *benchRunCmd) Validate() error {
 	return c.benchVM.Validate()
 }
 
+// untilHangup returns a context that also ends with the user's terminal, unless nohup lets this process outlive it. The
+// reader of the output may end first; everything must still be removed.
+func untilHangup(ctx context.Context) (context.Context, context.CancelFunc) {
+	// Not ignored, because the programs that are measured would inherit that.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	if signal.Ignored(syscall.SIGHUP) {
+		return ctx, func() {}
+	}
+	return signal.NotifyContext(ctx, syscall.SIGHUP)
+}
+
 // Run runs the suite, reports its results, and prints their directory.
 func (c *benchRunCmd) Run(ctx context.Context) error {
+	ctx, stop := untilHangup(ctx)
+	defer stop()
 	suite, err := bench.LoadSuite(c.Suite)
 	if err != nil {
 		return err
@@ -169,10 +184,11 @@ func interrupted(err error) error {
 	return err
 }
 
-// writeReports prints the report and writes its other forms beside the results.
+// writeReports prints the report and writes its other forms beside the results, also if the terminal is gone.
 func writeReports(dir string, run *results.Run, language report.Language) error {
-	if err := language.Terminal(os.Stdout, run); err != nil {
-		return fmt.Errorf("printing the report: %w", err)
+	printed := language.Terminal(os.Stdout, run)
+	if printed != nil {
+		printed = fmt.Errorf("printing the report: %w", printed)
 	}
 	fmt.Println()
 	fmt.Println(filepath.Join(dir, bench.ResultsFile))
@@ -190,5 +206,5 @@ func writeReports(dir string, run *results.Run, language report.Language) error 
 		}
 		fmt.Println(path)
 	}
-	return nil
+	return printed
 }
