@@ -229,6 +229,74 @@ func TestPackagesOfEachRelease(t *testing.T) {
 	}
 }
 
+// TestHangup: what a script does at Ctrl-C, it also does when the terminal is gone.
+func TestHangup(t *testing.T) {
+	files, err := filepath.Glob("*.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	traps := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range regexp.MustCompile(`(?m)^\s*trap .* INT\b.*$`).FindAllString(string(text), -1) {
+			traps++
+			if !strings.Contains(line, " HUP") {
+				t.Errorf("%s: %s", file, line)
+			}
+		}
+	}
+	if traps == 0 {
+		t.Error("no script has a trap")
+	}
+}
+
+// repeat runs repeat-test.sh twice with a stand-in of make; the second run has stopped tests and nothing else.
+func repeat(t *testing.T, makes string) (output string, err error) {
+	t.Helper()
+	// Bash's numbers depend on its version.
+	seed, err := bash(t, t.TempDir(), `for ((seed = 0; ; seed++)); do
+	RANDOM=$((seed + 2))
+	if ((RANDOM % 7 + 1 == 4)); then echo $seed; exit; fi
+done`).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It stops processes only below make. The stand-in of sudo gives no rights: none are needed here.
+	dir := standIns(t, map[string]string{"make": makes, "sudo": `exec "$@"`, "sleep": ""})
+	command := bash(t, dir, "exec scripts/repeat-test.sh")
+	command.Env = append(command.Env, "RUNS=2", "SEED="+strings.TrimSpace(string(seed)), "KEEP="+t.TempDir())
+	text, err := command.CombinedOutput()
+	return string(text), err
+}
+
+// TestStoppedTests: a run with stopped tests has passed only if a test was stopped.
+func TestStoppedTests(t *testing.T) {
+	t.Run("none", func(t *testing.T) {
+		t.Parallel()
+		text, err := repeat(t, "true")
+		if err == nil || !strings.Contains(text, "1 passed, 1 failed") {
+			t.Errorf("error %v\n%s", err, text)
+		}
+	})
+	t.Run("one", func(t *testing.T) {
+		t.Parallel()
+		testenv.Program(t, "ps")
+		text, err := repeat(t, `if mkdir "$KEEP/first" 2>/dev/null; then exit; fi
+ln -s "$(PATH=/usr/bin:/bin command -v sleep)" "$KEEP/a.test"
+"$KEEP/a.test" 100 &
+until [ -s "$KEEP/2.stops" ]; do :; done
+kill -KILL $!
+wait || true`)
+		if err != nil || !strings.Contains(text, "2 passed, 0 failed") ||
+			!regexp.MustCompile(`stopped tests \([1-9]`).MatchString(text) {
+			t.Errorf("error %v\n%s", err, text)
+		}
+	})
+}
+
 // fetch runs a function of debian.sh with stand-ins for apt and dpkg, and returns its cache.
 func fetch(t *testing.T, programs map[string]string, call string) (cache, output string, err error) {
 	t.Helper()
