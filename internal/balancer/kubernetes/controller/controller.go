@@ -74,6 +74,8 @@ type Controller struct {
 	plan     *gateway.Plan
 	services []lb.Service
 	pushed   bool
+	// retried is when refused services were tried again.
+	retried time.Time
 	// lastReport is the last report to the balancer, and reportedAt its time; announced are the problems that an Event
 	// was made of, and waiting has the Services without an address, since when.
 	lastReport ops.FeedReport
@@ -175,7 +177,11 @@ func (c *Controller) reconcile(ctx context.Context) {
 		c.opt.Pusher.Forget()
 		same = false
 	}
-	if !same || c.retryRefused() {
+	if c.retryRefused() {
+		c.opt.Pusher.Retry()
+		same = false
+	}
+	if !same {
 		c.pushAll(ctx)
 	}
 	c.publish()
@@ -183,7 +189,11 @@ func (c *Controller) reconcile(ctx context.Context) {
 
 // retryRefused reports whether refused services are to be tried again, because the balancer's file may have changed.
 func (c *Controller) retryRefused() bool {
-	return len(c.refused) > 0 && time.Since(c.Health().Pushed) > reachInterval
+	due := len(c.refused) > 0 && time.Since(c.retried) > reachInterval
+	if due {
+		c.retried = time.Now()
+	}
+	return due
 }
 
 // pushAll pushes the services.

@@ -37,11 +37,16 @@ type fakeBalancer struct {
 	mu         sync.Mutex
 	text       string
 	generation uint64
+	// down is the error of each request; nil: it answers.
+	down error
 }
 
 func (b *fakeBalancer) Apply(_ context.Context, _ string, text []byte, _ bool) (*api.Change, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.down != nil {
+		return nil, b.down
+	}
 	b.text = string(text)
 	b.generation++
 	return &api.Change{Generation: b.generation}, nil
@@ -50,7 +55,7 @@ func (b *fakeBalancer) Apply(_ context.Context, _ string, text []byte, _ bool) (
 func (b *fakeBalancer) SourceServices(context.Context, string) ([]string, uint64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return nil, b.generation, nil
+	return nil, b.generation, b.down
 }
 
 // Amend answers as a balancer of an earlier version, which is handed everything.
@@ -85,7 +90,7 @@ func startedWith(t *testing.T, client *fake.Clientset, b *fakeBalancer, change f
 		Generation: func(context.Context, string) (uint64, error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			return b.generation, nil
+			return b.generation, b.down
 		},
 		Unreached: func(context.Context) ([]ops.ServiceBackend, error) { return nil, nil },
 		Skew:      func() apiclock.Skew { return apiclock.Skew{} },

@@ -105,6 +105,7 @@ func (c *Controller) problems(now time.Time) (list []ops.FeedProblem) {
 		}
 	}
 	other("pools", h.Pools, "those before stay")
+	other("balancer", h.Balancer, "it goes on with the services that it has")
 	other("status", h.Status, "what is balanced goes on")
 	other("clock", h.Clock, skewRemedy)
 	if h.Leader == "" && now.Sub(c.started) > claimTimeout {

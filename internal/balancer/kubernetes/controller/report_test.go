@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -136,6 +137,28 @@ func TestClocksDiffer(t *testing.T) {
 	}
 	eventually(t, "it is over", func() bool {
 		return !h.has(ops.ProblemOther, "") && h.hasEvent("Normal TroubleEnded")
+	})
+}
+
+// TestBalancerTakesNothing: while the balancer takes no services, the report and an Event say so.
+func TestBalancerTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, b, h := fake.NewClientset(web()), &fakeBalancer{}, &reportRecorder{}
+		down := func(err error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.down = err
+		}
+		down(errors.New("too many tables"))
+		startedWith(t, client, b, func(c *Controller) { c.opt.Report, c.opt.Recorder = h.record, h })
+		const problem = "balancer: too many tables; it goes on with the services that it has"
+		eventually(t, "it is named", func() bool {
+			return h.has(ops.ProblemOther, problem) && h.hasEvent("Warning Trouble: : balancer: too many tables")
+		})
+		down(nil)
+		eventually(t, "it is over", func() bool {
+			return !h.has(ops.ProblemOther, "balancer") && strings.Contains(b.has(), "shop:web:http")
+		})
 	})
 }
 

@@ -28,36 +28,110 @@ func needsWhole(err error) bool {
 // amend pushes the services that differ from the accepted ones. It creates a missing source, also without services.
 func (p *Pusher) amend(ctx context.Context, services []lb.Service) (Result, error) {
 	changed, removed := p.difference(services)
-	result := Result{Generation: p.generation, Refused: map[string]string{}}
-	for range maxRounds {
-		if len(changed)+len(removed) == 0 && p.generation > 0 {
-			return result, nil
+	if len(removed) > 0 { // that makes room
+		p.Retry()
+	}
+	a := amending{Pusher: p, tries: maxRounds, result: Result{Generation: p.generation, Refused: map[string]string{}}}
+	err := a.push(ctx, a.withoutUnfit(changed), removed)
+	return a.result, err
+}
+
+// amending is a difference that is being pushed, as a whole or in parts.
+type amending struct {
+	*Pusher
+	result Result
+	// tries are the requests that are left, and excess is the last refusal that names no service.
+	tries  int
+	excess error
+}
+
+// push pushes a part of the difference.
+func (a *amending) push(ctx context.Context, changed []lb.Service, removed []string) error {
+	for a.tries > 0 {
+		if len(changed)+len(removed) == 0 && a.generation > 0 {
+			return nil
 		}
 		text, err := formatDifference(changed, removed)
 		if err != nil {
-			return result, err
+			return err
 		}
-		done, err := p.Balancer.Amend(ctx, p.Source, p.generation, text)
+		a.tries--
+		done, err := a.Balancer.Amend(ctx, a.Source, a.generation, text)
 		if err == nil {
-			result.Generation = done.Generation
-			p.recordTaken(changed, removed, done.Generation)
-			return result, nil
+			a.result.Generation = done.Generation
+			a.recordTaken(changed, removed, done.Generation)
+			return nil
 		}
-		refused := p.refusedServices(err, len(changed))
+		refused := a.refusedServices(err, len(changed))
 		if len(refused) == 0 {
-			return result, err
+			return a.pushParts(ctx, changed, removed, err)
 		}
 		kept := changed[:0:0]
 		for i, s := range changed {
 			if why, bad := refused[i]; bad {
-				result.Refused[s.Name] = why
+				a.result.Refused[s.Name] = why
 				continue
 			}
 			kept = append(kept, s)
 		}
 		changed = kept
 	}
-	return result, errTooManyRounds()
+	if a.excess == nil || len(removed) > 0 {
+		return errTooManyRounds()
+	}
+	a.leaveOut(changed)
+	return nil
+}
+
+// pushParts pushes what the balancer has refused without naming a service, such as more than all services together may
+// need. What it removes goes first, for that makes room. Of the others it takes those halves that fit.
+func (a *amending) pushParts(ctx context.Context, changed []lb.Service, removed []string, err error) error {
+	if !isStatus(err, http.StatusUnprocessableEntity) || len(changed) == 0 {
+		return err
+	}
+	a.excess = err
+	if len(changed) == 1 && len(removed) == 0 {
+		a.leaveOut(changed)
+		return nil
+	}
+	first, second := []lb.Service(nil), changed
+	if len(removed) == 0 {
+		// Services that the balancer has come before new ones, which are what exceeds a limit mostly.
+		slices.SortStableFunc(changed, func(x, y lb.Service) int { return a.order(x) - a.order(y) })
+		first, second = changed[:len(changed)/2], changed[len(changed)/2:]
+	}
+	if err := a.push(ctx, first, removed); err != nil {
+		return err
+	}
+	return a.push(ctx, second, nil)
+}
+
+// order is 0 for a service that the balancer has, and 1 for a new one.
+func (a *amending) order(s lb.Service) int {
+	if a.Has(s.Name) {
+		return 0
+	}
+	return 1
+}
+
+// leaveOut leaves services as the balancer has them, until Retry or until they change.
+func (a *amending) leaveOut(services []lb.Service) {
+	for _, s := range services {
+		a.unfit[s.Name] = unfit{s, a.excess.Error()}
+		a.result.Refused[s.Name] = a.excess.Error()
+	}
+}
+
+// withoutUnfit returns the services without those that are left out: each push would search for them anew.
+func (a *amending) withoutUnfit(services []lb.Service) []lb.Service {
+	return slices.DeleteFunc(services, func(s lb.Service) bool {
+		left, is := a.unfit[s.Name]
+		is = is && same(&left.service, &s)
+		if is {
+			a.result.Refused[s.Name] = left.why
+		}
+		return is
+	})
 }
 
 // difference returns the services that are new or changed, and the names of removed ones, both in the order of their

@@ -41,6 +41,14 @@ type Pusher struct {
 	generation uint64
 	// stale: the balancer may lack the accepted services.
 	stale bool
+	// unfit are the services that the balancer has refused without naming one, by name.
+	unfit map[string]unfit
+}
+
+// unfit is a service that does not fit beside the others, and the balancer's reason.
+type unfit struct {
+	service lb.Service
+	why     string
 }
 
 // Result is the balancer's answer to services that were pushed.
@@ -54,6 +62,9 @@ type Result struct {
 
 // Forget has the next Push push all services: the balancer may lack those that it has accepted.
 func (p *Pusher) Forget() { p.stale = true }
+
+// Retry has the next Push try again the services that did not fit beside the others.
+func (p *Pusher) Retry() { p.unfit = map[string]unfit{} }
 
 // Push makes services the content of the source. Services that the balancer refuses keep their previous version. On an
 // error, nothing is changed. Only the difference from the accepted services is pushed, unless another client has
@@ -80,6 +91,7 @@ func (p *Pusher) pushAll(ctx context.Context, services []lb.Service) (Result, er
 		return Result{}, err
 	}
 	before := p.accepted
+	p.Retry()
 	p.accepted, p.generation, p.stale = make(map[string]lb.Service, len(names)), generation, false
 	for _, name := range names {
 		p.accepted[name] = lb.Service{Name: name} // its fields are not known: it differs from each service

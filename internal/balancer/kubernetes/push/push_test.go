@@ -24,6 +24,8 @@ type fakeBalancer struct {
 	others []config.Source
 	// earlier: it is of a version that does not support differences.
 	earlier bool
+	// most is the number of services of a source that it has room for; 0: any number.
+	most int
 	has     []lb.Service
 	tries   int
 	down    error
@@ -83,6 +85,10 @@ func (b *fakeBalancer) apply(source string, read *config.Config, err error) (*ap
 	}
 	if err != nil {
 		return nil, err
+	}
+	if b.most > 0 && len(read.ServicesOf(source)) > b.most {
+		return nil, &api.Problem{Status: http.StatusUnprocessableEntity, Detail: "too many tables",
+			Errors: []api.Fault{{Source: "/etc/jeoul/jeoul.yaml", Field: "services", Message: "too many tables"}}}
 	}
 	b.has = slices.Clone(read.ServicesOf(source))
 	b.cfg, b.generation = read, b.generation+1
@@ -237,5 +243,51 @@ func TestPushEndsWhenAllAreRefused(t *testing.T) {
 	result, err := p.Push(t.Context(), all)
 	if err != nil || len(result.Refused) != 300 || b.tries > 3 {
 		t.Errorf("error %v, %d refused in %d tries", err, len(result.Refused), b.tries)
+	}
+}
+
+// TestPushExceedsALimit: where services exceed a limit of all services, which names none of them, those that fit are
+// taken, and the others stay as they were. They are tried again when something is removed, and by Retry.
+func TestPushExceedsALimit(t *testing.T) {
+	b := &fakeBalancer{file: file, most: 3}
+	p := &Pusher{Balancer: b, Source: "kubernetes"}
+	check := func(want string, refused int, services ...lb.Service) {
+		t.Helper()
+		result, err := p.Push(t.Context(), services)
+		if err != nil || b.names() != want || len(result.Refused) != refused {
+			t.Fatalf("it has %s, refused %v, error %v; want %s", b.names(), result.Refused, err, want)
+		}
+		for _, why := range result.Refused {
+			if !strings.Contains(why, "too many tables") {
+				t.Errorf("the reason is %q", why)
+			}
+		}
+	}
+	a, c, d, e, z := made("a", "192.0.2.1"), made("c", "192.0.2.3"), made("d", "192.0.2.4"), made("e", "192.0.2.5"),
+		made("z", "192.0.2.8")
+	check("z@192.0.2.8", 0, z)
+	z.VIP = netip.MustParseAddr("192.0.2.7")
+	check("a@192.0.2.1 c@192.0.2.3 z@192.0.2.7", 2, a, c, d, e, z)
+	tries := b.tries
+	if check("a@192.0.2.1 c@192.0.2.3 z@192.0.2.7", 2, a, c, d, e, z); b.tries != tries {
+		t.Errorf("what does not fit was tried again at once, %d times", b.tries-tries)
+	}
+	check("a@192.0.2.1 d@192.0.2.4 z@192.0.2.7", 1, a, d, e, z)
+	b.most = 4
+	p.Retry()
+	check("a@192.0.2.1 d@192.0.2.4 e@192.0.2.5 z@192.0.2.7", 0, a, d, e, z)
+}
+
+// TestPushExceedsALimitByFar: the tries end, and what was not tried counts as refused.
+func TestPushExceedsALimitByFar(t *testing.T) {
+	b := &fakeBalancer{file: file, most: 20}
+	p := &Pusher{Balancer: b, Source: "kubernetes"}
+	all := make([]lb.Service, 200)
+	for i := range all {
+		all[i] = made(fmt.Sprintf("s%03d", i), fmt.Sprintf("10.0.0.%d", i))
+	}
+	result, err := p.Push(t.Context(), all)
+	if err != nil || len(b.has) != b.most || len(result.Refused) != len(all)-b.most || b.tries > maxRounds {
+		t.Errorf("it has %d, %d are refused in %d tries, error %v", len(b.has), len(result.Refused), b.tries, err)
 	}
 }
