@@ -70,8 +70,11 @@ type Controller struct {
 	opt Options
 	// Only the loop of run uses the fields below.
 	result model.Result
-	// plan is the plan of Gateways, nil if they are not served; services are those of Services and Gateways.
+	// plan is the plan of Gateways, nil if they are not served or not known yet; services are those of Services and
+	// Gateways. Objects are what the API server listed last as a whole; listed: it still does.
 	plan     *gateway.Plan
+	objects  *gateway.Objects
+	listed   bool
 	services []lb.Service
 	pushed   bool
 	// retried is when refused services were tried again.
@@ -165,13 +168,14 @@ func (c *Controller) collect(ctx context.Context, duration time.Duration) error 
 // them.
 func (c *Controller) reconcile(ctx context.Context) {
 	c.reportWatches()
-	if !c.opt.Watcher.Synced() {
+	if !c.opt.Watcher.Synced() || c.awaitsGateways() {
 		return // not synced yet: the balancer's present services stay
 	}
 	c.readPools()
-	certificates := c.certificates()
+	certificates, planned := c.certificates(), c.plan != nil
 	services := c.build()
-	same := c.pushed && push.Same(services, c.services) && maps.EqualFunc(certificates, c.certificates(), bytes.Equal)
+	same := c.pushed && planned == (c.plan != nil) && push.Same(services, c.services) &&
+		maps.EqualFunc(certificates, c.certificates(), bytes.Equal)
 	c.services = services
 	if same && !c.isPushed(ctx) {
 		c.opt.Pusher.Forget()
@@ -298,7 +302,8 @@ func (c *Controller) publish() {
 		verdicts[c.result.Owners[i]] = v
 	}
 	c.latest = verdicts
-	if c.plan != nil {
+	c.gateways = gateway.Report{}
+	if c.plan != nil && c.listed { // otherwise the objects are not those that the cluster has
 		c.gateways = c.plan.Report(c.pending)
 	}
 	c.mu.Unlock()

@@ -39,6 +39,9 @@ type fakeBalancer struct {
 	generation uint64
 	// down is the error of each request; nil: it answers.
 	down error
+	// amends: it supports differences, and names are the services that it has of the source.
+	amends bool
+	names  []string
 }
 
 func (b *fakeBalancer) Apply(_ context.Context, _ string, text []byte, _ bool) (*api.Change, error) {
@@ -55,11 +58,14 @@ func (b *fakeBalancer) Apply(_ context.Context, _ string, text []byte, _ bool) (
 func (b *fakeBalancer) SourceServices(context.Context, string) ([]string, uint64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return nil, b.generation, b.down
+	return b.names, b.generation, b.down
 }
 
-// Amend answers as a balancer of an earlier version, which is handed everything.
-func (*fakeBalancer) Amend(context.Context, string, uint64, []byte) (*api.Change, error) {
+// Amend answers as a balancer of an earlier version, which is handed everything, unless it supports differences.
+func (b *fakeBalancer) Amend(ctx context.Context, source string, _ uint64, text []byte) (*api.Change, error) {
+	if b.amends {
+		return b.Apply(ctx, source, text, false)
+	}
 	return nil, &api.Problem{Status: http.StatusNotFound}
 }
 

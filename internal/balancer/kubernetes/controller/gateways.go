@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/gateway"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
@@ -17,21 +18,53 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
+// gatewaysTimeout is the time for which the first push waits for the objects of Gateways.
+const gatewaysTimeout = 30 * time.Second
+
+// awaitsGateways reports whether Services wait for Gateways, to be pushed with them after a start.
+func (c *Controller) awaitsGateways() bool {
+	return c.opt.Gateways != nil && c.objects == nil && !c.opt.Watcher.GatewaysSynced() &&
+		time.Since(c.started) < gatewaysTimeout
+}
+
 // build takes a snapshot of the cluster, and returns its services in the order of their names.
 func (c *Controller) build() []lb.Service {
 	cluster := c.opt.Watcher.Cluster()
-	if c.opt.Gateways == nil {
-		c.result = model.Rebuild(cluster, c.opt.Settings, c.result)
+	if c.opt.Gateways != nil {
+		c.plan = c.planGateways(&cluster)
+	}
+	c.result = model.Rebuild(cluster, c.opt.Settings, c.result)
+	if c.plan == nil {
 		return c.result.Services
 	}
-	plan := gateway.NewPlan(c.opt.Watcher.Gateways(), *c.opt.Gateways)
-	cluster.Claims = plan.Claims(c.opt.Settings.Pools)
-	c.result = model.Rebuild(cluster, c.opt.Settings, c.result)
 	services := slices.Concat(c.result.Services,
-		plan.Build(c.result.Grants, model.NewFinder(cluster, c.opt.Settings)))
+		c.plan.Build(c.result.Grants, model.NewFinder(cluster, c.opt.Settings)))
 	slices.SortFunc(services, func(a, b lb.Service) int { return strings.Compare(a.Name, b.Name) })
-	c.plan = plan
 	return services
+}
+
+// planGateways returns the plan of Gateways, and adds their claims to the cluster. While the API server does not list
+// all that they need, the plan is that of the last objects. Where there are none, as after a start, it is nil, and the
+// balancer's services for Gateways stay.
+func (c *Controller) planGateways(cluster *model.Cluster) *gateway.Plan {
+	watcher, settings := c.opt.Watcher, *c.opt.Gateways
+	if c.listed = watcher.GatewaysSynced(); c.listed {
+		listed := watcher.Gateways()
+		c.objects, c.opt.Pusher.Keep = &listed, nil
+	}
+	if c.objects == nil {
+		c.opt.Pusher.Keep = gateway.MayName
+		cluster.ClaimsUnknown = !watcher.GatewayAddressesKnown()
+		if !cluster.ClaimsUnknown {
+			cluster.Claims = gateway.NewPlan(watcher.Gateways(), settings).Claims(c.opt.Settings.Pools)
+		}
+		return nil
+	}
+	objects := *c.objects
+	objects.Services = cluster.Services
+	plan := gateway.NewPlan(objects, settings)
+	cluster.Claims = plan.Claims(c.opt.Settings.Pools)
+	return plan
 }
 
 // certificates returns the contents of the certificates that services name, by the names of their files.

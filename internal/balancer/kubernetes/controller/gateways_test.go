@@ -5,16 +5,21 @@ package controller
 import (
 	"bytes"
 	"crypto/x509/pkix"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 	gatewayfake "sigs.k8s.io/gateway-api/pkg/client/clientset/versioned/fake"
 
@@ -57,6 +62,101 @@ func TestGatewayAPIComes(t *testing.T) {
 		return strings.Contains(b.has(), "shop:edge:tcp-25:gateway")
 	})
 	eventually(t, "nothing is missing", func() bool { return len(c.Health().Missing) == 0 && c.Health().Ready() })
+}
+
+// other returns a Service of a name that has no address yet, or those in its status.
+func other(name string, addresses ...string) *corev1.Service {
+	s := web()
+	s.Name, s.Status = name, corev1.ServiceStatus{}
+	for _, addr := range addresses {
+		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: addr})
+	}
+	return s
+}
+
+// TestGatewayAPIComesWithoutRights: Services are followed where the kinds of the Gateway API come, and the account may
+// not list them.
+func TestGatewayAPIComesWithoutRights(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, gateways, b := fake.NewClientset(web()), gatewayfake.NewSimpleClientset(), &fakeBalancer{}
+		gateways.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, errors.New("forbidden")
+		})
+		c := startedWith(t, client, b, func(c *Controller) {
+			c.opt.Gateways = &gateway.Settings{Controller: model.DefaultClass}
+			if err := c.opt.Watcher.FollowGateways(client, gateways, false); err != nil {
+				t.Fatal(err)
+			}
+		})
+		eventually(t, "the balancer has the Service", func() bool { return strings.Contains(b.has(), "shop:web:http") })
+		client.Lock()
+		client.Resources = append(client.Resources, &metav1.APIResourceList{GroupVersion: v1.GroupVersion.String(),
+			APIResources: []metav1.APIResource{{Name: string(watch.Gateways)}}})
+		client.Unlock()
+		eventually(t, "Gateways are not listed", func() bool {
+			h := c.Health()
+			return h.Watches[watch.Gateways].Problem != "" && !h.Synced && !h.Ready()
+		})
+		next := other("next", "192.0.2.5")
+		if _, err := client.CoreV1().Services("shop").Create(t.Context(), next, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the balancer has the next Service", func() bool { return strings.Contains(b.has(), "shop:next:http") })
+	})
+}
+
+// TestStartWithoutRights: a program that may not list what Gateways need follows Services all the same, and leaves
+// Gateways as the balancer has them, with their addresses. A new Service has none of those.
+func TestStartWithoutRights(t *testing.T) {
+	for denied, addresses := range map[watch.Kind]int{watch.Gateways: 0, watch.Secrets: 1} {
+		t.Run(string(denied), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { startWithout(t, denied, addresses) })
+		})
+	}
+}
+
+func startWithout(t *testing.T, denied watch.Kind, addresses int) {
+	client := fake.NewClientset(web(), other("next"))
+	client.Resources = []*metav1.APIResourceList{{GroupVersion: v1.GroupVersion.String(),
+		APIResources: []metav1.APIResource{{Name: string(watch.GatewayClasses)}, {Name: string(watch.Gateways)}}}}
+	made := &v1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "edge"},
+		Spec: v1.GatewaySpec{GatewayClassName: "jeoul",
+			Listeners: []v1.Listener{{Name: "mail", Protocol: v1.TCPProtocolType, Port: 25}}}}
+	made.Status.Addresses = []v1.GatewayStatusAddress{{Value: "192.0.2.2"}}
+	gateways := gatewayfake.NewSimpleClientset(&v1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "jeoul"},
+		Spec: v1.GatewayClassSpec{ControllerName: model.DefaultClass}})
+	if _, err := gateways.GatewayV1().Gateways("shop").Create(t.Context(), made, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var allowed atomic.Bool
+	deny := func(clienttesting.Action) (bool, runtime.Object, error) {
+		return !allowed.Load(), nil, errors.New("forbidden")
+	}
+	client.PrependReactor("list", string(denied), deny)
+	gateways.PrependReactor("list", string(denied), deny)
+	b := &fakeBalancer{amends: true, generation: 7, names: []string{"shop:edge:tcp-25:gateway", "shop:gone:http"}}
+	c := startedWith(t, client, b, func(c *Controller) {
+		c.opt.Gateways = &gateway.Settings{Controller: model.DefaultClass}
+		if err := c.opt.Watcher.FollowGateways(client, gateways, true); err != nil {
+			t.Fatal(err)
+		}
+	})
+	eventually(t, "the balancer has the Service", func() bool { return strings.Contains(b.has(), "shop:web:http") })
+	synctest.Wait()
+	if !strings.Contains(b.has(), "shop:gone:http") || strings.Contains(b.has(), "gateway") {
+		t.Errorf("the difference is %s", b.has())
+	}
+	c.mu.Lock()
+	got := c.latest["shop/next"]
+	c.mu.Unlock()
+	if len(got.Addresses) != addresses || len(got.Unassigned) != 1-addresses ||
+		addresses > 0 && got.Addresses[0].String() != "192.0.2.3" {
+		t.Errorf("the verdict on a new Service is %+v", got)
+	}
+	allowed.Store(true)
+	eventually(t, "the balancer has the Gateway", func() bool {
+		return strings.Contains(b.has(), "name: shop:edge:tcp-25:gateway") && c.Health().Synced
+	})
 }
 
 // certificatePair returns a Secret that has a new certificate.

@@ -115,7 +115,7 @@ func (c *Controller) reportWatches() {
 			"missing", missing)
 	}
 	c.reportRollback()
-	synced := c.opt.Watcher.Synced()
+	synced := c.opt.Watcher.GatewaysSynced()
 	kept, _ := c.opt.Watcher.Kept()
 	kept = append(kept, c.opt.Watcher.KeptGateways()...)
 	c.updateHealth(func(h *Health) { h.Watches, h.Synced, h.Missing, h.Kept = now, synced, missing, kept })

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -123,6 +124,12 @@ func serviceName(g *ownGateway, port pools.Port, addr netip.Addr) string {
 		name += ":v6"
 	}
 	return shortenName(name)
+}
+
+// MayName reports whether a name may be that of a service for a Gateway. Of a shortened name only its hash tells.
+func MayName(service string) bool {
+	parts := strings.Split(strings.TrimSuffix(service, ":v6"), ":")
+	return strings.Contains(service, "_") || len(parts) == 4 && parts[3] == "gateway"
 }
 
 // defaultMode is the mode of TCP and UDP listeners where none is set.

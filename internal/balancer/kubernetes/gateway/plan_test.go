@@ -4,6 +4,8 @@ package gateway
 
 import (
 	"fmt"
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,4 +88,21 @@ func grantsOf(t *testing.T, g *v1.Gateway, addresses string) (gateway, service p
 		Created: time.Unix(2000, 0), Ports: []pools.Port{{Protocol: lb.TCP, Number: 80}},
 		Families: []pools.Family{pools.IPv4}}))
 	return grants["gateway/infra/gw"], grants["shop/new"]
+}
+
+// TestMayName: services for Gateways are told from those for Services by their names; shortened ones may be either.
+func TestMayName(t *testing.T) {
+	g, long := &ownGateway{Gateway: gatewayOf("gw")}, &ownGateway{Gateway: gatewayOf(strings.Repeat("g", 100))}
+	port := pools.Port{Protocol: lb.TCP, Number: 25}
+	for name, want := range map[string]bool{
+		serviceName(g, port, netip.MustParseAddr("192.0.2.1")):    true,
+		serviceName(g, port, netip.MustParseAddr("2001:db8::1")):  true,
+		serviceName(long, port, netip.MustParseAddr("192.0.2.1")): true,
+		model.ShortenName("shop:" + strings.Repeat("s", 100)):     true,
+		"shop:web:http": false, "shop:web:gateway": false, "shop:web:gateway:v6": false, "shop:web:http:v6": false,
+	} {
+		if MayName(name) != want {
+			t.Errorf("%s: %v", name, !want)
+		}
+	}
 }

@@ -61,6 +61,8 @@ type Cluster struct {
 	// Claims are the claims of Gateways, which have their addresses from the same pools. Their names are none of
 	// Services.
 	Claims []pools.Claim
+	// ClaimsUnknown: Gateways may have any address. Services keep theirs, and get no other.
+	ClaimsUnknown bool
 }
 
 // ServiceSettings are the last valid settings of Services, by "namespace/name": one whose annotations cannot be
@@ -110,6 +112,8 @@ const (
 	ReasonUnsupported       = "Unsupported"
 	ReasonNotLoadBalancer   = "NotLoadBalancer"
 	ReasonNodeUnusable      = "NodeUnusable"
+	// ReasonGatewaysUnknown: a Service waits for an address until those of Gateways are known.
+	ReasonGatewaysUnknown = "GatewaysUnknown"
 )
 
 // Result is the balancer's services and the verdicts that follow from a cluster.
@@ -128,9 +132,10 @@ type Result struct {
 	// depend on besides.
 	results map[string]*serviceResult
 	inputs  sharedInputs
-	// pools and claims are the inputs of the Grants, beside the claims of the parts.
-	pools  []pools.Pool
-	claims []pools.Claim
+	// pools, claims and claimsUnknown are the inputs of the Grants, beside the claims of the parts.
+	pools         []pools.Pool
+	claims        []pools.Claim
+	claimsUnknown bool
 }
 
 // Key returns the "namespace/name" of an object, such as a Service.
@@ -180,7 +185,8 @@ func Rebuild(c Cluster, settings Settings, before Result) Result {
 			ours = append(ours, p)
 		}
 	}
-	b.allocate(c.Claims, ours, before)
+	b.claims, b.claimsUnknown = c.Claims, c.ClaimsUnknown
+	b.allocate(ours, before)
 	b.Services, b.Owners = make([]lb.Service, 0, len(before.Services)), make([]string, 0, len(before.Services))
 	for _, p := range ours {
 		b.addServices(p)
@@ -191,19 +197,35 @@ func Rebuild(c Cluster, settings Settings, before Result) Result {
 
 // allocate assigns addresses to Gateways and Services. It keeps those of the Result before where pools and claims are
 // the same.
-func (b *builder) allocate(gateways []pools.Claim, ours []*serviceResult, before Result) {
-	b.pools, b.claims = b.settings.Pools, gateways
+func (b *builder) allocate(ours []*serviceResult, before Result) {
+	b.pools = b.settings.Pools
 	b.sameGrants = !b.changed && len(ours) == len(before.results) && reflect.DeepEqual(b.pools, before.pools) &&
-		reflect.DeepEqual(b.claims, before.claims)
+		reflect.DeepEqual(b.claims, before.claims) && b.claimsUnknown == before.claimsUnknown
 	if b.sameGrants {
 		b.Grants = before.Grants
 		return
 	}
-	claims := slices.Grow(slices.Clone(gateways), len(ours))
+	claims := slices.Grow(slices.Clone(b.claims), len(ours))
 	for _, p := range ours {
 		claims = append(claims, p.claim)
 	}
 	b.Grants = pools.Allocate(b.pools, claims)
+	for name, grant := range b.Grants {
+		if b.claimsUnknown {
+			b.Grants[name] = withoutNew(grant)
+		}
+	}
+}
+
+// withoutNew returns a grant of those addresses only that its Service has already.
+func withoutNew(g pools.Grant) pools.Grant {
+	if !slices.ContainsFunc(g.Addresses, func(addr netip.Addr) bool { return !slices.Contains(g.Held, addr) }) {
+		return g
+	}
+	g.Addresses = g.Held
+	g.Problems = append(slices.Clip(g.Problems), pools.Problem{Reason: ReasonGatewaysUnknown,
+		Message: "the API server does not list Gateways, which may have any address; the Service gets one when it does"})
+	return g
 }
 
 // sortServices puts the services into the order of their names, which that of the informers is not.

@@ -337,6 +337,23 @@ func TestBuild(t *testing.T) {
 	}
 }
 
+// TestClaimsUnknown: while the claims of Gateways are not known, a Service keeps its address, and gets no other.
+func TestClaimsUnknown(t *testing.T) {
+	cluster := Cluster{Services: []*corev1.Service{service("web"), service("next", func(s *corev1.Service) {
+		s.Status = corev1.ServiceStatus{}
+	})}, ClaimsUnknown: true}
+	got := Build(cluster, settings(t), nil)
+	next := got.Verdicts["shop/next"]
+	if len(got.Verdicts["shop/web"].Addresses) != 1 || len(next.Addresses) != 0 || len(next.Unassigned) != 1 ||
+		next.Unassigned[0].Reason != ReasonGatewaysUnknown {
+		t.Errorf("the verdicts are %+v", got.Verdicts)
+	}
+	cluster.ClaimsUnknown = false
+	if next := Rebuild(cluster, settings(t), got).Verdicts["shop/next"]; len(next.Addresses) != 1 || len(next.Unassigned) != 0 {
+		t.Errorf("when they are known: %+v", next)
+	}
+}
+
 // TestBuildKeepsSettings: a Service whose annotations become unreadable is served as before.
 func TestBuildKeepsSettings(t *testing.T) {
 	set, cluster := settings(t), Cluster{Services: []*corev1.Service{service("web", annotated("mode", "ipip"))},

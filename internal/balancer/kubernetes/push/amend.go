@@ -146,7 +146,7 @@ func (p *Pusher) difference(services []lb.Service) (changed []lb.Service, remove
 		}
 	}
 	for name := range p.accepted {
-		if !wanted[name] {
+		if !wanted[name] && (p.Keep == nil || !p.Keep(name)) {
 			removed = append(removed, name)
 		}
 	}

@@ -36,6 +36,8 @@ type Pusher struct {
 	Balancer Balancer
 	// Source is the name of the source of configuration.
 	Source string
+	// Keep reports whether a service of the balancer stays that is not pushed; nil: none does.
+	Keep func(name string) bool
 	// accepted are the services that the balancer has, by name, as of a generation of the source.
 	accepted   map[string]lb.Service
 	generation uint64
@@ -106,6 +108,9 @@ func (p *Pusher) pushAll(ctx context.Context, services []lb.Service) (Result, er
 
 // applyWhole replaces the source by all services, on a balancer of an earlier version.
 func (p *Pusher) applyWhole(ctx context.Context, services []lb.Service) (Result, error) {
+	if p.Keep != nil {
+		return Result{}, errors.New("push the services that are known: a balancer of this version drops all others; update it")
+	}
 	wanted := append([]lb.Service(nil), services...)
 	result := Result{Refused: map[string]string{}}
 	old := map[string]bool{}

@@ -25,10 +25,10 @@ type fakeBalancer struct {
 	// earlier: it is of a version that does not support differences.
 	earlier bool
 	// most is the number of services of a source that it has room for; 0: any number.
-	most int
-	has     []lb.Service
-	tries   int
-	down    error
+	most  int
+	has   []lb.Service
+	tries int
+	down  error
 	// cfg is the configuration in force, of a generation of the source; whole counts the sources that were handed over
 	// whole.
 	cfg        *config.Config
@@ -243,6 +243,29 @@ func TestPushEndsWhenAllAreRefused(t *testing.T) {
 	result, err := p.Push(t.Context(), all)
 	if err != nil || len(result.Refused) != 300 || b.tries > 3 {
 		t.Errorf("error %v, %d refused in %d tries", err, len(result.Refused), b.tries)
+	}
+}
+
+// TestKeep: services that are to stay are not removed; a balancer that would drop them is handed nothing.
+func TestKeep(t *testing.T) {
+	b := &fakeBalancer{file: file}
+	p := &Pusher{Balancer: b, Source: "kubernetes"}
+	push := func(p *Pusher, services ...lb.Service) error { _, err := p.Push(t.Context(), services); return err }
+	if err := push(p, made("a", "192.0.2.1"), made("b", "192.0.2.2"), made("c", "192.0.2.3")); err != nil {
+		t.Fatal(err)
+	}
+	next := &Pusher{Balancer: b, Source: "kubernetes", Keep: func(name string) bool { return name == "a" }}
+	if err := push(next, made("b", "192.0.2.4")); err != nil || b.names() != "a@192.0.2.1 b@192.0.2.4" {
+		t.Errorf("it has %s, error %v", b.names(), err)
+	}
+	next.Keep = nil
+	if err := push(next, made("b", "192.0.2.4")); err != nil || b.names() != "b@192.0.2.4" {
+		t.Errorf("without Keep it has %s, error %v", b.names(), err)
+	}
+	b.earlier = true
+	next.Keep = func(string) bool { return true }
+	if err := push(next, made("c", "192.0.2.5")); err == nil || b.names() != "b@192.0.2.4" {
+		t.Errorf("the earlier version has %s, error %v", b.names(), err)
 	}
 }
 

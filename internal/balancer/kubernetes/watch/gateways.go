@@ -130,6 +130,17 @@ func (w *Watcher) Missing() []Kind {
 	return slices.Clone(w.gateways.missing)
 }
 
+// GatewaysSynced reports whether all objects were listed once, of those kinds that the cluster has.
+func (w *Watcher) GatewaysSynced() bool {
+	return w.hasSettled() && (w.gateways == nil || w.gateways.known()) && w.haveSynced()
+}
+
+// GatewayAddressesKnown reports whether Gateways and their classes were listed once, where the cluster has them: what
+// they refer to does not change their addresses.
+func (w *Watcher) GatewayAddressesKnown() bool {
+	return w.hasSettled() && w.gateways.known() && w.haveSynced(GatewayClasses, Gateways)
+}
+
 // Gateways returns the objects of the Gateway API, which must not be changed.
 func (w *Watcher) Gateways() gateway.Objects {
 	return gateway.Objects{Classes: presentObjects[*v1.GatewayClass](w, GatewayClasses),

@@ -225,7 +225,7 @@ func (w *Watcher) Kept() (names []string, since time.Time) {
 
 // KeptGateways returns the Gateways and routes that are kept after a rollback, as in "Gateway shop/edge", sorted.
 func (w *Watcher) KeptGateways() (names []string) {
-	if !w.hasVanished() || !w.Synced() {
+	if !w.hasVanished() || !w.GatewaysSynced() {
 		return nil
 	}
 	w.Gateways() // drops those that have reappeared

@@ -278,13 +278,15 @@ func (w *Watcher) allInformers() map[Kind]cache.SharedIndexInformer {
 // Changed has a value after each change.
 func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
-// Synced reports whether all objects of all kinds were listed once.
+// Synced reports whether all objects that Services need were listed once: Services do not wait for Gateways.
 func (w *Watcher) Synced() bool {
-	if w.gateways != nil && !w.gateways.known() || !w.hasSettled() {
-		return false
-	}
-	for _, informer := range w.allInformers() {
-		if !informer.HasSynced() {
+	return w.hasSettled() && w.haveSynced(Services, EndpointSlices, Nodes, ConfigMaps)
+}
+
+// haveSynced reports whether all objects of kinds were listed once, where those are followed; without kinds: of all.
+func (w *Watcher) haveSynced(kinds ...Kind) bool {
+	for kind, informer := range w.allInformers() {
+		if (len(kinds) == 0 || slices.Contains(kinds, kind)) && !informer.HasSynced() {
 			return false
 		}
 	}
