@@ -143,12 +143,20 @@ func (w *Writer) mergeParents(object runtime.Object, had []v1.RouteParentStatus,
 		})
 		var conditions []metav1.Condition
 		if i >= 0 {
-			conditions = slices.DeleteFunc(slices.Clone(before[i].Conditions), func(c metav1.Condition) bool {
-				return c.Type == string(v1.RouteConditionPartiallyInvalid)
-			})
+			conditions = before[i].Conditions
 		}
-		parent.Conditions = w.merge(object, conditions, parent.Conditions)
+		parent.Conditions = w.mergeParent(object, conditions, parent.Conditions)
 		merged = append(merged, parent)
+	}
+	return merged
+}
+
+// mergeParent is merge for a route's conditions, of which PartiallyInvalid is there only while it is true.
+func (w *Writer) mergeParent(object runtime.Object, had, ours []metav1.Condition) []metav1.Condition {
+	const partial = string(v1.RouteConditionPartiallyInvalid)
+	merged := w.merge(object, had, ours)
+	if apimeta.FindStatusCondition(ours, partial) == nil {
+		apimeta.RemoveStatusCondition(&merged, partial)
 	}
 	return merged
 }

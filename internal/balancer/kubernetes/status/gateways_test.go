@@ -60,6 +60,65 @@ func TestWriteRoute(t *testing.T) {
 	}
 }
 
+// routeTest writes the parents of one route, by each of its controllers.
+type routeTest struct {
+	*Writer
+	client *fake.Clientset
+}
+
+func newRouteTest(t *testing.T, parents ...v1.RouteParentStatus) routeTest {
+	t.Helper()
+	route := &v1.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "r", Generation: 1}}
+	route.Status.Parents = parents
+	client := fake.NewClientset(route)
+	return routeTest{&Writer{Gateways: client, Recorder: &discardRecorder{}}, client}
+}
+
+// write returns the status after a controller has written its parents, and whether it did write.
+func (r routeTest) write(t *testing.T, controller string, ours ...v1.RouteParentStatus) ([]v1.RouteParentStatus, bool) {
+	t.Helper()
+	get := func() *v1.HTTPRoute {
+		route, err := r.client.GatewayV1().HTTPRoutes("a").Get(t.Context(), "r", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return route
+	}
+	route, before := get(), len(r.client.Actions())
+	if err := r.WriteGateways(t.Context(), gateway.Report{Routes: []gateway.RouteStatus{{Object: route,
+		Kind: "HTTPRoute", Controller: v1.GatewayController(controller), Parents: ours}}}); err != nil {
+		t.Fatal(err)
+	}
+	wrote := len(r.client.Actions()) > before
+	return get().Status.Parents, wrote
+}
+
+func parentOf(controller, name string, conditions ...metav1.Condition) v1.RouteParentStatus {
+	return v1.RouteParentStatus{ParentRef: v1.ParentReference{Name: v1.ObjectName(name)},
+		ControllerName: v1.GatewayController(controller),
+		Conditions:     append(accept(metav1.ConditionTrue), conditions...)}
+}
+
+// TestPartiallyInvalid: a route that stays partially invalid is not written, and the condition goes when it is valid.
+func TestPartiallyInvalid(t *testing.T) {
+	const ours = model.DefaultClass
+	partial := metav1.Condition{Type: string(v1.RouteConditionPartiallyInvalid), Status: metav1.ConditionTrue,
+		Reason: "UnsupportedValue", Message: "rules[1]", ObservedGeneration: 1}
+	since := metav1.Unix(1000, 0)
+	before := partial
+	before.LastTransitionTime = since
+	r := newRouteTest(t, parentOf(ours, "gw", before))
+	got, wrote := r.write(t, ours, parentOf(ours, "gw", partial))
+	if c := apimeta.FindStatusCondition(got[0].Conditions, partial.Type); wrote || c == nil ||
+		!c.LastTransitionTime.Equal(&since) {
+		t.Errorf("it was written again: %v, condition %+v", wrote, c)
+	}
+	got, _ = r.write(t, ours, parentOf(ours, "gw"))
+	if c := apimeta.FindStatusCondition(got[0].Conditions, partial.Type); c != nil || len(got[0].Conditions) != 1 {
+		t.Errorf("the conditions of a valid route are %+v", got[0].Conditions)
+	}
+}
+
 // TestWriteGateway: conditions of others stay, and those of a later generation; the time of the last change stays
 // where nothing changed. The manager is ours, and managers that the object has are not written.
 func TestWriteGateway(t *testing.T) {
