@@ -125,27 +125,28 @@ func (w *Writer) writeRoute(ctx context.Context, r gateway.RouteStatus) error {
 	return err
 }
 
+// mergeParents returns a route's parents with those of our controller as reported. Each stays in its place: where two
+// controllers sorted the parents of one route, each would undo what the other has written.
 func (w *Writer) mergeParents(object runtime.Object, had []v1.RouteParentStatus,
 	r gateway.RouteStatus) []v1.RouteParentStatus {
 	merged := []v1.RouteParentStatus{} // the field must be there
-	var before []v1.RouteParentStatus
-	for _, parent := range had {
-		if parent.ControllerName == r.Controller {
-			before = append(before, parent)
-		} else {
-			merged = append(merged, parent)
+	reported := slices.Clone(r.Parents)
+	for _, before := range had {
+		if before.ControllerName != r.Controller {
+			merged = append(merged, before)
+			continue
+		}
+		i := slices.IndexFunc(reported, func(parent v1.RouteParentStatus) bool {
+			return reflect.DeepEqual(before.ParentRef, parent.ParentRef)
+		})
+		if i >= 0 {
+			reported[i].Conditions = w.mergeParent(object, before.Conditions, reported[i].Conditions)
+			merged = append(merged, reported[i])
+			reported = slices.Delete(reported, i, i+1)
 		}
 	}
-	for _, parent := range r.Parents {
-		i := slices.IndexFunc(before, func(b v1.RouteParentStatus) bool {
-			return reflect.DeepEqual(b.ParentRef,
-				parent.ParentRef)
-		})
-		var conditions []metav1.Condition
-		if i >= 0 {
-			conditions = before[i].Conditions
-		}
-		parent.Conditions = w.mergeParent(object, conditions, parent.Conditions)
+	for _, parent := range reported {
+		parent.Conditions = w.mergeParent(object, nil, parent.Conditions)
 		merged = append(merged, parent)
 	}
 	return merged

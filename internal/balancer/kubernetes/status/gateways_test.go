@@ -119,6 +119,30 @@ func TestPartiallyInvalid(t *testing.T) {
 	}
 }
 
+// TestRouteOfTwoClasses: two controllers that write one route's status leave the order of its parents as it is.
+func TestRouteOfTwoClasses(t *testing.T) {
+	const one, two = model.DefaultClass, "jeoul.io/internal"
+	r := newRouteTest(t)
+	r.write(t, one, parentOf(one, "public"))
+	r.write(t, two, parentOf(two, "inside"))
+	for _, ours := range []v1.RouteParentStatus{parentOf(one, "public"), parentOf(two, "inside")} {
+		if got, wrote := r.write(t, string(ours.ControllerName), ours); wrote {
+			t.Errorf("%s has written again: %+v", ours.ControllerName, got)
+		}
+	}
+	got, _ := r.write(t, one, parentOf(one, "new"), parentOf(one, "public"))
+	names := ""
+	for _, parent := range got {
+		names += string(parent.ParentRef.Name) + " "
+	}
+	if names != "public inside new " {
+		t.Errorf("with another parent: %s", names)
+	}
+	if got, _ = r.write(t, one); len(got) != 1 || got[0].ParentRef.Name != "inside" {
+		t.Errorf("without a parent of ours: %+v", got)
+	}
+}
+
 // TestWriteGateway: conditions of others stay, and those of a later generation; the time of the last change stays
 // where nothing changed. The manager is ours, and managers that the object has are not written.
 func TestWriteGateway(t *testing.T) {
