@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
 )
 
 // NewPlan validates the objects.
@@ -16,7 +18,8 @@ func NewPlan(o Objects, settings Settings) *Plan {
 		if !p.isOurs(g) {
 			continue
 		}
-		made := &ownGateway{Gateway: g, listeners: p.addListeners(g)}
+		made := &ownGateway{Gateway: g, listeners: p.addListeners(g),
+			statusOurs: model.HasStatusOf(g, model.ManagerOf(settings.Controller))}
 		made.requested, made.accepted = requestedAddresses(g)
 		if g.Spec.Infrastructure != nil && g.Spec.Infrastructure.ParametersRef != nil {
 			made.accepted = refused(v1.GatewayReasonInvalidParameters,

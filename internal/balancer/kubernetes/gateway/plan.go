@@ -35,6 +35,8 @@ type ownGateway struct {
 	accepted  verdict
 	requested []netip.Addr
 	grant     pools.Grant
+	// statusOurs: a balancer of our class wrote the addresses in its status. It writes them with each status.
+	statusOurs bool
 }
 
 func (g *ownGateway) name() string { return g.Namespace + "/" + g.Name }
@@ -57,7 +59,7 @@ func (p *Plan) Claims(all []pools.Pool) []pools.Claim {
 // claimOn returns a Gateway's claim to addresses of the pools.
 func (g *ownGateway) claimOn(all []pools.Pool) pools.Claim {
 	c := pools.Claim{Name: g.claim(), Namespace: g.Namespace, Created: g.CreationTimestamp.Time, Require: true,
-		Held: g.heldAddresses(all), Ours: g.isStatusOurs(), Field: "spec.addresses"}
+		Held: g.heldAddresses(all), Ours: g.statusOurs, Field: "spec.addresses"}
 	if g.accepted.ok() {
 		c.Requested = g.requested
 	}
@@ -74,22 +76,17 @@ func (g *ownGateway) claimOn(all []pools.Pool) pools.Claim {
 // heldAddresses returns the addresses that a Gateway has in its status, of another controller's only those that are in
 // a pool.
 func (g *ownGateway) heldAddresses(all []pools.Pool) (held []netip.Addr) {
-	ours := g.isStatusOurs()
 	for _, a := range g.Status.Addresses {
 		addr, err := netip.ParseAddr(a.Value)
 		if err != nil || addr.Zone() != "" || !addr.IsGlobalUnicast() || addr.Is4In6() {
 			continue
 		}
-		if ours || slices.ContainsFunc(all, func(p pools.Pool) bool { return p.Contains(addr) }) {
+		if g.statusOurs || slices.ContainsFunc(all, func(p pools.Pool) bool { return p.Contains(addr) }) {
 			held = append(held, addr)
 		}
 	}
 	return held
 }
-
-// isStatusOurs reports whether this controller, on whichever balancer, wrote the addresses in the status of a Gateway:
-// it writes them whenever it writes the status.
-func (g *ownGateway) isStatusOurs() bool { return model.HasStatusOf(g, model.FieldManager) }
 
 // familiesOf returns the families of a Gateway's addresses: those of the addresses that it requests, otherwise of those
 // that it has, otherwise IPv4, or IPv6 if the pools have no IPv4 address.

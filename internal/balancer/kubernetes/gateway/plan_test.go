@@ -70,13 +70,37 @@ func TestHeldAddresses(t *testing.T) {
 	}
 }
 
-// grantsOf allocates addresses of a pool for a Gateway, and for a new Service that is younger, and requests none.
+// TestGatewayChangesItsClass: a Gateway whose address another class wrote gives it up, unless a pool has it.
+func TestGatewayChangesItsClass(t *testing.T) {
+	const class = "jeoul.io/internal"
+	for addr, want := range map[string]string{"198.51.100.5": "[192.0.2.1]", "192.0.2.9": "[192.0.2.9]"} {
+		for _, manager := range []string{model.FieldManager, model.ManagerOf(class)} {
+			g := gatewayOf("gw", listenerOf("tcp", v1.TCPProtocolType, 443))
+			g.Status.Addresses = []v1.GatewayStatusAddress{{Value: addr}}
+			g.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, Subresource: "status"}}
+			if manager != model.FieldManager {
+				want = "[" + addr + "]"
+			}
+			if got, _ := grantsOfClass(t, class, g, "[192.0.2.0/24]"); fmt.Sprint(got.Addresses) != want {
+				t.Errorf("of %s by %s it keeps %v; want %s", addr, manager, got.Addresses, want)
+			}
+		}
+	}
+}
+
+// grantsOf is grantsOfClass for the class of most tests.
 func grantsOf(t *testing.T, g *v1.Gateway, addresses string) (gateway, service pools.Grant) {
+	t.Helper()
+	return grantsOfClass(t, controller, g, addresses)
+}
+
+// grantsOfClass allocates addresses of a pool for a Gateway, and for a new Service that is younger, and requests none.
+func grantsOfClass(t *testing.T, class string, g *v1.Gateway, addresses string) (gateway, service pools.Grant) {
 	t.Helper()
 	g.CreationTimestamp = metav1.Unix(1000, 0)
 	p := NewPlan(Objects{Gateways: []*v1.Gateway{g}, Classes: []*v1.GatewayClass{{ObjectMeta: meta("", "jeoul"),
-		Spec: v1.GatewayClassSpec{ControllerName: controller}}}},
-		Settings{Controller: controller, Certificates: "/certificates"})
+		Spec: v1.GatewayClassSpec{ControllerName: v1.GatewayController(class)}}}},
+		Settings{Controller: class, Certificates: "/certificates"})
 	var all []pools.Pool
 	if addresses != "" {
 		var err error

@@ -141,8 +141,11 @@ func (g *ownGateway) reportProgrammed(programmed int) metav1.Condition {
 		return condition(kind, metav1.ConditionFalse, v1.GatewayReasonInvalid,
 			"the balancer serves no listener; their conditions say why", g.Generation)
 	}
-	return condition(kind, metav1.ConditionTrue, v1.GatewayReasonProgrammed, "the balancer serves the listeners",
-		g.Generation)
+	message := "the balancer serves the listeners"
+	for _, problem := range g.grant.Problems { // such as an address that is in no pool any more
+		message += "; " + problem.Message
+	}
+	return condition(kind, metav1.ConditionTrue, v1.GatewayReasonProgrammed, message, g.Generation)
 }
 
 // report returns the status of a listener, and whether the balancer serves it.

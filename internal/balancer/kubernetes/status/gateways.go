@@ -17,7 +17,6 @@ import (
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/gateway"
-	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
 )
 
 // WriteGateways writes the statuses of the objects of the Gateway API. It continues after an error, and returns all
@@ -94,7 +93,7 @@ func (w *Writer) writeGateway(ctx context.Context, g gateway.GatewayStatus) erro
 	next.ManagedFields = nil // they are incomplete: see watch
 	// By the manager, the gateway package knows whose addresses the status has.
 	_, err := w.Gateways.GatewayV1().Gateways(next.Namespace).UpdateStatus(ctx, next,
-		metav1.UpdateOptions{FieldManager: model.FieldManager})
+		metav1.UpdateOptions{FieldManager: w.manager()})
 	return err
 }
 

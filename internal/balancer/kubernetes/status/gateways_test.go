@@ -144,7 +144,7 @@ func TestRouteOfTwoClasses(t *testing.T) {
 }
 
 // TestWriteGateway: conditions of others stay, and those of a later generation; the time of the last change stays
-// where nothing changed. The manager is ours, and managers that the object has are not written.
+// where nothing changed. The manager is that of the class, and managers that the object has are not written.
 func TestWriteGateway(t *testing.T) {
 	before := metav1.Unix(1000, 0)
 	g := &v1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "gw", Generation: 1}}
@@ -160,12 +160,12 @@ func TestWriteGateway(t *testing.T) {
 	client.PrependReactor("update", "gateways", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		update := a.(clienttesting.UpdateActionImpl)
 		if managers := update.Object.(*v1.Gateway).ManagedFields; managers != nil ||
-			update.UpdateOptions.FieldManager != model.FieldManager {
+			update.UpdateOptions.FieldManager != model.ManagerOf("jeoul.io/internal") {
 			t.Errorf("%q writes the managers %v", update.UpdateOptions.FieldManager, managers)
 		}
 		return false, nil, nil
 	})
-	w := &Writer{Gateways: client, Recorder: &discardRecorder{}}
+	w := &Writer{Gateways: client, Recorder: &discardRecorder{}, Class: "jeoul.io/internal"}
 	made := v1.GatewayStatus{Conditions: append(accept(metav1.ConditionTrue),
 		metav1.Condition{Type: "Programmed", Status: metav1.ConditionFalse, Reason: "Older", ObservedGeneration: 1})}
 	if err := w.WriteGateways(t.Context(),
