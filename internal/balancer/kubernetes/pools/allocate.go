@@ -262,6 +262,7 @@ func (a *allocation) grantAny(c Claim, g Grant) Grant {
 // fillMissing adds an address of each missing family, and a problem for addresses outside of the pools.
 func (a *allocation) fillMissing(c Claim, g Grant, have []netip.Addr) Grant {
 	var problems []Problem
+	var found []netip.Addr
 	for _, family := range c.Families {
 		i := slices.IndexFunc(have, func(addr netip.Addr) bool { return FamilyOf(addr) == family })
 		if i < 0 {
@@ -270,8 +271,7 @@ func (a *allocation) fillMissing(c Claim, g Grant, have []netip.Addr) Grant {
 				problems = append(problems, problem)
 				continue
 			}
-			a.assign(c, addr)
-			g.Addresses = append(g.Addresses, addr)
+			found, g.Addresses = append(found, addr), append(g.Addresses, addr)
 			continue
 		}
 		g.Addresses = append(g.Addresses, have[i])
@@ -282,13 +282,27 @@ func (a *allocation) fillMissing(c Claim, g Grant, have []netip.Addr) Grant {
 		}
 	}
 	// With PreferDualStack, the addresses of one family suffice.
-	if len(g.Addresses) > 0 && !c.Require {
-		return g
+	if len(problems) > 0 && (c.Require || len(g.Addresses) == 0) {
+		g.Problems = append(g.Problems, problems...)
+		return a.keepOnlyHeld(c, g, have)
 	}
-	g.Problems = append(g.Problems, problems...)
-	if len(problems) > 0 {
-		g.Addresses = g.Held
+	for _, addr := range found {
+		a.assign(c, addr)
 	}
+	return g
+}
+
+// keepOnlyHeld has a Service that does not get all that it needs keep what it holds. What else it was to have is free.
+func (a *allocation) keepOnlyHeld(c Claim, g Grant, have []netip.Addr) Grant {
+	for _, addr := range have {
+		if !slices.Contains(g.Held, addr) {
+			a.release(c, addr)
+		}
+	}
+	for _, addr := range g.Held { // it may have been released for another
+		a.assign(c, addr)
+	}
+	g.Addresses = g.Held
 	return g
 }
 

@@ -133,6 +133,19 @@ func TestAllocate(t *testing.T) {
 		{"dual stack is required, and a family is missing",
 			[]Claim{claim("n/a", IPv4, IPv6).of("reserved").requiring()},
 			"n/a held [] gets [] WrongFamily pool: no pool that the Service may use has IPv6 addresses (public, reserved, bank); add some, or change spec.ipFamilies"},
+		{"dual stack is required, and a family is missing: the other family is free",
+			[]Claim{claim("n/a", IPv6), claim("n/b", IPv6), claim("n/c", IPv4, IPv6).requiring(), claim("n/d", IPv4)},
+			"n/a held [] gets [2001:db8::10]; n/b held [] gets [2001:db8::11]; " +
+				"n/c held [] gets [] PoolExhausted pool: all IPv6 addresses of the pool public are in use; add some, or ask for one that is shared (annotation addresses); " +
+				"n/d held [] gets [192.0.2.1]"},
+		{"dual stack is required, and a family is missing: what was asked for is free",
+			[]Claim{claim("n/a", IPv6).withHeld("2001:db8::10"), claim("n/b", IPv6).withHeld("2001:db8::11"),
+				claim("n/c", IPv4, IPv6).requiring().withHeld("192.0.2.2").withRequested("192.0.2.1"),
+				claim("n/d", IPv4), claim("n/e", IPv4)},
+			"n/a held [2001:db8::10] gets [2001:db8::10]; n/b held [2001:db8::11] gets [2001:db8::11]; " +
+				"n/c held [192.0.2.2] gets [192.0.2.2] PoolExhausted pool: all IPv6 addresses of the pool public are in use; add some, or ask for one that is shared (annotation addresses); " +
+				"n/d held [] gets [192.0.2.1]; " +
+				"n/e held [] gets [] PoolExhausted pool: all IPv4 addresses of the pool public are in use; add some, or ask for one that is shared (annotation addresses)"},
 		{"what is held stays", []Claim{claim("n/a", IPv4), claim("n/b", IPv4).withHeld("192.0.2.1")},
 			"n/a held [] gets [192.0.2.2]; n/b held [192.0.2.1] gets [192.0.2.1]"},
 		{"two hold the same: the older one keeps it", []Claim{claim("n/b", IPv4).withHeld("192.0.2.1"),
