@@ -318,6 +318,7 @@ func (c *Controller) writeStatus(ctx context.Context) {
 	retry := time.NewTicker(retryAfter)
 	defer retry.Stop()
 	failed := true
+	c.opt.Writer.Newer = func() bool { return len(c.write) > 0 }
 	for {
 		select {
 		case <-ctx.Done():

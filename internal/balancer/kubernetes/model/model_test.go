@@ -230,6 +230,17 @@ var cases = []struct {
 			"shop:web:http:v6 tcp [2001:db8::1]:80 l2dsr: n2=[fd00::2]:80*1 n3=[fd00::3]:80*1\n" +
 			"shop/web NodeUnusable node n3 has the InternalIP 10.0.0.2 of node n2\n" +
 			"shop/web NodeUnusable node n1 has no InternalIP of IPv6\n"},
+	{"nodes whose address is not known yet", Cluster{Services: []*corev1.Service{service("web")},
+		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")},
+		Nodes: testNodes(func(n *corev1.Node) {
+			switch n.Name {
+			case "n2":
+				n.Status.Addresses = nil
+				n.Spec.Taints = []corev1.Taint{{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true"}}
+			case "n3":
+				n.Status.Addresses, n.Status.Conditions = nil, nil
+			}
+		})}, nil, "shop:web:http tcp 192.0.2.1:80 l2dsr: n1=10.0.0.1:80*1\n"},
 	{"full NAT to NodePorts", Cluster{Services: []*corev1.Service{service("web", annotated("mode", "fullnat"))},
 		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")}}, nil,
 		"shop:web:http tcp 192.0.2.1:80 fullnat: n1=10.0.0.1:30080*1 n2=10.0.0.2:30080*1 n3=10.0.0.3:30080*1\n"},

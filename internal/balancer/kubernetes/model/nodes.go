@@ -12,12 +12,14 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/pools"
 )
 
-// Taints that keep a node from new flows beside the label.
+// Taints of nodes that matter beside the label: the first two keep a node from new flows.
 const (
 	// taintScaleDown is the taint by which the cluster autoscaler marks a node that it is about to remove.
 	taintScaleDown = "ToBeDeletedByClusterAutoscaler"
 	// taintOutOfService is the taint by which a person marks a node that is down permanently.
 	taintOutOfService = corev1.TaintNodeOutOfService
+	// taintUninitialized is the taint of a node that waits for an external cloud provider, which sets its addresses.
+	taintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 )
 
 // node is a node as a backend.
@@ -29,6 +31,8 @@ type node struct {
 	draining bool
 	// ready is the node's condition Ready; Kubernetes takes 40 s to notice that a node is dead.
 	ready bool
+	// joining: it may get further addresses soon.
+	joining bool
 }
 
 // nodes are the nodes by name, and sorted by it.
@@ -51,6 +55,7 @@ func nodesOf(list []*corev1.Node) nodes {
 				made.addresses[pools.FamilyOf(addr)] = addr
 			}
 		}
+		made.joining = hasTaint(n, taintUninitialized) || !made.ready && len(made.addresses) == 0
 		all.sorted, all.named[n.Name] = append(all.sorted, made), made
 	}
 	slices.SortFunc(all.sorted, func(a, b *node) int { return strings.Compare(a.name, b.name) })
@@ -60,9 +65,11 @@ func nodesOf(list []*corev1.Node) nodes {
 // isDraining reports whether a node is to take no new flow from outside of the cluster.
 func isDraining(n *corev1.Node) bool {
 	_, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]
-	return excluded || n.DeletionTimestamp != nil || slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
-		return t.Key == taintScaleDown || t.Key == taintOutOfService
-	})
+	return excluded || n.DeletionTimestamp != nil || hasTaint(n, taintScaleDown) || hasTaint(n, taintOutOfService)
+}
+
+func hasTaint(n *corev1.Node, key string) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
 }
 
 func isReady(n *corev1.Node) bool {

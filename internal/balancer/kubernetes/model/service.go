@@ -208,7 +208,9 @@ func (b *builder) addNodes(p *portPlan, s *lb.Service, endpoints []endpoint, por
 			continue
 		}
 		if !addr.IsValid() {
-			b.addProblem(p.service, ReasonNodeUnusable, "", "node %s has no InternalIP of %s", n.name, family)
+			if !n.joining { // otherwise each node that joins would fault each Service for a while
+				b.addProblem(p.service, ReasonNodeUnusable, "", "node %s has no InternalIP of %s", n.name, family)
+			}
 			continue
 		}
 		if owner, duplicate := owners[addr]; duplicate {

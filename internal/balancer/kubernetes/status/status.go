@@ -48,6 +48,10 @@ const (
 // maxMessage bounds a message, in bytes: a longer one does not fit into an Event.
 const maxMessage = 1000
 
+// passWrites is the number of requests after which Write ends where newer verdicts wait. The rate of requests is
+// bounded, and a new Service would wait until the conditions of thousands are written.
+const passWrites = 100
+
 // Recorder records Events; client-go's events.EventRecorder implements it.
 type Recorder interface {
 	Eventf(regarding, related runtime.Object, eventtype, reason, action, note string, args ...any)
@@ -61,6 +65,10 @@ type Writer struct {
 	Recorder Recorder
 	// Gateways is for the Gateway API; nil where its objects are not followed.
 	Gateways versioned.Interface
+	// Newer reports whether newer verdicts wait; nil: none do.
+	Newer func() bool
+	// requests counts the requests that write a status.
+	requests int
 	// loggedMessages is the last message about a Service that has no condition to show it, by the Service's UID.
 	loggedMessages map[types.UID]string
 	// upToDate are the Services whose status is up to date, with the verdict, by "namespace/name".
@@ -89,7 +97,8 @@ type statusFields struct {
 	Conditions   []metav1.Condition         `json:"conditions,omitempty"`
 }
 
-// Write updates the status of Services from their verdicts. It continues after an error, and returns all errors.
+// Write updates the status of Services from their verdicts, of those first whose addresses change. It continues after
+// an error, and returns all errors. It ends early where newer verdicts wait.
 func (w *Writer) Write(ctx context.Context, services []*corev1.Service, verdicts map[string]model.Verdict) error {
 	if w.loggedMessages == nil {
 		w.loggedMessages = map[types.UID]string{}
@@ -97,7 +106,14 @@ func (w *Writer) Write(ctx context.Context, services []*corev1.Service, verdicts
 	before := w.upToDate
 	w.upToDate = make(map[string]serviceVerdict, len(verdicts))
 	var errs []error
-	for _, s := range services {
+	services, until := addressesFirst(services, verdicts), w.requests+passWrites
+	for i, s := range services {
+		if w.requests >= until && w.Newer != nil && w.Newer() {
+			for _, rest := range services[i:] {
+				w.upToDate[model.Key(rest)] = before[model.Key(rest)]
+			}
+			break
+		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -120,6 +136,20 @@ func (w *Writer) Write(ctx context.Context, services []*corev1.Service, verdicts
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// addressesFirst returns the Services, those first whose addresses are to change.
+func addressesFirst(services []*corev1.Service, verdicts map[string]model.Verdict) []*corev1.Service {
+	sorted, others := make([]*corev1.Service, 0, len(services)), make([]*corev1.Service, 0, len(services))
+	for _, s := range services {
+		v := verdicts[model.Key(s)]
+		if v.Ours && !sameIngress(s.Status.LoadBalancer.Ingress, ingressOf(v)) {
+			sorted = append(sorted, s)
+		} else {
+			others = append(others, s)
+		}
+	}
+	return append(sorted, others...)
 }
 
 // update writes the status of a Service of ours if it differs.
@@ -201,6 +231,7 @@ func (w *Writer) apply(ctx context.Context, s *corev1.Service, manager string, s
 	if err != nil {
 		return err
 	}
+	w.requests++
 	err = retry.OnError(retry.DefaultBackoff, apierrors.IsTooManyRequests, func() error {
 		_, err := w.Client.CoreV1().Services(s.Namespace).Patch(ctx, s.Name, types.ApplyPatchType, body,
 			metav1.PatchOptions{FieldManager: manager}, "status")

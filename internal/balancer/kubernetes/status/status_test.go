@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -204,5 +205,47 @@ func TestWriteConflict(t *testing.T) {
 	})
 	if s.Status.LoadBalancer.Ingress[0].IP != "203.0.113.1" || len(conflicts) != 1 || len(s.Status.Conditions) != 2 {
 		t.Errorf("status %+v, events %q", s.Status, r.events)
+	}
+}
+
+// TestAddressesComeFirst: the first address of a Service does not wait for the conditions of others, and a pass ends
+// after some writes where newer verdicts wait. The next one goes on with the others.
+func TestAddressesComeFirst(t *testing.T) {
+	r, verdicts := newWriterTest(t), map[string]model.Verdict{}
+	var services []*corev1.Service
+	for i := range 2*passWrites + 50 {
+		s := web()
+		s.Name, s.UID = fmt.Sprintf("s%03d", i), types.UID(fmt.Sprint(i))
+		s.Status.LoadBalancer.Ingress = ingressOf(*served(lb.L2DSR))
+		services, verdicts[model.Key(s)] = append(services, s), *served(lb.L2DSR)
+	}
+	last := services[len(services)-1]
+	last.Status = corev1.ServiceStatus{}
+	newer := true
+	r.Newer = func() bool { return newer }
+	write := func() (names []string) {
+		t.Helper()
+		before := len(r.patches)
+		if err := r.Write(t.Context(), services, verdicts); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range r.patches[before:] {
+			names = append(names, p.Metadata.Name)
+			i := slices.IndexFunc(services, func(s *corev1.Service) bool { return s.Name == p.Metadata.Name })
+			services[i] = services[i].DeepCopy()
+			services[i].Status.LoadBalancer, services[i].Status.Conditions = *p.Status.LoadBalancer, p.Status.Conditions
+		}
+		return names
+	}
+	first := write()
+	if len(first) != passWrites || first[0] != last.Name {
+		t.Errorf("the first pass writes %d, at first %s; want %d, at first %s", len(first), first[0], passWrites, last.Name)
+	}
+	newer = false
+	if second := write(); len(second) != len(services)-passWrites || slices.Contains(second, last.Name) {
+		t.Errorf("the second pass writes %d", len(second))
+	}
+	if third := write(); len(third) != 0 {
+		t.Errorf("the third pass writes %v", third)
 	}
 }
