@@ -335,7 +335,7 @@ func (c *Controller) writeStatus(ctx context.Context) {
 		if verdicts == nil {
 			continue
 		}
-		err := errors.Join(c.opt.Writer.Write(ctx, c.opt.Watcher.Cluster().Services, verdicts),
+		err := errors.Join(c.opt.Writer.Write(ctx, c.opt.Watcher.Services(), verdicts),
 			c.opt.Writer.WriteGateways(ctx, gateways))
 		failed = err != nil
 		if err != nil && ctx.Err() == nil {

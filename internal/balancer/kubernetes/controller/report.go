@@ -158,7 +158,7 @@ func (c *Controller) unclaimedServices(now time.Time) (list []ops.FeedProblem) {
 		return nil
 	}
 	waiting, names, classes := map[types.UID]time.Time{}, []string{}, map[string]string{}
-	for _, s := range model.Unclaimed(c.opt.Watcher.Cluster().Services, c.opt.Settings) {
+	for _, s := range model.Unclaimed(c.opt.Watcher.Services(), c.opt.Settings) {
 		since, known := c.waiting[s.UID]
 		if !known {
 			since = now
@@ -173,6 +173,7 @@ func (c *Controller) unclaimedServices(now time.Time) (list []ops.FeedProblem) {
 		}
 	}
 	c.waiting = waiting
+	slices.Sort(names)
 	for _, name := range listNames(names, "Services") {
 		list = append(list, ops.FeedProblem{Kind: ops.ProblemUnclaimed, On: "Service " + name,
 			Problem: "it has " + cmp.Or(classes[name], "another class") + ", and no controller gives it an address",

@@ -196,3 +196,25 @@ func TestUnclaimed(t *testing.T) {
 		t.Errorf("got %q", text)
 	}
 }
+
+// TestUnclaimedIsStable: of many Services that no controller serves, the same ones are named each time.
+func TestUnclaimedIsStable(t *testing.T) {
+	client := fake.NewClientset()
+	for i := range 20 {
+		s := other(fmt.Sprintf("s%02d", i))
+		s.UID, s.Spec.LoadBalancerClass = types.UID(s.Name), ptr.To("example.com/lb")
+		if err := client.Tracker().Add(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := startedWith(t, client, &fakeBalancer{}, func(*Controller) {})
+	eventually(t, "the cluster is known", c.opt.Watcher.Synced)
+	alone, now := New(c.opt), time.Now()
+	alone.unclaimedServices(now)
+	for range 5 {
+		list := alone.unclaimedServices(now.Add(2 * claimTimeout))
+		if len(list) != maxNamed+1 || list[0].On != "Service shop/s00" || list[maxNamed-1].On != "Service shop/s05" {
+			t.Errorf("it names %v", list)
+		}
+	}
+}

@@ -53,7 +53,7 @@ type Settings struct {
 	Pools []pools.Pool
 }
 
-// Cluster is the objects of a cluster. Nothing in it is changed.
+// Cluster is the objects of a cluster, in any order. Nothing in it is changed.
 type Cluster struct {
 	Services []*corev1.Service
 	Slices   []*discoveryv1.EndpointSlice
@@ -161,6 +161,9 @@ func newBuilder(c Cluster, settings Settings) *builder {
 			key := slice.Namespace + "/" + name
 			b.slices[key] = append(b.slices[key], slice)
 		}
+	}
+	for _, list := range b.slices { // in one order, whatever that of the cluster is: see addServices
+		slices.SortFunc(list, func(x, y *discoveryv1.EndpointSlice) int { return strings.Compare(x.Name, y.Name) })
 	}
 	return b
 }

@@ -94,3 +94,16 @@ func TestBuildIgnoresOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestRebuildIgnoresOrder: a Service whose slices come in another order is not built anew.
+func TestRebuildIgnoresOrder(t *testing.T) {
+	c := Cluster{Nodes: testNodes(), Services: []*corev1.Service{service("web", local)},
+		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1"), slice("web", "10.1.0.2 n2")}}
+	c.Slices[1].Name = "web-2"
+	before := Build(c, settings(t), nil)
+	slices.Reverse(c.Slices)
+	after := Rebuild(c, settings(t), before)
+	if len(after.Services) != 1 || !lb.Identical(&after.Services[0], &before.Services[0]) {
+		t.Errorf("it was built anew: %s", show(after))
+	}
+}

@@ -141,13 +141,14 @@ func (w *Watcher) GatewayAddressesKnown() bool {
 	return w.hasSettled() && w.gateways.known() && w.haveSynced(GatewayClasses, Gateways)
 }
 
-// Gateways returns the objects of the Gateway API, which must not be changed.
+// Gateways returns the objects of the Gateway API, and those that they refer to except Services, of which Cluster has
+// a list. They must not be changed.
 func (w *Watcher) Gateways() gateway.Objects {
 	return gateway.Objects{Classes: presentObjects[*v1.GatewayClass](w, GatewayClasses),
 		Gateways:  presentObjects[*v1.Gateway](w, Gateways),
 		TCPRoutes: presentObjects[*v1.TCPRoute](w, TCPRoutes), UDPRoutes: presentObjects[*v1.UDPRoute](w, UDPRoutes),
 		HTTPRoutes: presentObjects[*v1.HTTPRoute](w, HTTPRoutes), Grants: presentObjects[*v1.ReferenceGrant](w,
 			ReferenceGrants),
-		Namespaces: presentObjects[*corev1.Namespace](w, Namespaces), Services: w.Cluster().Services,
-		Secrets: presentObjects[*corev1.Secret](w, Secrets)}
+		Namespaces: presentObjects[*corev1.Namespace](w, Namespaces),
+		Secrets:    presentObjects[*corev1.Secret](w, Secrets)}
 }

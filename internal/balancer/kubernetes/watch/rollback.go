@@ -50,16 +50,13 @@ func keepObjects[T metav1.Object](p *vanished, kind Kind, list []T) {
 	}
 }
 
-// presentObjects returns the objects of a kind, and those that vanished in a rollback. An object that has reappeared is
-// taken from the cluster.
+// presentObjects returns the objects of a kind by namespace and name, and those that vanished in a rollback. An object
+// that has reappeared is taken from the cluster.
 func presentObjects[T metav1.Object](w *Watcher, kind Kind) []T {
 	list := listed[T](w, kind)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	kept := w.vanished.objects[kind]
-	if len(kept) == 0 {
-		return list
-	}
 	for _, object := range list {
 		delete(kept, model.Key(object))
 	}

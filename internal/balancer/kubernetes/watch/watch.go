@@ -305,10 +305,15 @@ func (w *Watcher) States() map[Kind]State {
 	return states
 }
 
-// Cluster returns the cluster's objects, which must not be changed.
+// Cluster returns the cluster's objects, in no order. They must not be changed.
 func (w *Watcher) Cluster() model.Cluster {
 	return w.withVanished(model.Cluster{Services: listed[*corev1.Service](w, Services),
 		Slices: listed[*discoveryv1.EndpointSlice](w, EndpointSlices), Nodes: listed[*corev1.Node](w, Nodes)})
+}
+
+// Services returns the cluster's Services, in no order. They must not be changed.
+func (w *Watcher) Services() []*corev1.Service {
+	return w.withVanished(model.Cluster{Services: listed[*corev1.Service](w, Services)}).Services
 }
 
 // ConfigMap returns the followed ConfigMap; nil if there is none.
@@ -319,7 +324,7 @@ func (w *Watcher) ConfigMap() *corev1.ConfigMap {
 	return nil
 }
 
-// listed returns the objects of a kind, by namespace and name.
+// listed returns the objects of a kind, in no order: of thousands, sorting takes longer than listing.
 func listed[T metav1.Object](w *Watcher, kind Kind) []T {
 	informer := w.allInformers()[kind]
 	if informer == nil {
@@ -330,7 +335,6 @@ func listed[T metav1.Object](w *Watcher, kind Kind) []T {
 	for _, object := range objects {
 		list = append(list, object.(T))
 	}
-	sortByName(list)
 	return list
 }
 

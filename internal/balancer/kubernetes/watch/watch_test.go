@@ -155,8 +155,8 @@ func TestGatewaysGoBack(t *testing.T) {
 	eventually(t, "what vanished is kept", func() bool {
 		return slices.Equal(w.KeptGateways(), []string{"Gateway shop/edge", "TCPRoute shop/mail"})
 	})
-	if o := w.Gateways(); len(o.TCPRoutes) != 1 || len(o.Services) != 1 || len(w.Cluster().Slices) != 1 {
-		t.Errorf("routes %d, Services %d, slices %d", len(o.TCPRoutes), len(o.Services), len(w.Cluster().Slices))
+	if o, c := w.Gateways(), w.Cluster(); len(o.TCPRoutes) != 1 || len(c.Services) != 1 || len(c.Slices) != 1 {
+		t.Errorf("routes %d, Services %d, slices %d", len(o.TCPRoutes), len(c.Services), len(c.Slices))
 	}
 	api := gateways.GatewayV1().Gateways("shop")
 	if _, err := api.Create(t.Context(), edge, metav1.CreateOptions{}); err != nil {
