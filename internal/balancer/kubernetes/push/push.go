@@ -69,8 +69,8 @@ func (p *Pusher) Forget() { p.stale = true }
 func (p *Pusher) Retry() { p.unfit = map[string]unfit{} }
 
 // Push makes services the content of the source. Services that the balancer refuses keep their previous version. On an
-// error, nothing is changed. Only the difference from the accepted services is pushed, unless another client has
-// changed the source.
+// error, nothing is changed, or a part of what exceeds a limit. Only the difference from the accepted services is
+// pushed, unless another client has changed the source.
 func (p *Pusher) Push(ctx context.Context, services []lb.Service) (Result, error) {
 	if p.accepted == nil || p.stale {
 		return p.pushAll(ctx, services)
