@@ -200,9 +200,9 @@ func (c *Changes) RenewAddresses(link string, addrs []netip.Addr, opt AddressOpt
 		renew[addr.Unmap()] = true
 	}
 	var failed []error
-	on := c.on(link)
+	onLink := on(c.netlink, link)
 	for _, ch := range c.journal.changes {
-		if ch.Kind != kindAddress || !on(ch) || !renew[ch.Address] || keep[ch.place()] {
+		if ch.Kind != kindAddress || !onLink(ch) || !renew[ch.Address] || keep[ch.place()] {
 			continue
 		}
 		// ENODEV: the link was deleted, and its addresses with it.
@@ -225,9 +225,9 @@ func (c *Changes) InstalledAddresses(link string) (held []netip.Addr, err error)
 	if err != nil {
 		return nil, fmt.Errorf("list our addresses on %s: %w", link, err)
 	}
-	on := c.on(link)
+	onLink := on(c.netlink, link)
 	for _, ch := range c.journal.changes {
-		if ch.Kind == kindAddress && on(ch) && existing[ch.place()] {
+		if ch.Kind == kindAddress && onLink(ch) && existing[ch.place()] {
 			held = append(held, ch.Address)
 		}
 	}
@@ -274,8 +274,8 @@ func (c *Changes) RemoveAddresses(link string, addrs []netip.Addr) error {
 		leave[addr.Unmap()] = true
 	}
 	// The journal has an address more than once if the link was deleted and recreated.
-	on := c.on(link)
-	return c.removeAddresses(func(ch change) bool { return on(ch) && leave[ch.Address] })
+	onLink := on(c.netlink, link)
+	return c.removeAddresses(func(ch change) bool { return onLink(ch) && leave[ch.Address] })
 }
 
 // removeAddresses removes the selected ones of the added addresses.
@@ -308,8 +308,8 @@ func (c *Changes) RetainAddresses(link string, addrs []netip.Addr) error {
 	for _, addr := range addrs {
 		keep[addr.Unmap()] = true
 	}
-	on := c.on(link)
-	return c.removeAddresses(func(ch change) bool { return !on(ch) || !keep[ch.Address] })
+	onLink := on(c.netlink, link)
+	return c.removeAddresses(func(ch change) bool { return !onLink(ch) || !keep[ch.Address] })
 }
 
 // removeAddress removes an address if it is still there.

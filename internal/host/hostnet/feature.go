@@ -60,9 +60,9 @@ func (c *Changes) RestoreFeature(name, feature, why string) error {
 	}
 	undoing := c.newUndoer(why)
 	var failed []error
-	on := c.on(name)
+	onLink := on(c.netlink, name)
 	for _, ch := range slices.Clone(c.journal.changes) {
-		if ch.Kind != kindFeature || !on(ch) || ch.Feature != feature {
+		if ch.Kind != kindFeature || !onLink(ch) || ch.Feature != feature {
 			continue
 		}
 		err := undoing.undoFeature(ch)

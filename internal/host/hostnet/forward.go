@@ -251,6 +251,27 @@ func (c *Changes) read(name string) (value string, err error) {
 func conf4(link, name string) string { return conf("ipv4", link, name) }
 func conf6(link, name string) string { return conf("ipv6", link, name) }
 
-func conf(family, link, name string) string {
-	return "net." + family + ".conf." + strings.ReplaceAll(link, ".", "/") + "." + name
+// followRenames gives the sysctls of renamed links their present names, in the journal and in forwarding: settings of a
+// link's previous name would otherwise be restored, as if the host no longer forwarded there.
+func (c *Changes) followRenames() error {
+	changes, renamed := slices.Clone(c.journal.changes), map[string]string{}
+	for i, ch := range changes {
+		if ch.Kind != kindSysctl {
+			continue
+		}
+		if now := presentName(c.netlink, ch); now != ch.Sysctl {
+			changes[i].Sysctl, renamed[ch.Sysctl] = now, now
+		}
+	}
+	if len(renamed) == 0 {
+		return nil
+	}
+	for _, names := range [][]string{c.forwarding4.sysctls, c.forwarding6.sysctls} {
+		for i, name := range names {
+			if now, ok := renamed[name]; ok {
+				names[i] = now
+			}
+		}
+	}
+	return c.journal.replace(changes)
 }

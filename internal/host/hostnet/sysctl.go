@@ -51,7 +51,7 @@ func (c *Changes) setSysctl(name, value string) error {
 		}
 		ch := change{Kind: kindSysctl, Sysctl: name, Old: old, New: value}
 		if _, link, _, ok := linkOf(name); ok {
-			ch.Index = c.indexOf(link)
+			ch.Index = indexOf(c.netlink, link)
 		}
 		write := func() (bool, error) {
 			if err := writeChecked(name, old, value); err != nil {
@@ -109,7 +109,7 @@ func (c *Changes) restoreSysctl(name string) error {
 
 // undoSysctl restores the old value if the new one is still set.
 func (c *Changes) undoSysctl(ch change, reason string, foreign map[string]bool) error {
-	name := c.presentName(ch)
+	name := presentName(c.netlink, ch)
 	if foreign[name] {
 		return nil
 	}

@@ -65,7 +65,7 @@ const (
 	maxSpares  = 1<<16 - 1
 )
 
-// CapacityFor plans memory for the configuration after a change.
+// CapacityFor plans memory for the configuration after a change. Error: lb.ErrTooLarge.
 func CapacityFor(c *Revision) (Capacity, error) {
 	var p Capacity
 	var err error
@@ -104,8 +104,8 @@ func (p *Capacity) planArena(c *Revision) error {
 	room := (maxGeneration - min(maxGeneration, uint64(size))) / mapmem.CacheLine
 	if need > room {
 		return fmt.Errorf(
-			"the tables of the services need %d bytes, and the kernel's verifier allows %d: use fewer services or a smaller table_size",
-			need*mapmem.CacheLine, room*mapmem.CacheLine)
+			"%w: the tables of the services need %d bytes, and the kernel's verifier allows %d: use fewer services or a smaller table_size",
+			lb.ErrTooLarge, need*mapmem.CacheLine, room*mapmem.CacheLine)
 	}
 	wanted := 2*need + need/arenaPart + arenaChanges*largest + arenaSlack
 	p.arena = uint32(min((wanted+arenaSlack-1)/arenaSlack*arenaSlack, room))

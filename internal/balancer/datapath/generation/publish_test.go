@@ -4,10 +4,12 @@ package generation
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -369,7 +371,7 @@ func TestLeavingBackendKeepsItsPath(t *testing.T) {
 	}
 }
 
-// TestRoomWhileAllAreInTransition: when each service has had a change, and so keeps its previous table, a change of many
+// TestRoomWhileAllAreInTransition: when each service has had a change, and keeps its previous table, a change of many
 // of them at once is still made in the memory that is there.
 func TestRoomWhileAllAreInTransition(t *testing.T) {
 	p := newTestPlane()
@@ -396,6 +398,22 @@ func TestRoomWhileAllAreInTransition(t *testing.T) {
 	change(0, 30, 20)
 	if p.filled != 1 {
 		t.Errorf("memory was made %d times, want once: a change loads programs", p.filled)
+	}
+}
+
+// TestTablesExceedTheVerifier: tables that no program could address are an error of size, which a client can tell from
+// a fault of the data plane.
+func TestTablesExceedTheVerifier(t *testing.T) {
+	p := newTestPlane()
+	c, err := p.Plan(lb.State{Services: []lb.RoutedService{testService(vip4, 80, lb.TCP, lb.Maglev, 2)}}, 0, p.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := *c.Records[0].View.Table
+	large.Slots = make([]uint16, maxGeneration)
+	c.Records[0].View.Table = &large
+	if _, err := CapacityFor(c); !errors.Is(err, lb.ErrTooLarge) || !strings.Contains(err.Error(), "smaller table_size") {
+		t.Errorf("%v, want lb.ErrTooLarge with its remedy", err)
 	}
 }
 
