@@ -86,7 +86,7 @@ func (s *Sockets) Maps() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{objects.LocalMapLocalSockets: s.known, objects.LocalMapLocalEvents: s.events}
 }
 
-// Pinned returns what the next process needs of the programs, by the names of their pins in a set: the maps, and the
+// Pinned returns the objects that the next process opens, by the names of their pins in a set: the maps, and the
 // programs, which only CAP_SYS_ADMIN could open by the links.
 func (s *Sockets) Pinned() map[string]pins.Pinner {
 	pinned := map[string]pins.Pinner{}

@@ -32,7 +32,7 @@ func (p *Pusher) amend(ctx context.Context, services []lb.Service) (Result, erro
 		p.Retry()
 	}
 	a := amending{Pusher: p, tries: maxRounds, result: Result{Generation: p.generation, Refused: map[string]string{}}}
-	err := a.push(ctx, a.withoutUnfit(changed), removed)
+	err := a.push(ctx, a.withoutExcess(changed), removed)
 	return a.result, err
 }
 
@@ -40,9 +40,9 @@ func (p *Pusher) amend(ctx context.Context, services []lb.Service) (Result, erro
 type amending struct {
 	*Pusher
 	result Result
-	// tries are the requests that are left, and excess is the last refusal that names no service.
-	tries  int
-	excess error
+	// tries are the requests that are left, and exceeded is the last refusal that names no service.
+	tries    int
+	exceeded error
 }
 
 // push pushes a part of the difference.
@@ -76,20 +76,21 @@ func (a *amending) push(ctx context.Context, changed []lb.Service, removed []str
 		}
 		changed = kept
 	}
-	if a.excess == nil || len(removed) > 0 {
+	if a.exceeded == nil || len(removed) > 0 {
 		return errTooManyRounds()
 	}
 	a.leaveOut(changed)
 	return nil
 }
 
-// pushParts pushes what the balancer has refused without naming a service, such as more than all services together may
-// need. What it removes goes first, for that makes room. Of the others it takes those halves that fit.
+// pushParts pushes a difference that the balancer has refused without naming a service, as where all services together
+// need more memory than they may. Removed services go first, for that makes room. Of the others it takes those halves
+// that fit.
 func (a *amending) pushParts(ctx context.Context, changed []lb.Service, removed []string, err error) error {
 	if !isStatus(err, http.StatusUnprocessableEntity) || len(changed) == 0 {
 		return err
 	}
-	a.excess = err
+	a.exceeded = err
 	if len(changed) == 1 && len(removed) == 0 {
 		a.leaveOut(changed)
 		return nil
@@ -117,15 +118,15 @@ func (a *amending) order(s lb.Service) int {
 // leaveOut leaves services as the balancer has them, until Retry or until they change.
 func (a *amending) leaveOut(services []lb.Service) {
 	for _, s := range services {
-		a.unfit[s.Name] = unfit{s, a.excess.Error()}
-		a.result.Refused[s.Name] = a.excess.Error()
+		a.excess[s.Name] = excess{s, a.exceeded.Error()}
+		a.result.Refused[s.Name] = a.exceeded.Error()
 	}
 }
 
-// withoutUnfit returns the services without those that are left out: each push would search for them anew.
-func (a *amending) withoutUnfit(services []lb.Service) []lb.Service {
+// withoutExcess returns the services without those that are left out: each push would search for them anew.
+func (a *amending) withoutExcess(services []lb.Service) []lb.Service {
 	return slices.DeleteFunc(services, func(s lb.Service) bool {
-		left, is := a.unfit[s.Name]
+		left, is := a.excess[s.Name]
 		is = is && same(&left.service, &s)
 		if is {
 			a.result.Refused[s.Name] = left.why

@@ -43,12 +43,12 @@ type Pusher struct {
 	generation uint64
 	// stale: the balancer may lack the accepted services.
 	stale bool
-	// unfit are the services that the balancer has refused without naming one, by name.
-	unfit map[string]unfit
+	// excess are the services that the balancer has refused without naming one, by name.
+	excess map[string]excess
 }
 
-// unfit is a service that does not fit beside the others, and the balancer's reason.
-type unfit struct {
+// excess is a service that does not fit beside the others, and the balancer's reason.
+type excess struct {
 	service lb.Service
 	why     string
 }
@@ -66,7 +66,7 @@ type Result struct {
 func (p *Pusher) Forget() { p.stale = true }
 
 // Retry has the next Push try again the services that did not fit beside the others.
-func (p *Pusher) Retry() { p.unfit = map[string]unfit{} }
+func (p *Pusher) Retry() { p.excess = map[string]excess{} }
 
 // Push makes services the content of the source. Services that the balancer refuses keep their previous version. On an
 // error, nothing is changed, or a part of what exceeds a limit. Only the difference from the accepted services is
