@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
 // scenario is a service to which things happen, one after the other. Each packet is checked against the model: verdict,
@@ -124,6 +125,21 @@ func (y *scenario) expect(port int, flags, outcome string) verdict {
 		y.t.Errorf("%s from port %d: %s, want %s", flags, port, v.outcome, outcome)
 	}
 	return v
+}
+
+// untilRefused opens flows from a port on until one is refused for the rate, and returns the port after it: where the
+// test stands still between two of them, the rate allows the next.
+func (y *scenario) untilRefused(port int, flags, outcome string) (next int) {
+	y.t.Helper()
+	testenv.Eventually(y.t, testenv.WaitLimit, "a flow ends with "+outcome, func() bool {
+		v := y.send(port, flags)
+		port++
+		if v.outcome != outcome && v.outcome != "forwarded" {
+			y.t.Fatalf("%s from port %d: %s, want %s", flags, port-1, v.outcome, outcome)
+		}
+		return v.outcome == outcome
+	})
+	return port
 }
 
 // to sends a packet and returns the number of the backend that got it.
