@@ -128,13 +128,18 @@ func suspendSpeaker(t *testing.T, r *bird, p *process) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	r.awaitHops(t, 0)
+	r.awaitHops(t, 0, func() {
+		// Whatever else stops and continues processes of tests may have continued it.
+		if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+	})
 	gone := time.Since(began)
 	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	began = time.Now()
-	r.awaitHops(t, 1)
+	r.awaitHops(t, 1, func() {})
 	t.Logf("3 x %v: withdrawn %v after SIGSTOP, back %v after SIGCONT", bfdInterval, gone.Round(time.Millisecond),
 		time.Since(began).Round(time.Millisecond))
 	p.peer(t, "all is up again", isUp)
@@ -145,8 +150,8 @@ func suspendSpeaker(t *testing.T, r *bird, p *process) {
 	}
 }
 
-// awaitHops waits as expectHops does, but looks more often.
-func (r *bird) awaitHops(t *testing.T, n int) {
+// awaitHops waits as expectHops does, but looks more often, and calls meanwhile after each look in vain.
+func (r *bird) awaitHops(t *testing.T, n int, meanwhile func()) {
 	t.Helper()
 	ticks := time.NewTicker(2 * time.Millisecond)
 	defer ticks.Stop()
@@ -154,6 +159,7 @@ func (r *bird) awaitHops(t *testing.T, n int) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the router has %d next hops, and should have %d", r.nextHops(t, vip4), n)
 		}
+		meanwhile()
 	}
 }
 
@@ -205,10 +211,14 @@ func sendFromOthers(t *testing.T, r *bird, p *process) {
 	} {
 		testenv.In(t, r.ns, func() error { return sendTo(c.from, c.ttl, c.payload, c.times) })
 	}
+	var after ops.BFD
 	p.peer(t, "what comes from the router's address is counted", func(peer ops.BGPPeer) bool {
-		return peer.BFD.Refused >= before.Refused+150 && isUp(peer)
+		if !isUp(peer) {
+			return false
+		}
+		after = *peer.BFD // a later reading may be that of a session which has fallen since
+		return after.Refused >= before.Refused+150
 	})
-	after := p.bfdOf(t)
 	// Where the machine stalled, the session has fallen, and some of the router's last packets were refused, too.
 	if unexpected := after.Refused - before.Refused - 150; unexpected > 0 &&
 		(after.Ups == before.Ups || unexpected > 1000) {

@@ -133,14 +133,15 @@ func TestAttributes(t *testing.T) {
 protocol bgp b2 { local as 64512; neighbor 2001:2:0:1::2 as 64512; passive on; connect delay time 1; error wait time 1,
 	2; ipv4 { import all; export none; extended next hop on; }; ipv6 { import all; export none; }; }
 `)
-	w := desiredVIPs(1, vip4, vip6)
+	// Sessions that a late speaker lost would be counted.
+	w := withLongHoldTime(1, vip4, vip6)
 	med, preference := uint32(0), uint32(50)
 	outer := &w.BGP.Peers[0]
 	outer.PasswordFile, outer.TTLSecurity, outer.Families = secret, true, []lb.Family{lb.IPv4, lb.IPv6}
 	outer.Communities, outer.MED, outer.Prepend = []lb.Community{"64512:100", "64512:1:2"}, &med, 2
 	outer.NextHops = []netip.Addr{netip.MustParseAddr("2001:2:0:1::2")}
 	w.BGP.Peers = append(w.BGP.Peers, lb.BGPPeer{Address: netip.MustParseAddr("2001:2:0:1::1"), ASN: speakerAS,
-		Port: 179, HoldTime: 9 * time.Second,
+		Port: 179, HoldTime: outer.HoldTime,
 		Families: []lb.Family{lb.IPv4, lb.IPv6}, LocalPreference: &preference,
 		LocalAddress: netip.MustParseAddr("2001:2:0:1::2"), AddPath: true})
 	p.apply(t, w)
