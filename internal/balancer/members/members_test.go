@@ -236,7 +236,7 @@ func testMembersLeaveAndJoin(t *testing.T, n *network) {
 func TestMembersRefuse(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
-	one, other := n.start(1, 3, nil), n.start(2, 3, nil)
+	one, other := n.start(1, 3, withLongTimeouts), n.start(2, 3, withLongTimeouts)
 	keyless := n.start(3, 3, func(o *Options) { o.Keys = Keys{NewKey()} })
 	untrusted := n.start(9, 3, nil)
 	eventually(t, "the two have each other's state", func() bool {
