@@ -520,6 +520,9 @@ func (b *testNetwork) expectRequestFrom(name string, want netip.Addr) {
 	})
 	for frame := make([]byte, 64); ; {
 		n, _, err := unix.Recvfrom(fd, frame, 0)
+		if errors.Is(err, unix.EINTR) {
+			continue // as after a stop of this process: see signal(7)
+		}
 		if err != nil {
 			b.t.Errorf("%s: no request for %s has arrived: %v", name, absent, err)
 			break

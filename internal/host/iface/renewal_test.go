@@ -3,6 +3,7 @@
 package iface
 
 import (
+	"errors"
 	"syscall"
 	"testing"
 	"time"
@@ -29,6 +30,9 @@ func TestRenewal(t *testing.T) {
 	next := func() bool {
 		t.Helper()
 		messages, _, err := events.Receive()
+		for errors.Is(err, unix.EINTR) { // as after a stop of this process: see signal(7)
+			messages, _, err = events.Receive()
+		}
 		if err != nil || len(messages) != 1 {
 			t.Fatalf("%d messages: %v", len(messages), err)
 		}
