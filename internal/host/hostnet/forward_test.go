@@ -12,11 +12,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 	"github.com/jeoul/jeoul/internal/host/namespace"
@@ -64,15 +64,42 @@ func (r *router) defaultRoutes(ns *namespace.Namespace, via ...string) {
 func (r *router) forwards(server string) bool {
 	r.t.Helper()
 	answered := false
-	testenv.In(r.t, r.client, func() error {
-		conn, err := net.DialTimeout("tcp", net.JoinHostPort(server, "9"), 300*time.Millisecond)
-		if err == nil {
-			return errors.Join(conn.Close(), errors.New("a program listens on port 9"))
-		}
-		answered = strings.Contains(err.Error(), "connection refused")
-		return nil
+	testenv.In(r.t, r.client, func() (err error) {
+		answered, err = isRefused(netip.AddrPortFrom(netip.MustParseAddr(server), 9))
+		return err
 	})
 	return answered
+}
+
+// isRefused reports whether a connection is refused soon. Unlike a timeout of Go's, poll(2) looks for the answer when
+// its time has passed, too: the process may have stood still meanwhile.
+func isRefused(to netip.AddrPort) (bool, error) {
+	family, at := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: int(to.Port())})
+	if to.Addr().Is4() {
+		at.(*unix.SockaddrInet4).Addr = to.Addr().As4()
+	} else {
+		family, at = unix.AF_INET6, &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(fd)
+	if err := unix.Connect(fd, at); !errors.Is(err, unix.EINPROGRESS) {
+		return errors.Is(err, unix.ECONNREFUSED), nil
+	}
+	ready := 0
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		ready, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, 300)
+	}
+	if err != nil || ready == 0 {
+		return false, err
+	}
+	code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err == nil && code == 0 {
+		err = fmt.Errorf("a program listens on %v", to)
+	}
+	return unix.Errno(code) == unix.ECONNREFUSED, err
 }
 
 // sysctls returns all IPv4 and IPv6 settings of interfaces.
