@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -167,9 +168,11 @@ func TestOpenAmongReaders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The start tries without success at first.
-	time.AfterFunc(3*pause, reader.Close)
-	s, err = Open(dir, "run-eth0.1-7")
+	synctest.Test(t, func(t *testing.T) {
+		// The start tries without success at first.
+		time.AfterFunc(3*pause, reader.Close)
+		s, err = Open(dir, "run-eth0.1-7")
+	})
 	if err != nil {
 		t.Fatalf("a start beside one that looks: %v", err)
 	}
