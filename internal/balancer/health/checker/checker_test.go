@@ -34,6 +34,18 @@ func check(t *testing.T, to netip.AddrPort, c lb.Check) health.Answer {
 	return answer
 }
 
+// checkInTime is check of an endpoint that says something at once: where it counts as silent, this process was stopped
+// for the timeout, and the check is made again.
+func checkInTime(t *testing.T, to netip.AddrPort, c lb.Check) (answer health.Answer) {
+	t.Helper()
+	silence := health.Silence(c.Timeout)
+	until(t, "an answer other than "+silence.Reason, func() bool {
+		answer = check(t, to, c)
+		return answer != silence
+	})
+	return answer
+}
+
 // bound is how long the context of a check lasts: see health.Checker.
 func bound(c *lb.Check) time.Duration {
 	if c.Type == lb.CheckExec {
