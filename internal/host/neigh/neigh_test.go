@@ -229,16 +229,38 @@ func TestFlushedEntry(t *testing.T) {
 		l := newTestLink(t, slowTiming)
 		l.watch(peer)
 		l.awaitEntry(peer, l.peerMAC, Reachable)
-		// The peer does not answer for a while, so that the states in between are visible.
-		l.onPeer(func(link netlink.Link) error { return netlink.LinkSetARPOff(link) })
-		testenv.In(t, l.balancer, func() error {
-			return netlink.NeighDel(&netlink.Neigh{LinkIndex: l.resolver.index, IP: peer.AsSlice()})
-		})
-		l.awaitEntry(peer, l.peerMAC, Probing)
+		// The peer does not answer for a while, so that the states in between are visible, but to a process that stands
+		// still for as long as the kernel probes.
+		for !l.flush(peer) {
+			l.onPeer(func(link netlink.Link) error { return netlink.LinkSetARPOn(link) })
+			l.awaitEntry(peer, l.peerMAC, Reachable)
+		}
 		l.awaitEntry(peer, nil, Failed)
 		l.onPeer(func(link netlink.Link) error { return netlink.LinkSetARPOn(link) })
 		l.awaitEntry(peer, l.peerMAC, Reachable)
 	})
+}
+
+// flush has the peer answer no more, and flushes its entry. It reports whether the peer is probed then, with its MAC
+// address, or counts as failed already.
+func (l *testLink) flush(peer netip.Addr) (probed bool) {
+	l.tb.Helper()
+	l.onPeer(func(link netlink.Link) error { return netlink.LinkSetARPOff(link) })
+	testenv.In(l.tb, l.balancer, func() error {
+		return netlink.NeighDel(&netlink.Neigh{LinkIndex: l.resolver.index, IP: peer.AsSlice()})
+	})
+	bound := time.After(testenv.WaitLimit)
+	for {
+		e := l.resolver.Entries()[peer]
+		if e.State == Failed || e.State == Probing && cmp.Equal(e.MAC, l.peerMAC) {
+			return e.State == Probing
+		}
+		select {
+		case <-l.resolver.Changes():
+		case <-bound:
+			l.tb.Fatalf("%s is %+v after its entry was flushed, not %s with %v", peer, e, Probing, l.peerMAC)
+		}
+	}
 }
 
 // TestConfiguredEntry: an entry that an administrator has configured is used, and not overwritten by probes.
