@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -290,36 +291,53 @@ func checkByAddress(t *testing.T, hook lb.Hook) {
 	t.Run("restart", func(t *testing.T) {
 		checked.close(t)
 		defer checked.open(t)
-		s.eventually(t, faulty.Name+" is found ill", func(status *ops.Status) bool {
-			return everyBackend(status, func(_ ops.Service, b ops.Backend) bool {
-				return (b.Health.State == lb.Failing) == (b.Name == faulty.Name)
-			})
-		})
 		s.takeOver(t, faulty, translating)
 	})
 }
 
 // takeOver lets another process continue the work: a failed backend gets no new flow from the start of that process on.
+// The servers are in this process. If it was stopped meanwhile, the checks have found others ill, and the step is
+// repeated.
 func (s *stage) takeOver(t *testing.T, faulty *lab.Host, translating []path) {
-	leave(t, s.daemon)
-	s.daemon = jeoul(t, s.host, &s.log, "run", "-c", s.config, "--state-dir", filepath.Join(s.host.Dir, "state"))
-	// The first status that the new process shows, before any of its checks can have failed three times.
-	var first *ops.Status
-	s.eventually(t, "another process answers", func(status *ops.Status) bool {
-		first = status
-		return true
+	t.Helper()
+	testenv.Eventually(t, e2e.WaitLimit, "another process begins with the verdicts of the one before", func() bool {
+		began := time.Now()
+		s.awaitOnlyIll(t, faulty)
+		leave(t, s.daemon)
+		s.daemon = jeoul(t, s.host, &s.log, "run", "-c", s.config, "--state-dir", filepath.Join(s.host.Dir, "state"))
+		// The first status that the new process shows, before any of its checks can have failed three times.
+		var first *ops.Status
+		s.eventually(t, "another process answers", func(status *ops.Status) bool {
+			first = status
+			return true
+		})
+		if everyBackend(first, func(_ ops.Service, b ops.Backend) bool { return isOnlyIll(b, faulty) }) {
+			return true
+		}
+		if everyBackend(first, func(_ ops.Service, b ops.Backend) bool { return !b.Health.Since.After(began) }) {
+			t.Fatalf("the new process did not begin with the verdicts of the one before: %+v", first.Services)
+		}
+		t.Logf("verdicts have changed since %v: once more: %+v", began, first.Services)
+		return false
 	})
-	if !everyBackend(first, func(_ ops.Service, b ops.Backend) bool {
-		return (b.Health.State == lb.Failing) == (b.Name == faulty.Name) &&
-			(b.State == lb.Up) == (b.Name != faulty.Name)
-	}) {
-		t.Errorf("the new process did not begin with the verdicts of the one before: %+v", first.Services)
-	}
 	for _, p := range translating {
 		for port := range checksOf {
 			s.expectNoNewFlows(t, netip.AddrPortFrom(p.vip, port), faulty)
 		}
 	}
+}
+
+// isOnlyIll reports whether a backend is in the state that is right if one host has failed, and no other.
+func isOnlyIll(b ops.Backend, faulty *lab.Host) bool {
+	return (b.Health.State == lb.Failing) == (b.Name == faulty.Name) && (b.State == lb.Up) == (b.Name != faulty.Name)
+}
+
+// awaitOnlyIll waits until a host has failed in every service, and no other.
+func (s *stage) awaitOnlyIll(t *testing.T, faulty *lab.Host) {
+	t.Helper()
+	s.eventually(t, faulty.Name+" is found ill, and no other", func(status *ops.Status) bool {
+		return everyBackend(status, func(_ ops.Service, b ops.Backend) bool { return isOnlyIll(b, faulty) })
+	})
 }
 
 // everyBackend reports whether a condition holds for every backend of every service.
@@ -334,17 +352,65 @@ func everyBackend(status *ops.Status, holds func(ops.Service, ops.Backend) bool)
 	return true
 }
 
-// expectNoNewFlows makes new connections to a service: all are answered, and none by this host.
+// answerLimit limits the wait for an answer of a server whose checks are answered within checkTimeout.
+const answerLimit = 20 * time.Second
+
+// expectNoNewFlows makes new connections to a service while one host has failed: all are answered, and none by this
+// host. The servers are in this process. If it was stopped meanwhile, the checks have found all of them ill, so that all
+// get new flows: then the connections are made again.
 func (s *stage) expectNoNewFlows(t *testing.T, to netip.AddrPort, host *lab.Host) {
 	t.Helper()
+	testenv.Eventually(t, e2e.WaitLimit, "the verdicts stay while a client connects to "+to.String(), func() bool {
+		var before []string
+		s.eventually(t, host.Name+" is found ill, and no other", func(status *ops.Status) (ill bool) {
+			before, ill = verdictsAt(status, to, host)
+			return ill
+		})
+		err := s.connectToOthers(t, to, host)
+		if after, _ := verdictsAt(s.status(t), to, host); err != nil && !slices.Equal(before, after) {
+			t.Logf("%s: %v; the verdicts were %q, and are %q: once more", to, err, before, after)
+			return false
+		}
+		if err != nil {
+			t.Errorf("%s: %v", to, err)
+		}
+		return true
+	})
+}
+
+// connectToOthers makes new connections to a service. A host must not answer any.
+func (s *stage) connectToOthers(t *testing.T, to netip.AddrPort, host *lab.Host) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), answerLimit)
+	defer cancel()
 	browser := e2e.NewBrowser(s.Clients[0])
 	for range 12 {
-		seen, err := browser.Who(bounded(t), to)
+		seen, err := browser.Who(ctx, to)
 		if err != nil || seen.Server == host.Name {
-			t.Errorf("%s: %q answered, %v", to, seen.Server, err)
-			return
+			return fmt.Errorf("%q answered, %w", seen.Server, err)
 		}
 	}
+	return nil
+}
+
+// verdictsAt returns the states of the backends of a service over TCP, and since when the checks have said so, and
+// whether one host has failed, and no other.
+func verdictsAt(status *ops.Status, at netip.AddrPort, faulty *lab.Host) (verdicts []string, onlyIll bool) {
+	onlyIll = true
+	for _, service := range status.Services {
+		if service.Protocol != lb.TCP || netip.AddrPortFrom(service.VIP, service.Port) != at {
+			continue
+		}
+		for _, b := range service.Backends {
+			if b.Health == nil {
+				return nil, false
+			}
+			onlyIll = onlyIll && isOnlyIll(b, faulty)
+			verdicts = append(verdicts,
+				fmt.Sprintf("%s: %s, %s since %v", b.Name, b.State, b.Health.State, b.Health.Since))
+		}
+	}
+	return verdicts, onlyIll && len(verdicts) > 0
 }
 
 // askNow checks a backend by the command, while it serves and while it does not.
@@ -356,15 +422,27 @@ func (s *stage) askNow(t *testing.T, server *faultyServer) {
 		last   string
 	}{{http.StatusOK, lb.Healthy, ""}, {http.StatusServiceUnavailable, lb.Failing, "503"}} {
 		server.answer(t, test.status)
-		checked, err := client.Check(context.WithoutCancel(t.Context()), fmt.Sprintf("nat-IPv4-%d", otherWebPort),
-			server.host.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(checked.Results) != 1 || checked.Results[0].State != test.want ||
-			!strings.Contains(checked.Results[0].Reason, test.last) || len(checked.Steps) < 2 {
-			t.Errorf("with status %d: %+v, steps %+v", test.status, checked.Results, checked.Steps)
-		}
+		what := fmt.Sprintf("with status %d it is %s, says a check by command", test.status, test.want)
+		// The server is in this process, and does not answer in time if that is stopped.
+		testenv.Eventually(t, e2e.WaitLimit, what, func() bool {
+			checked, err := client.Check(context.WithoutCancel(t.Context()),
+				fmt.Sprintf("nat-IPv4-%d", otherWebPort), server.host.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(checked.Results) != 1 || len(checked.Steps) < 2 {
+				t.Fatalf("with status %d: %+v, steps %+v", test.status, checked.Results, checked.Steps)
+			}
+			result := checked.Results[0]
+			if result.State == lb.Failing && strings.Contains(result.Reason, checkTimeout.String()) {
+				t.Logf("with status %d: %+v: once more", test.status, result)
+				return false
+			}
+			if result.State != test.want || !strings.Contains(result.Reason, test.last) {
+				t.Errorf("with status %d: %+v", test.status, result)
+			}
+			return true
+		})
 	}
 	server.answer(t, http.StatusOK)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
+	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -74,7 +75,13 @@ func (s *stage) replaceAgent(t *testing.T, faulty *lab.Host) *lab.Process {
 			arguments = append(arguments, "--vip", p.vip.String())
 		}
 	}
-	return jeoul(t, faulty, &cmdtest.SyncBuffer{}, arguments...)
+	log := &cmdtest.SyncBuffer{}
+	plain := jeoul(t, faulty, log, arguments...)
+	// Before that, a signal would end it at once.
+	testenv.Eventually(t, e2e.WaitLimit, "the other agent is ready", func() bool {
+		return strings.Contains(log.String(), "ready")
+	})
+	return plain
 }
 
 // wrapOnly makes a backend stop decapsulating.
