@@ -47,8 +47,10 @@ func TestPrometheusCounts(t *testing.T) {
 		"metrics": entry{"listen": scrapedAddress},
 		"services": []entry{{"name": "echo", "vip": vip.Addr().String(), "port": vip.Port(), "protocol": "udp",
 			"mode": "fullnat", "scheduler": "rr",
-			// Checks are not the service's packets, and its counters do not include them.
-			"check":    entry{"type": "udp", "send": "are you there", "expect": "are you there", "interval": "200ms"},
+			// Checks are not the service's packets, and its counters do not include them. The servers are in this
+			// process: if that is stopped for two seconds, they do not answer, and must not be found to fail.
+			"check": entry{"type": "udp", "send": "are you there", "expect": "are you there", "interval": "200ms",
+				"fall": 20},
 			"backends": backends}},
 		"fullnat": entry{"addresses": []string{"198.18.0.99"}}})
 	b.start(t)
