@@ -467,16 +467,26 @@ func openThrough(t *testing.T, client *lab.Host, l *lab.Lab, one, other *memberB
 // openSome opens connections to the service, and returns them with the server that answers each.
 func openSome(t *testing.T, client *lab.Host, l *lab.Lab) map[net.Conn]string {
 	t.Helper()
+	on, err := tryToOpenSome(t, client, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return on
+}
+
+// tryToOpenSome is openSome, and returns the error of a connection that is not answered.
+func tryToOpenSome(t *testing.T, client *lab.Host, l *lab.Lab) (map[net.Conn]string, error) {
+	t.Helper()
 	on := map[net.Conn]string{}
 	for range 12 {
 		connection := dial(t, client, "tcp", netip.AddrPortFrom(l.VIP4, turnPort))
 		server, _, err := ask(connection)
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		on[connection] = server
 	}
-	return on
+	return on, nil
 }
 
 // awaitFlows waits until it has received a number of flows of other balancers. With more than two, a flow may come
