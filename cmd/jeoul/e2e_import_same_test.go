@@ -376,7 +376,7 @@ func (c sameCase) ask(l *lab.Lab, r request) (name, answer string) {
 		}
 		return name, c.pool(name)
 	}
-	connection, err := dialFor(client, to, bound)
+	connection, err := dialWhileRunning(client, to, bound)
 	if err != nil {
 		return "", nothing
 	}

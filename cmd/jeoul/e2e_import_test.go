@@ -183,6 +183,31 @@ func dialFor(client *lab.Host, to netip.AddrPort, bound time.Duration) (connecti
 	return connection, err
 }
 
+// dialWhileRunning is dialFor with a limit of the time in which this process runs: time in which it is stopped counts
+// for next to nothing.
+func dialWhileRunning(client *lab.Host, to netip.AddrPort, bound time.Duration) (connection net.Conn, err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		const parts = 20
+		tick := time.NewTicker(bound / parts) // which drops ticks that nobody receives
+		defer tick.Stop()
+		defer cancel()
+		for range parts {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	err = client.Do(func() (err error) {
+		connection, err = new(net.Dialer).DialContext(ctx, "tcp", to.String())
+		return err
+	})
+	return connection, err
+}
+
 // serveDSR makes a server a web server for direct server return.
 func serveDSR(t *testing.T, server *lab.Host, vip netip.Addr) {
 	t.Helper()
