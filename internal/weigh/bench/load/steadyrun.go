@@ -168,15 +168,20 @@ func (r *steadyRun) openOne() (*steadyConn, error) {
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout),
 	)
+	// A stop of the process ends calls on a socket with a timeout (signal(7)). Connecting continues by itself, and the
+	// write waits for it.
 	if err == nil {
-		err = unix.Connect(fd, r.address)
+		if err = unix.Connect(fd, r.address); errors.Is(err, unix.EINTR) {
+			err = nil
+		}
 	}
 	if err == nil {
-		_, err = unix.Write(fd, r.request)
+		_, err = uninterrupted(func() (int, error) { return unix.Write(fd, r.request) })
 	}
 	for err == nil && (c.length == 0 || len(c.answer) < c.length) {
 		var n int
-		if n, err = unix.Read(fd, r.buffer[:]); err == nil && n == 0 {
+		n, err = uninterrupted(func() (int, error) { return unix.Read(fd, r.buffer[:]) })
+		if err == nil && n == 0 {
 			err = io.ErrUnexpectedEOF
 		}
 		if err == nil {
@@ -191,6 +196,13 @@ func (r *steadyRun) openOne() (*steadyConn, error) {
 		return nil, err
 	}
 	return c, r.loop.Add(fd, unix.EPOLLIN|unix.EPOLLRDHUP)
+}
+
+// uninterrupted makes a call again that a signal has ended.
+func uninterrupted(call func() (int, error)) (n int, err error) {
+	for n, err = call(); errors.Is(err, unix.EINTR); n, err = call() {
+	}
+	return n, err
 }
 
 // errAnswer means that an answer is not the expected one.
