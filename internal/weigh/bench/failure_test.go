@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -83,9 +84,9 @@ func TestGeneratorsThatFailDoNotEndTheRun(t *testing.T) {
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	r := newRun(t, failingSuite, t.TempDir(), Options{})
-	// Only the hanging generator is given up early: the good one may take longer on a machine that stalls.
-	r.Grace = time.Second
-	r.ProgressTo(&onLine{words: "hangs", do: func() { r.Grace = time.Minute }})
+	// Only the hanging generator is given up early: the others may take longer on a machine that stalls.
+	r.ProgressTo(io.MultiWriter(&onLine{words: "talks", do: func() { r.Grace = time.Second }},
+		&onLine{words: "hangs", do: func() { r.Grace = time.Minute }}))
 	run, err := r.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -238,6 +238,9 @@ func receive(t *testing.T, fd int) gopacket.Packet {
 	buffer := make([]byte, 2000)
 	for {
 		n, err := unix.Read(fd, buffer)
+		if errors.Is(err, unix.EINTR) { // the process was stopped
+			continue
+		}
 		if err != nil {
 			t.Fatalf("a frame is missing: %v", err)
 		}

@@ -55,7 +55,7 @@ func TestPlainWire(t *testing.T) {
 			0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := run(t, tester, test.load)[0]
+			s := runAtRate(t, tester, test.load)
 			allWell(t, s, test.load.Connections)
 			if n := s.Clients.Sent; test.clients != 0 && n != test.clients*s.Begun {
 				t.Errorf("client ports sent %d packets, want %d for each of %d", n, test.clients, s.Begun)
@@ -96,8 +96,8 @@ func TestLadder(t *testing.T) {
 // TestFloodBesideSessions counts a flood separately from the sessions that it disturbs.
 func TestFloodBesideSessions(t *testing.T) {
 	r := newRig(t, 2)
-	s := run(t, r.open(t), Load{Kind: Session, Rate: 2000, Connections: 1000,
-		Flood: &Flood{Sources: netip.MustParsePrefix("198.19.128.0/17"), Rate: 20_000}})[0]
+	s := runAtRate(t, r.open(t), Load{Kind: Session, Rate: 2000, Connections: 1000,
+		Flood: &Flood{Sources: netip.MustParsePrefix("198.19.128.0/17"), Rate: 20_000}})
 	allWell(t, s, 1000)
 	if s.FloodSent == 0 || s.FloodSent != s.FloodArrived {
 		t.Errorf("%d of a flood sent, %d arrived", s.FloodSent, s.FloodArrived)
@@ -107,8 +107,8 @@ func TestFloodBesideSessions(t *testing.T) {
 // TestFlood sends only a flood.
 func TestFlood(t *testing.T) {
 	r := newRig(t, 1)
-	s := run(t, r.open(t), Load{Kind: SYNFlood, Rate: 50_000, Connections: 10_000,
-		Flood: &Flood{Sources: netip.MustParsePrefix("198.19.128.0/17")}})[0]
+	s := runAtRate(t, r.open(t), Load{Kind: SYNFlood, Rate: 50_000, Connections: 10_000,
+		Flood: &Flood{Sources: netip.MustParsePrefix("198.19.128.0/17")}})
 	if s.Begun != 10_000 || s.Established != 10_000 || s.Failed != (Failed{}) || s.LostToServers != 0 ||
 		s.Duration < 150*time.Millisecond {
 		t.Errorf("%+v", s)

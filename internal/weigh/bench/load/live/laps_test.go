@@ -185,8 +185,7 @@ func TestComingAgainIsCounted(t *testing.T) {
 	const ports = 6
 	a, b := serve(t, "a"), serve(t, "b")
 	r := startRelay(t, a)
-	// The relay does not forward the end of the server's connection to the client.
-	h := lapping(t, r.target(), ports, func(l *Load) { l.Timeout = time.Second })
+	h := lapping(t, r.target(), ports, nil)
 	stay := func() map[string]uint64 {
 		got, err := h.execute(t.Context(), order{Stay: bound})
 		if err != nil {

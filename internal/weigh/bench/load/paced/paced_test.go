@@ -75,6 +75,9 @@ func TestPaced(t *testing.T) {
 		connections.Store(0)
 		o := optionsOf(target)
 		o.Keep, o.Delay = keep, 2*time.Millisecond
+		if keep { // fewer than requests: a client that was stopped sends all that are due at once
+			o.Connections = 10
+		}
 		report, outcome := o.ask(t)
 		// 200 per second for 248 ms.
 		if report.Due != 49 || report.Answered != 49 || outcome.Requests != 49 || outcome.Failed != 0 ||
