@@ -317,7 +317,7 @@ func (s *stage) takeOver(t *testing.T, faulty *lab.Host, translating []path) {
 		if everyBackend(first, func(_ ops.Service, b ops.Backend) bool { return !b.Health.Since.After(began) }) {
 			t.Fatalf("the new process did not begin with the verdicts of the one before: %+v", first.Services)
 		}
-		t.Logf("verdicts have changed since %v: once more: %+v", began, first.Services)
+		t.Logf("verdicts have changed since %v: once more", began)
 		return false
 	})
 	for _, p := range translating {
@@ -356,7 +356,7 @@ func everyBackend(status *ops.Status, holds func(ops.Service, ops.Backend) bool)
 const answerLimit = 20 * time.Second
 
 // expectNoNewFlows makes new connections to a service while one host has failed: all are answered, and none by this
-// host. The servers are in this process. If it was stopped meanwhile, the checks have found all of them ill, so that all
+// host. The servers are in this process. If it was stopped meanwhile, the checks have found all of them ill, and all
 // get new flows: then the connections are made again.
 func (s *stage) expectNoNewFlows(t *testing.T, to netip.AddrPort, host *lab.Host) {
 	t.Helper()
