@@ -52,7 +52,7 @@ func TestExec(t *testing.T) {
 			Exec: &lb.ExecCheck{Command: []string{"/nonexistent/check"}}}, health.NoEvidence, "/nonexistent/check"},
 		{"is none", lb.Check{Type: lb.CheckExec, Timeout: patiently}, health.NoEvidence, "names no program"},
 	} {
-		t.Run(c.name, func(t *testing.T) { expect(t, check(t, somewhere, c.check), c.outcome, c.words) })
+		t.Run(c.name, func(t *testing.T) { expect(t, checkInTime(t, somewhere, c.check), c.outcome, c.words) })
 	}
 }
 
