@@ -259,7 +259,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// pingPaths returns what pings of up to a size tell of the paths to some addresses.
+// pingPaths returns the paths to some addresses, as pings of up to a size find them.
 func (p pair) pingPaths(t *testing.T, size int, to ...netip.Addr) []evidence.Path {
 	t.Helper()
 	var pinger *pinger
