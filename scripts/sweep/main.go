@@ -42,12 +42,14 @@ func sweep(mark string) error {
 	if killed > 0 {
 		fmt.Printf("killed processes: %d\n", killed)
 	}
+	_, dir, _ := strings.Cut(mark, "=")
+	// Before the laboratories' directories are removed: tests mount file systems in them.
+	errMounts := unmountBelow(dir)
 	removed, errLabs := lab.CleanStale(ctx)
 	for _, id := range removed {
 		fmt.Printf("removed what laboratory %s left\n", id)
 	}
-	_, dir, _ := strings.Cut(mark, "=")
-	return errors.Join(err, errLabs, unmountBelow(dir), removeCgroups(ctx, dir))
+	return errors.Join(err, errMounts, errLabs, removeCgroups(ctx, dir))
 }
 
 // removeCgroups removes the control groups of the tests of a run, whose processes were killed.

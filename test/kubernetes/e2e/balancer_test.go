@@ -5,8 +5,11 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -60,11 +63,7 @@ func startBalancer(t *testing.T, host *lab.Host, services ...fields) *balancer {
 // startConfigured is startBalancer with a configuration that has more than services.
 func startConfigured(t *testing.T, host *lab.Host, configuration fields) *balancer {
 	t.Helper()
-	dir, err := os.MkdirTemp(host.Dir, "j") // short, for the paths of sockets
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &balancer{t: t, host: host, dir: dir, program: binary(t, "jeoul")}
+	b := &balancer{t: t, host: host, dir: makeShortDir(t, host.Dir), program: binary(t, "jeoul")}
 	configuration["interface"], configuration["socket"] = host.Interface, b.socket()
 	text, err := yaml.Marshal(configuration)
 	if err != nil {
@@ -87,6 +86,22 @@ func startConfigured(t *testing.T, host *lab.Host, configuration fields) *balanc
 	})
 	b.eventually("the balancer answers", func(*ops.Status) bool { return true })
 	return b
+}
+
+// makeShortDir makes a directory whose name has as few bytes as possible: those of unix sockets below it, which are the
+// balancer's and HAProxy's, have at most 107.
+func makeShortDir(t *testing.T, parent string) string {
+	t.Helper()
+	for i := 0; ; i++ {
+		dir := filepath.Join(parent, "j"+strconv.Itoa(i))
+		err := os.Mkdir(dir, 0o700)
+		if err == nil {
+			return dir
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			t.Fatal(err)
+		}
+	}
 }
 
 func (b *balancer) path(name string) string { return filepath.Join(b.dir, name) }
