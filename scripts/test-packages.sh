@@ -64,7 +64,7 @@ start() {
 	container=$!
 	until inside=$(leader) && nsenter --target "$inside" --all systemctl is-system-running 2>/dev/null | grep -qE 'running|degraded'; do
 		[ "$SECONDS" -lt "$end" ] && kill -0 "$container" 2>/dev/null || return 1
-		read -rt 1 <> <(:) || true
+		sleep 1
 	done
 	# A container has no bpf file system of its own, and another boot_id than services with their own /proc see: a
 	# journal of another boot does not count.
@@ -84,7 +84,7 @@ stop() {
 	local end=$((SECONDS + 60))
 	kill "$container" 2>/dev/null || true
 	while kill -0 "$container" 2>/dev/null && [ "$SECONDS" -lt "$end" ]; do
-		read -rt 1 <> <(:) || true
+		sleep 1
 	done
 	kill -KILL "$inside" "$container" 2>/dev/null || true
 	wait "$container" || true

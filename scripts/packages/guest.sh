@@ -30,7 +30,7 @@ within() {
 	shift
 	until "$@"; do
 		[ "$SECONDS" -lt "$end" ] || return 1
-		read -rt 0.2 <> <(:) || true
+		sleep 0.2
 	done
 }
 
