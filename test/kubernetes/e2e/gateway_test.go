@@ -261,15 +261,15 @@ func TestSuite(t *testing.T) {
 	conformance.RunConformanceWithOptions(t, options)
 }
 
-// expectSoon shortens the waits for conditions and for answers. Of the profile of HTTP, many tests fail by rules that the
-// proxy does not support: with the suite's minutes for each, they would take most of an hour. What succeeds takes less
-// than a second.
+// expectSoon shortens the waits for conditions and for answers. Of the profile of HTTP, many tests fail by rules that
+// the proxy does not support: with the suite's minutes for each, they would take most of an hour. What succeeds takes
+// less than a second.
 func expectSoon(t *config.TimeoutConfig) {
 	const soon = 10 * time.Second
 	for _, timeout := range []*time.Duration{&t.GatewayMustHaveAddress, &t.GatewayMustHaveCondition,
 		&t.GatewayStatusMustHaveListeners, &t.GatewayListenersMustHaveConditions, &t.HTTPRouteMustNotHaveParents,
-		&t.HTTPRouteMustHaveCondition, &t.RouteMustHaveParents, &t.MaxTimeToConsistency, &t.LatestObservedGenerationSet,
-		&t.DefaultTestTimeout} {
+		&t.HTTPRouteMustHaveCondition, &t.RouteMustHaveParents, &t.MaxTimeToConsistency,
+		&t.LatestObservedGenerationSet, &t.DefaultTestTimeout} {
 		*timeout = min(*timeout, soon)
 	}
 }
