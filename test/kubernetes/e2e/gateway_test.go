@@ -249,7 +249,7 @@ func TestSuite(t *testing.T) {
 	options.GatewayClassName, options.ConformanceProfiles = gatewayClass, splitProfiles(os.Getenv(suiteProfiles))
 	options.TimeoutConfig = config.DefaultTimeoutConfig()
 	if slices.Contains(options.ConformanceProfiles, suite.GatewayHTTPConformanceProfileName) {
-		expectSoon(&options.TimeoutConfig)
+		shortenWaits(&options.TimeoutConfig)
 	}
 	options.TimeoutConfig.NamespacesMustBeReady = 10 * time.Minute // all pods of the suite run on one machine
 	options.CleanupTestResources = true
@@ -261,16 +261,16 @@ func TestSuite(t *testing.T) {
 	conformance.RunConformanceWithOptions(t, options)
 }
 
-// expectSoon shortens the waits for conditions and for answers. Of the profile of HTTP, many tests fail by rules that
+// shortenWaits shortens the waits for conditions and for answers. Of the profile of HTTP, many tests fail by rules that
 // the proxy does not support: with the suite's minutes for each, they would take most of an hour. What succeeds takes
 // less than a second.
-func expectSoon(t *config.TimeoutConfig) {
-	const soon = 10 * time.Second
+func shortenWaits(t *config.TimeoutConfig) {
+	const atMost = 10 * time.Second
 	for _, timeout := range []*time.Duration{&t.GatewayMustHaveAddress, &t.GatewayMustHaveCondition,
 		&t.GatewayStatusMustHaveListeners, &t.GatewayListenersMustHaveConditions, &t.HTTPRouteMustNotHaveParents,
 		&t.HTTPRouteMustHaveCondition, &t.RouteMustHaveParents, &t.MaxTimeToConsistency,
 		&t.LatestObservedGenerationSet, &t.DefaultTestTimeout} {
-		*timeout = min(*timeout, soon)
+		*timeout = min(*timeout, atMost)
 	}
 }
 
