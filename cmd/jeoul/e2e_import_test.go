@@ -190,7 +190,7 @@ func dialWhileRunning(client *lab.Host, to netip.AddrPort, bound time.Duration) 
 	defer cancel()
 	go func() {
 		const parts = 20
-		tick := time.NewTicker(bound / parts) // which drops ticks that nobody receives
+		tick := time.NewTicker(bound / parts) // a ticker drops ticks while the process is stopped
 		defer tick.Stop()
 		defer cancel()
 		for range parts {

@@ -35,7 +35,7 @@ func TestUntilHangup(t *testing.T) {
 	}
 }
 
-// TestReportsWithoutTerminal: the reports become files also if nobody can see them any more.
+// TestReportsWithoutTerminal: the command writes the reports to files although its terminal is gone.
 func TestReportsWithoutTerminal(t *testing.T) {
 	run, err := results.Load("../../../docs/results/demo.json.gz")
 	if err != nil {

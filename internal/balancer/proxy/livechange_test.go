@@ -100,7 +100,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestKeepsProgram: a HAProxy that runs goes on as the program that it is, and the state says that another is
+// TestKeepsProgram: a running HAProxy is not replaced by another program, and the state says that another one is
 // configured.
 func TestKeepsProgram(t *testing.T) {
 	t.Parallel()

@@ -36,7 +36,7 @@ type Tags struct {
 	features func(name string) (map[string]ethtool.FeatureState, error)
 }
 
-// NewTags returns Tags by which no feature is off yet. Its arguments are the fields of the same names.
+// NewTags returns Tags that have switched no feature off. Its arguments are the fields of the same names.
 func NewTags(disableFeature, restoreFeature func(name, feature, why string) error) Tags {
 	return Tags{DisableFeature: disableFeature, RestoreFeature: restoreFeature,
 		devices: devicesOf, features: featuresOf}

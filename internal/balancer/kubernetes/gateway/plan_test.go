@@ -114,7 +114,7 @@ func grantsOfClass(t *testing.T, class string, g *v1.Gateway, addresses string) 
 	return grants["gateway/infra/gw"], grants["shop/new"]
 }
 
-// TestMayName: services for Gateways are told from those for Services by their names; shortened ones may be either.
+// TestMayName: names distinguish services for Gateways from those for Services; shortened ones may be either.
 func TestMayName(t *testing.T) {
 	g, long := &ownGateway{Gateway: gatewayOf("gw")}, &ownGateway{Gateway: gatewayOf(strings.Repeat("g", 100))}
 	port := pools.Port{Protocol: lb.TCP, Number: 25}

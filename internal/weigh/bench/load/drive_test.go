@@ -120,7 +120,7 @@ func (ended) Done() <-chan struct{} {
 func (ended) Wait() error                { return nil }
 func (ended) Stop(context.Context) error { return nil }
 
-// TestDriveLeavesOutTheDrain: a client that waits for an answer that is late, and does not count it, lengthens nobody's
+// TestDriveLeavesOutTheDrain: a client's wait for a late answer, which it does not count, is no part of the measured
 // time.
 func TestDriveLeavesOutTheDrain(t *testing.T) {
 	began := time.Unix(1000, 0)

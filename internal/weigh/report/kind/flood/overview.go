@@ -59,7 +59,7 @@ func floodAnswer(s *model.Section) []string {
 	return append(out, fmt.Sprintf("p99 in the flood over the quiet one is from %s to %s.", text(first), text(last)))
 }
 
-// notValid names the points that have trials that are not valid: of those, nobody knows what was lost.
+// notValid names the points with invalid trials: the losses in those are unknown.
 func notValid(points []*model.Point) string {
 	var words []string
 	for _, p := range points {
