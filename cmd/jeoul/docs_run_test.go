@@ -124,8 +124,8 @@ var commandTests = map[string]commandTest{
 	"man":                     {reason: notOurs},
 	"mkdir":                   {reason: notOurs},
 	"mv":                      {reason: notOurs},
-	"pidof":                   {reason: notOurs},
 	"source":                  {reason: notOurs},
+	"tail":                    {reason: notOurs},
 }
 
 // TestDocsCommandsAreTried: a test runs each command that a page shows, or the table gives the reason why not.
@@ -150,6 +150,26 @@ func TestDocsCommandsAreTried(t *testing.T) {
 		if by.test != "" && !runs(t, root, by.test, name) {
 			t.Errorf("%s does not run %q", by.test, name)
 		}
+	}
+}
+
+// TestDocsRestartsWait: a page that ends a process by SIGUSR2 waits for its end, as a start beside it is refused.
+func TestDocsRestartsWait(t *testing.T) {
+	restarts := 0
+	for _, page := range testdocs.Pages(t) {
+		for _, block := range page.Blocks() {
+			_, rest, found := strings.Cut(block.Text, "kill -USR2")
+			if !found {
+				continue
+			}
+			restarts++
+			if !strings.Contains(rest, "tail --pid") {
+				t.Errorf("%s:%d: the block does not wait until the process has ended", page.Path, block.Line)
+			}
+		}
+	}
+	if restarts < 2 {
+		t.Errorf("only %d restarts were found", restarts)
 	}
 }
 
