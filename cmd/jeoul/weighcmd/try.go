@@ -26,7 +26,7 @@ client's place says what can be done. Nothing outside is touched; with the shell
 
     sudo jeoul try
     sudo jeoul try --demo
-    sudo jeoul try curl http://198.18.0.100/`
+    sudo jeoul try ask 12`
 }
 
 // Run builds the sandbox, and removes it however this ends.
