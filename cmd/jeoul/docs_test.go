@@ -277,7 +277,9 @@ func bare(words []string) []string {
 }
 
 // inlineJeoul matches commands in text, also those that go on in the next line.
-var inlineJeoul = regexp.MustCompile("`(?:sudo )?jeoul ([a-z][^`\n]*(?:\n[^`\n]+)?)`")
+var inlineJeoul = regexp.MustCompile("`(?:sudo )?jeoul ([a-z][^`\n]*(?:\n[^`\n]+)?)`" +
+	// `jeoul COMMAND` with `--flag`
+	"(?:\\s+(?:with|without)\\s+`(-[^`\n]+)`)?")
 
 // TestDocsMentions: the commands and flags that pages mention in text are those of this program, none of them
 // deprecated.
@@ -293,13 +295,13 @@ func TestDocsMentions(t *testing.T) {
 		}
 		for _, match := range inlineJeoul.FindAllStringSubmatch(page.Text, -1) {
 			mentions++
-			words := strings.Fields(match[1])
+			words := strings.Fields(match[1] + " " + match[2])
 			if err := spokenOf(parser.Model.Node, words); err != nil {
-				t.Errorf("%s: `jeoul %s`: %v", page.Path, match[1], err)
+				t.Errorf("%s: `jeoul %s`: %v", page.Path, strings.Join(words, " "), err)
 			}
 			_, notices := cli.Modernise(parser.Model, words, deprecations(), deprecatedUntil)
 			for _, notice := range notices {
-				t.Errorf("%s: `jeoul %s`: %s", page.Path, match[1], notice)
+				t.Errorf("%s: `jeoul %s`: %s", page.Path, strings.Join(words, " "), notice)
 			}
 		}
 	}
@@ -338,7 +340,11 @@ func spokenOf(node *kong.Node, words []string) error {
 // commandWord matches words that may name a command, or several: no file, no placeholder.
 var commandWord = regexp.MustCompile(`^[a-z|]+$`)
 
+// hasFlag reports whether a command, or the one that it stands for, has a flag.
 func hasFlag(node *kong.Node, name string) bool {
+	if node.DefaultCmd != nil && hasFlag(node.DefaultCmd, name) {
+		return true
+	}
 	for _, group := range node.AllFlags(false) {
 		if slices.ContainsFunc(group, func(flag *kong.Flag) bool {
 			return flag.Name == name || "no-"+flag.Name == name
