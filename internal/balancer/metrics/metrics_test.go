@@ -205,6 +205,27 @@ func TestSeriesOfABackend(t *testing.T) {
 	}
 }
 
+// TestSeriesOfAService: a service has as many series as the guide states.
+func TestSeriesOfAService(t *testing.T) {
+	guide, err := os.ReadFile("../../../docs/guides/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxied := 0
+	for _, f := range proxyMetrics([]ops.Service{{Name: "web", Proxy: &ops.ProxiedService{}}}) {
+		proxied += len(f.values)
+	}
+	text := strings.Join(strings.Fields(string(guide)), " ")
+	for _, states := range []string{
+		fmt.Sprintf("each service up to %d and %d for each origin", len(serviceFamilies)+1, len(discoveredFamilies)),
+		fmt.Sprintf("in mode `proxy` a service has %d more", proxied),
+	} {
+		if !strings.Contains(text, states) {
+			t.Errorf("docs/guides/metrics.md does not state %q", states)
+		}
+	}
+}
+
 func TestManyBackendsHaveNoSeries(t *testing.T) {
 	for _, tc := range []struct {
 		limit  int
