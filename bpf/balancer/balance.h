@@ -242,6 +242,24 @@ static __always_inline enum outcome send_on_fast_path(ctx_t *ctx, struct packet 
 	return send_fast(ctx, packet, decision, frame, ipv6, egress);
 }
 
+/* balance_not_plain dispatches a packet that is not plain, or whose header has no length. Scratch: writes packet. */
+static __always_inline enum outcome balance_not_plain(ctx_t *ctx, void *generation, __u32 network,
+						      bool ipv6, struct service **service)
+{
+	enum outcome outcome = read_packet(ctx, network, ipv6);
+	struct scratch *scratch = get_scratch();
+
+	if (!scratch)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	if (outcome != OUTCOME_NONE)
+		return outcome;
+	if (!has_ports(&scratch->packet))
+		return OUTCOME_NONE;
+	*service = search_service(generation, &scratch->packet,
+				  scratch->packet.destination_port, scratch->packet.protocol);
+	return OUTCOME_NONE;
+}
+
 /* balance_ip handles a plain packet of one family on the fast path: its outcome, or OUTCOME_NONE where it leaves the
  * fast path. Inlined for each family, so that neither pays for the other, and written for the common packet: complete,
  * of TCP or UDP, and for a service that rewrites at most its addresses. Of another, *service is then known. Scratch:
@@ -261,8 +279,9 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 	outcome = ipv6 ? parse_plain6(&packet, data + network, data_end) :
 			 parse_plain4(&packet, data + network, data_end);
 	trace_read(ctx, &packet);
+	/* BIG TCP has no length in its header. */
 	if (outcome != OUTCOME_NONE)
-		return outcome;
+		return ctx_gso(ctx) ? balance_not_plain(ctx, generation, network, ipv6, service) : outcome;
 	if (has_ports(&packet)) {
 		*service = find_service(generation, &packet, packet.destination_port,
 					packet.protocol);
@@ -301,24 +320,6 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 	leave_fast_path(&packet, flow);
 	return balance_service(ctx, *service, selection_of(decision.backend->index, decision.opens),
 			       egress);
-}
-
-/* balance_not_plain dispatches a packet that is not plain. Scratch: writes packet. */
-static __always_inline enum outcome balance_not_plain(ctx_t *ctx, void *generation, __u32 network,
-						      bool ipv6, struct service **service)
-{
-	enum outcome outcome = read_packet(ctx, network, ipv6);
-	struct scratch *scratch = get_scratch();
-
-	if (!scratch)
-		return OUTCOME_DROPPED_NO_BACKEND;
-	if (outcome != OUTCOME_NONE)
-		return outcome;
-	if (!has_ports(&scratch->packet))
-		return OUTCOME_NONE;
-	*service = search_service(generation, &scratch->packet,
-				  scratch->packet.destination_port, scratch->packet.protocol);
-	return OUTCOME_NONE;
 }
 
 /* balance_on_slow_path handles a packet that has left the fast path before a backend was selected. Scratch: reads

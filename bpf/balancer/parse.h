@@ -146,15 +146,17 @@ static __always_inline enum outcome parse_plain4(struct packet *packet, void *he
 	return parse_transport(packet, ip + 1, sizeof(*ip), data_end, PART_ALL);
 }
 
-static __always_inline enum outcome parse_ipv4(struct packet *packet, void *header,
-					       void *data_end, enum part part)
+/* `buffered` is the length of the IP packet in its buffer if that is a GSO packet, and 0 if not: a GSO packet that is
+ * too long for the header's field has 0 there (BIG TCP). */
+static __always_inline enum outcome parse_ipv4(struct packet *packet, void *header, void *data_end,
+					       __u32 buffered, enum part part)
 {
 	struct iphdr *ip = header;
 
 	packet->ipv6 = false;
 	if ((void *)(ip + 1) > data_end || ip->version != 4 || ip->ihl < 5)
 		return OUTCOME_DROPPED_MALFORMED;
-	packet->length = bpf_ntohs(ip->tot_len);
+	packet->length = ip->tot_len ? bpf_ntohs(ip->tot_len) : buffered;
 	if (packet->length < ip->ihl * 4 || header + ip->ihl * 4 > data_end)
 		return OUTCOME_DROPPED_MALFORMED;
 	parse_ipv4_fields(packet, ip);
@@ -197,10 +199,10 @@ static __always_inline enum outcome parse_plain6(struct packet *packet, void *he
 	return parse_transport(packet, ip + 1, sizeof(*ip), data_end, PART_ALL);
 }
 
-/* parse_ipv6 walks the extension headers that may precede the transport
- * header, RFC 8200 section 4.1. */
-static __always_inline enum outcome parse_ipv6(struct packet *packet, void *header,
-					       void *data_end, enum part part)
+/* parse_ipv6 walks the extension headers that may precede the transport header, RFC 8200 section 4.1. `buffered` is as
+ * in parse_ipv4(); in IPv6 the kernel may insert a hop-by-hop header as well. */
+static __always_inline enum outcome parse_ipv6(struct packet *packet, void *header, void *data_end,
+					       __u32 buffered, enum part part)
 {
 	struct ipv6hdr *ip = header;
 	__u32 offset = sizeof(*ip), length;
@@ -209,6 +211,8 @@ static __always_inline enum outcome parse_ipv6(struct packet *packet, void *head
 	if ((void *)(ip + 1) > data_end || ip->version != 6)
 		return OUTCOME_DROPPED_MALFORMED;
 	parse_ipv6_fields(packet, ip);
+	if (!ip->payload_len && buffered)
+		packet->length = buffered;
 	header = ip + 1;
 #pragma unroll
 	for (int i = 0; i <= IPV6_MAX_EXTENSIONS; i++) {

@@ -49,8 +49,8 @@ __noinline int parse_quoted(ctx_t *ctx, const struct packet *packet, struct pack
 	at = (packet->network & 0xff) + (packet->transport & OFFSET_MASK) + ICMP_HEADER;
 	header = ctx_data(ctx) + at;
 	__builtin_memset(quoted, 0, sizeof(*quoted));
-	outcome = packet->ipv6 ? parse_ipv6(quoted, header, data_end, PART_QUOTED) :
-				 parse_ipv4(quoted, header, data_end, PART_QUOTED);
+	outcome = packet->ipv6 ? parse_ipv6(quoted, header, data_end, 0, PART_QUOTED) :
+				 parse_ipv4(quoted, header, data_end, 0, PART_QUOTED);
 	quoted->network = at;
 	if (outcome != OUTCOME_NONE || quoted->later || quoted->unwalked ||
 	    (quoted->protocol != IPPROTO_TCP && quoted->protocol != IPPROTO_UDP))

@@ -74,6 +74,13 @@ static __always_inline void write_link(void *frame, const struct backend *backen
 	}
 }
 
+/* length_field returns the value of a header's 16-bit field for a length: 0 for a GSO packet that is too long for it
+ * (BIG TCP), of which the kernel writes the lengths of the segments. */
+static __always_inline __u32 length_field(__u32 length)
+{
+	return length > 0xffff ? 0 : length;
+}
+
 /* encapsulate_as is inlined for each outer family and kind of tunnel: then all
  * offsets are constants. */
 static __always_inline enum outcome encapsulate_as(ctx_t *ctx, const struct packet *packet,
@@ -108,11 +115,11 @@ static __always_inline enum outcome encapsulate_as(ctx_t *ctx, const struct pack
 	if (udp)
 		protocol = IPPROTO_UDP;
 	if (ipv6)
-		write_outer6(header, packet, backend, protocol, payload, hash);
+		write_outer6(header, packet, backend, protocol, length_field(payload), hash);
 	else
-		write_outer4(header, packet, backend, protocol, payload + ip);
+		write_outer4(header, packet, backend, protocol, length_field(payload + ip));
 	if (udp)
-		write_udp(header + ip, hash, payload);
+		write_udp(header + ip, hash, length_field(payload));
 	return OUTCOME_FORWARDED;
 }
 

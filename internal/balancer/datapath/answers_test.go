@@ -20,7 +20,7 @@ func TestWhatBackendsAnswer(t *testing.T) {
 				p := modePacket(vip, port, false)
 				p.sport = 41000
 				v := r.check(t, p.build(t))
-				sent, outcome := readFrame(slices.Clone(v.frame), v.frame[:6], false)
+				sent, outcome := readFrame(slices.Clone(v.frame), v.frame[:6], false, false)
 				if v.outcome != "forwarded" || outcome != "" {
 					t.Fatalf("%s, %s", v.outcome, outcome)
 				}

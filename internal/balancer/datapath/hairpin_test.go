@@ -42,7 +42,7 @@ func (r *rig) expectSent(t *testing.T, frame []byte, want string) (header, []byt
 		t.Fatalf("%s: a packet ended as %q, want %q", r.hook, outcome, want)
 	}
 	out = slices.Clone(out)
-	h, ok := readHeader(out[14:], out[12] == 0x86)
+	h, ok := readHeader(out[14:], out[12] == 0x86, 0)
 	if !ok {
 		t.Fatalf("%s: what came out cannot be read: %x", r.hook, out)
 	}
@@ -138,7 +138,7 @@ func TestHairpinErrors(t *testing.T) {
 		_, out := r.open(t, p)
 		back, frame := r.expectSent(t, icmpError(t, transitRouter(p.at.Is6()), out, 100), "returned")
 		quote := frame[14+back.transport+8:]
-		quoted, ok := readHeader(quote, p.at.Is6())
+		quoted, ok := readHeader(quote, p.at.Is6(), 0)
 		if back.destination != p.from || !ok || quoted.source != p.from || quoted.destination != p.at {
 			t.Errorf("the error is for %s, and about a packet from %s to %s", back.destination, quoted.source,
 				quoted.destination)

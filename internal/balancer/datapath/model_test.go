@@ -342,7 +342,7 @@ func (m *model) inPool(a netip.Addr, port uint16) bool {
 
 // decide returns the verdict on a packet.
 func (m *model) decide(frame []byte, seen seen) verdict {
-	p, outcome := readFrame(frame, m.mac, m.tags)
+	p, outcome := readFrame(frame, m.mac, m.tags, m.gso > 0)
 	if outcome != "" {
 		return p.untouched(outcome)
 	}

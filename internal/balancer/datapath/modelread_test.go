@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"net/netip"
 	"slices"
@@ -90,8 +91,9 @@ func (h *header) hopsAt() int {
 // isTag says that the EtherType is that of a VLAN tag.
 func isTag(etherType uint16) bool { return etherType == 0x8100 || etherType == 0x88a8 }
 
-// readFrame parses a frame, or returns its outcome where that needs no more. Where tags is true, one tag is skipped.
-func readFrame(frame []byte, mac []byte, tags bool) (p packet, outcome string) {
+// readFrame parses a frame, or returns its outcome where that needs no more. Where tags is true, one tag is skipped;
+// where gso is true, a header without a length is that of a packet as long as the frame (BIG TCP).
+func readFrame(frame []byte, mac []byte, tags, gso bool) (p packet, outcome string) {
 	p.frame = frame
 	if len(frame) < 14 {
 		return p, malformed
@@ -113,28 +115,32 @@ func readFrame(frame []byte, mac []byte, tags bool) (p packet, outcome string) {
 	default:
 		return p, "passed_not_ip"
 	}
-	b := frame[p.ip:]
+	b, buffered := frame[p.ip:], 0
+	if gso {
+		buffered = len(b)
+	}
 	var ok bool
-	if p.header, ok = readHeader(b, etherType == 0x86dd); !ok || !p.readTransport(b) {
+	if p.header, ok = readHeader(b, etherType == 0x86dd, buffered); !ok || !p.readTransport(b) {
 		return p, malformed
 	}
 	return p, ""
 }
 
-// readHeader reads the IP header that b begins with, extension headers included.
-func readHeader(b []byte, six bool) (h header, ok bool) {
+// readHeader reads the IP header that b begins with, extension headers included; buffered is the length of the packet
+// if the header has none.
+func readHeader(b []byte, six bool, buffered int) (h header, ok bool) {
 	if six {
-		return readIPv6(b)
+		return readIPv6(b, buffered)
 	}
-	return readIPv4(b)
+	return readIPv4(b, buffered)
 }
 
-func readIPv4(b []byte) (h header, ok bool) {
+func readIPv4(b []byte, buffered int) (h header, ok bool) {
 	if len(b) < 20 || b[0]>>4 != 4 || b[0]&15 < 5 {
 		return h, false
 	}
 	h.transport = int(b[0]&15) * 4
-	h.length = int(binary.BigEndian.Uint16(b[2:]))
+	h.length = cmp.Or(int(binary.BigEndian.Uint16(b[2:])), buffered)
 	if h.length < h.transport || len(b) < h.transport {
 		return h, false
 	}
@@ -155,12 +161,15 @@ func readIPv4(b []byte) (h header, ok bool) {
 // maxExtensions is how many extension headers are walked.
 const maxExtensions = 4
 
-func readIPv6(b []byte) (h header, ok bool) {
+func readIPv6(b []byte, buffered int) (h header, ok bool) {
 	if len(b) < 40 || b[0]>>4 != 6 {
 		return h, false
 	}
 	h.six, h.tos, h.hops, h.protocol = true, b[0]<<4|b[1]>>4, b[7], b[6]
 	h.length = 40 + int(binary.BigEndian.Uint16(b[4:]))
+	if h.length == 40 && buffered > 0 {
+		h.length = buffered
+	}
 	h.source, h.destination = netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
 	h.transport = 40
 	for walked := 0; slices.Contains([]byte{protoHopByHop, protoRouting, protoDestination, protoFragment},
@@ -253,7 +262,7 @@ func (p *packet) readQuote() (q quote, ok bool) {
 	}
 	q.at = at + 8
 	b := p.frame[q.at:end]
-	if q.header, ok = readHeader(b, p.six); !ok || q.part == laterFragment || q.unwalked ||
+	if q.header, ok = readHeader(b, p.six, 0); !ok || q.part == laterFragment || q.unwalked ||
 		q.protocol != protoTCP && q.protocol != protoUDP || len(b) < q.transport+8 {
 		return q, false
 	}

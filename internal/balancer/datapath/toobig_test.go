@@ -154,7 +154,8 @@ func TestTooBigRate(t *testing.T) {
 }
 
 // gsoCases are packets that stand for several on the wire: segments counts those, 0 where a device does not, and size
-// is the length of their payload, in bytes; 0: as much as the path to the backend takes, without TCP options.
+// is the length of their payload, in bytes; 0: as much as the path to the backend takes, without TCP options. The
+// header of a big one has no length.
 var gsoCases = []struct {
 	name           string
 	port           uint16
@@ -163,6 +164,7 @@ var gsoCases = []struct {
 	payload        int
 	options        []byte
 	segments, size int
+	big            bool
 	want           string
 }{
 	{name: "to a backend", port: portNAT, payload: 2400, segments: 2, size: 1200, want: "forwarded"},
@@ -176,7 +178,26 @@ var gsoCases = []struct {
 	{name: "replies whose segments are not counted", reply: true, payload: 2400, size: 1200, want: "returned"},
 	{name: "replies that exceed the route", reply: true, subnet: 2, payload: 2600, segments: 2, size: 1300,
 		want: "answered_too_big"},
+	{name: "BIG TCP to a backend", port: portNAT, payload: 2400, segments: 2, size: 1200, big: true, want: "forwarded"},
+	{name: "BIG TCP to no service", port: 9, payload: 2400, segments: 2, size: 1200, big: true,
+		want: "passed_no_service"},
+	{name: "BIG TCP segments that are too big", port: portNAT, payload: 3200, segments: 2, size: 1600, big: true,
+		want: "answered_too_big"},
+	{name: "BIG TCP replies", reply: true, payload: 2400, segments: 2, size: 1200, big: true, want: "returned"},
 	{name: "replies that fit the route", reply: true, subnet: 2, payload: 900, segments: 3, size: 300, want: "returned"},
+}
+
+// removeLength makes the length field of a frame's IP header 0, as the kernel does for a packet that is too long for
+// it.
+func removeLength(frame []byte) {
+	if frame[12] == 0x86 {
+		binary.BigEndian.PutUint16(frame[14+4:], 0)
+		return
+	}
+	header := frame[14 : 14+ipv4Size]
+	binary.BigEndian.PutUint16(header[2:], 0)
+	binary.BigEndian.PutUint16(header[10:], 0)
+	binary.BigEndian.PutUint16(header[10:], ^sum(header))
 }
 
 // TestGSO gives TC packets that the kernel will cut: their size does not matter, because it is the segments that
@@ -206,7 +227,11 @@ func TestGSO(t *testing.T) {
 					binary.NativeEndian.PutUint32(context[176:], uint32(size))       // gso_size
 					return context
 				}
-				if v, problem := r.feed(t, p.build(t)); v.outcome != c.want || problem != "" {
+				frame := p.build(t)
+				if c.big {
+					removeLength(frame)
+				}
+				if v, problem := r.feed(t, frame); v.outcome != c.want || problem != "" {
 					t.Errorf("%s, want %s: %s", v.outcome, c.want, problem)
 				}
 				// On the wire there are several, and the counter says so. What is answered is cut, and then one packet.
