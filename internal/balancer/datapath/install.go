@@ -138,10 +138,10 @@ func (d *Datapath) attachFirst(ports []attach.Port, requested lb.Hook, load load
 			reasons = append(reasons, attach.XDPHolders([]attach.Port{refused}))
 			continue
 		}
-		if !attach.Unsupported(err) {
+		if !a.Method.Refused(err) {
 			break
 		}
-		reasons = append(reasons, a.Method.MissingCapability(refused))
+		reasons = append(reasons, a.Method.MissingCapability(refused, err))
 	}
 	return nil, attach.Method{}, lastErr
 }

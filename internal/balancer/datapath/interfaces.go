@@ -108,8 +108,8 @@ func (h *hookChange) attachNew() (kept keptPorts, err error) {
 		}
 		hold, err := h.d.attach(h.programs.Programs[i], p, h.method)
 		if err != nil {
-			if attach.Unsupported(err) {
-				h.reason = h.method.MissingCapability(p)
+			if h.method.Refused(err) {
+				h.reason = h.method.MissingCapability(p, err)
 			}
 			return kept, attach.Explain(err, p, h.method)
 		}

@@ -58,7 +58,7 @@ func (d *Datapath) rehook(ports []attach.Port, requested lb.Hook, load loadFunc)
 // skipReason returns why a better method of the hook in use is skipped.
 func (d *Datapath) skipReason(w attach.Method, ports []attach.Port) string {
 	if w == attach.TCX || w == attach.TCFilter || slices.EqualFunc(ports, d.current.Ports, attach.Port.SameInterface) {
-		return w.MissingCapability(ports[0]) // it was tried before the one that is in use
+		return w.MissingCapability(ports[0], nil) // it was tried before the one that is in use
 	}
 	return fmt.Sprintf("the other interfaces were in %s already (a restart tries %s)", d.method.Name, w.Name)
 }
@@ -179,8 +179,8 @@ func (h *hookChange) toTC() error {
 func (h *hookChange) attach(programs []*ebpf.Program) error {
 	holds, refused, err := h.d.attachAll(programs, h.ports, h.method)
 	if err != nil {
-		if attach.Unsupported(err) {
-			h.reason = h.method.MissingCapability(refused)
+		if h.method.Refused(err) {
+			h.reason = h.method.MissingCapability(refused, err)
 		}
 		return attach.Explain(err, refused, h.method)
 	}

@@ -51,13 +51,18 @@ var (
 	TCFilter = Method{Hook: lb.HookTC, Name: "a TC filter"}
 )
 
-// MissingCapability returns why an interface does not support the method.
-func (m Method) MissingCapability(p Port) string {
+// MissingCapability returns why an interface does not take a program by the method; err is the error of Attach, nil
+// where it is not known any more.
+func (m Method) MissingCapability(p Port, err error) string {
 	if m.Dispatched {
 		return fmt.Sprintf("libxdp's dispatcher on %s cannot have the program", p.Name)
 	}
 	if m == TCX {
 		return "the kernel has no TCX (Linux 6.6 brought it), so it is a filter"
+	}
+	if m == NativeXDP && err != nil && !errors.Is(err, syscall.EOPNOTSUPP) {
+		return fmt.Sprintf("the driver of %s refuses native XDP (%v), which it does for too many queues (see "+
+			"`ethtool -l %s`), for a large MTU, or for LRO: the kernel's log may say which", p.Name, err, p.Name)
 	}
 	return fmt.Sprintf("the driver of %s has no %s", p.Name, m.Name)
 }
@@ -168,6 +173,12 @@ func Unsupported(err error) bool {
 		errors.Is(err, syscall.EINVAL)
 }
 
+// Refused reports whether an error of Attach by this method means that another method may work. Drivers that have no
+// queues left for XDP (ice, ixgbe, bnxt) call that a lack of memory.
+func (m Method) Refused(err error) bool {
+	return Unsupported(err) || m == NativeXDP && errors.Is(err, syscall.ENOMEM)
+}
+
 // Explain returns an error with the reason why Attach has failed, and the remedy. Errors: ErrNoRights, ErrBusy,
 // ErrUnsupported.
 func Explain(err error, p Port, m Method) error {
@@ -188,7 +199,7 @@ func Explain(err error, p Port, m Method) error {
 			"attaching to %s in TC: %w (%v): it needs Linux 6.6 or newer, or the kernel modules sch_ingress "+
 				"and cls_bpf; hook: xdp may work",
 			p.Name, ErrUnsupported, err)
-	case Unsupported(err):
+	case m.Refused(err):
 		return fmt.Errorf("attaching to %s in XDP: %w (%v): hook: tc may work", p.Name, ErrUnsupported, err)
 	}
 	return fmt.Errorf("attaching to %s in %s: %v", p.Name, m.Name, err)
