@@ -29,6 +29,14 @@ static __always_inline bool is_other_interface(__u32 interface)
 	return interface && interface != loaded.interface;
 }
 
+/* ingress_interface returns the interface on which the kernel routes a packet: the program's. For a bond, whose XDP
+ * program runs at its member devices, the context has the member device, which does not forward. A program that is run
+ * without being attached has no interface. */
+static __always_inline __u32 ingress_interface(ctx_t *ctx)
+{
+	return loaded.interface ? loaded.interface : ctx_interface(ctx);
+}
+
 /* rewrite_macs writes a frame's MAC addresses. A VLAN tag is removed where the frame is sent to another link: it would
  * name another VLAN there. */
 static __always_inline long rewrite_macs(ctx_t *ctx, const struct packet *packet, const void *macs,

@@ -67,7 +67,7 @@ static __always_inline enum outcome reply_from_endpoint(ctx_t *ctx, void *genera
 		hop = mirrored(ctx, packet, &to, clock_of(generation), ipv6);
 		if (hop) {
 			outcome = send_reply_by_route(ctx, packet, ipv6, endpoint, &to, hop->macs,
-						      hop->interface == ctx_interface(ctx) ?
+						      hop->interface == ingress_interface(ctx) ?
 						       0 : hop->interface, egress);
 			return outcome == OUTCOME_NONE ?
 				       pass_to_host(generation, endpoint, packet) : outcome;

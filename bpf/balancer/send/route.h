@@ -34,7 +34,7 @@ static __always_inline long fib_lookup(ctx_t *ctx, const struct packet *packet, 
 				       const __be32 *destination, struct bpf_fib_lookup *fib)
 {
 	__builtin_memset(fib, 0, sizeof(*fib));
-	fib->ifindex = ctx_interface(ctx);
+	fib->ifindex = ingress_interface(ctx);
 	fib->l4_protocol = packet->protocol;
 	/* Without a length, the kernel would let GSO packets of any segments pass. */
 	fib->tot_len = segment_length(ctx, packet);
@@ -117,7 +117,7 @@ static __always_inline bool is_route_valid(ctx_t *ctx, const struct route_entry 
 {
 	if (entry->destination[0] != to->destination[0] || entry->owner != route_owner(packet, to) ||
 	    entry->asked != stamp || entry->protocol != packet->protocol || !entry->left ||
-	    entry->kind != route_kind(packet, to) || entry->ingress != ctx_interface(ctx))
+	    entry->kind != route_kind(packet, to) || entry->ingress != ingress_interface(ctx))
 		return false;
 	if (packet->ipv6 &&
 	    (entry->destination[1] != to->destination[1] ||
@@ -137,7 +137,7 @@ static __always_inline void cache_route(ctx_t *ctx, struct route_entry *entry,
 	__builtin_memcpy(entry->rest, to->source + 2, sizeof(entry->rest));
 	__builtin_memcpy(entry->destination, to->destination, sizeof(entry->destination));
 	entry->asked = stamp;
-	entry->ingress = ctx_interface(ctx);
+	entry->ingress = ingress_interface(ctx);
 	entry->egress = route->interface;
 	entry->mtu = mtu;
 	entry->left = ROUTE_CACHE_USES;
@@ -170,7 +170,7 @@ static __always_inline bool lookup_mirror(ctx_t *ctx, const struct packet *packe
 
 	if (!hop)
 		return false;
-	route->interface = hop->interface == ctx_interface(ctx) ? 0 : hop->interface;
+	route->interface = hop->interface == ingress_interface(ctx) ? 0 : hop->interface;
 	if (route->interface && !accepts_frames(route->interface))
 		return false;
 	__builtin_memcpy(route->macs, hop->macs, MACS_LENGTH);
@@ -209,7 +209,7 @@ static __always_inline enum route_result lookup_route(ctx_t *ctx, const struct p
 			note_reply_hop(fib, to, now, true);
 		__builtin_memcpy(route->macs, fib->dmac, ETH_ALEN);
 		__builtin_memcpy(route->macs + ETH_ALEN, fib->smac, ETH_ALEN);
-		route->interface = fib->ifindex == ctx_interface(ctx) ? 0 : fib->ifindex;
+		route->interface = fib->ifindex == ingress_interface(ctx) ? 0 : fib->ifindex;
 		if (entry)
 			cache_route(ctx, entry, packet, to, fib->mtu_result, route, stamp);
 		return ROUTE_FOUND;

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/balancer/datapath/attach"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -551,6 +552,39 @@ func TestReturnByTheSameInterface(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestReturnOfBond: the XDP program of a bond runs at the bond's member devices, which do not forward. The route of a
+// reply is that of the bond, and a reply to the same link leaves as it came.
+func TestReturnOfBond(t *testing.T) {
+	enterTestNet(t)
+	member, bond := farLink, nearLink
+	d := NewDetached(testOptions(lb.HookXDP), balancerMAC)
+	t.Cleanup(func() { d.Close() })
+	d.findPorts = func([]string) ([]attach.Port, error) {
+		return []attach.Port{{Name: bond.name, Index: bond.index, MAC: balancerMAC}}, nil
+	}
+	r := rigOf(t, d, testOptions(lb.HookXDP), allModes())
+	occupied, err := attachForeign(member.name)
+	if err != nil {
+		t.Fatalf("a veth has receive queues for XDP only while it runs XDP: %v", err)
+	}
+	defer occupied.Close()
+	for _, family := range []string{"ipv4", "ipv6"} {
+		name := "net/" + family + "/conf/" + member.name + "/forwarding"
+		if err := testenv.WriteSysctl(name, "0"); err != nil {
+			t.Fatal(err)
+		}
+		defer testenv.WriteSysctl(name, "1")
+	}
+	r.model.ingress = bond.index
+	r.context = func(length int) []byte { return contextFrom(lb.HookXDP, member.index, length) }
+	for _, vip := range vips {
+		reply := natReply(r.model, vip, true, clientOf(0, vip.Is6(), 3)).build(t)
+		if v := expectOutcome(t, r, reply, "returned"); v.outcome == "returned" && v.elsewhere {
+			t.Errorf("a reply to %s leaves by another interface", vip)
+		}
+	}
 }
 
 // TestFullNATTakesPortsOfEnded: a pool of few ports, and ever new connections that end, each
