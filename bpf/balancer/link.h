@@ -29,6 +29,22 @@ static __always_inline bool is_other_interface(__u32 interface)
 	return interface && interface != loaded.interface;
 }
 
+/* is_of_own_vlan reports whether a frame belongs to a VLAN interface that has a program of its own, which gets the frame
+ * next, without the tag. */
+static __always_inline bool is_of_own_vlan(const ctx_t *ctx)
+{
+	__u32 vlan;
+
+	if (!loaded.vlans_count)
+		return false;
+	vlan = ctx_vlan(ctx);
+#pragma unroll
+	for (int i = 0; i < MAX_INTERFACES; i++)
+		if (i < loaded.vlans_count && loaded.vlans[i] == vlan)
+			return true;
+	return false;
+}
+
 /* ingress_interface returns the interface on which the kernel routes a packet: the program's. For a bond, whose XDP
  * program runs at its member devices, the context has the member device, which does not forward. A program that is run
  * without being attached has no interface. */

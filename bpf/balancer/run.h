@@ -36,6 +36,8 @@ static __always_inline int run(ctx_t *ctx)
 	__u32 egress = 0;
 
 	capture_skip(ctx);
+	if (is_of_own_vlan(ctx))
+		return CTX_PASS;
 	if (fails_open(generation))
 		outcome = fail_open(ctx);
 	if (outcome == OUTCOME_NONE)

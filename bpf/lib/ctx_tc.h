@@ -120,6 +120,13 @@ static __always_inline bool ctx_tagged(const ctx_t *ctx)
 	return ctx->vlan_present;
 }
 
+/* ctx_vlan returns the protocol of the frame's VLAN tag, in the upper 16 bits, and its VLAN ID, in host byte order; 0
+ * for a frame without a tag. */
+static __always_inline __u32 ctx_vlan(const ctx_t *ctx)
+{
+	return ctx_tagged(ctx) ? (__u32)bpf_ntohs(ctx->vlan_proto) << 16 | (ctx->vlan_tci & 0xfff) : 0;
+}
+
 /* ctx_untag removes the VLAN tag. */
 static __always_inline long ctx_untag(ctx_t *ctx, __u32 tag)
 {

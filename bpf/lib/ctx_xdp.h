@@ -82,6 +82,9 @@ static __always_inline long ctx_cut(ctx_t *ctx, __u32 length)
 /* ctx_tagged reports whether there is a tag in the frame's metadata: in XDP it is in the frame. */
 static __always_inline bool ctx_tagged(const ctx_t *ctx) { return false; }
 
+/* ctx_vlan returns 0: a VLAN interface runs no XDP of its own. */
+static __always_inline __u32 ctx_vlan(const ctx_t *ctx) { return 0; }
+
 /* ctx_untag removes `tag` bytes of a tag from the frame. The MAC addresses are to be written again. */
 static __always_inline long ctx_untag(ctx_t *ctx, __u32 tag)
 {

@@ -84,6 +84,10 @@ struct settings {
 	/* The interfaces with such a program; interfaces_count is 0 if frames may be redirected to any interface. */
 	__u32 interfaces[MAX_INTERFACES];
 	__u32 interfaces_count;
+	/* The VLAN interfaces on this interface that have such a program: their protocols, in the upper 16 bits, and
+	 * VLAN IDs, in host byte order. */
+	__u32 vlans[MAX_INTERFACES];
+	__u32 vlans_count;
 	/* The configured modes, as bits. Code for other modes is not in the loaded program. */
 	__u32 modes;
 	/* The configured schedulers other than SCHEDULER_HASH, as bits, likewise. */

@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -24,7 +25,7 @@ import (
 
 // addTagger gives every frame that leaves by an interface a tag of VLAN 7, beside the frame: as a
 // card has it there that took it out of one.
-func addTagger(t *testing.T, name string) error {
+func addTagger(t *testing.T, name string) (link.Link, error) {
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Dual BSD/GPL",
 		Instructions: asm.Instructions{
 			asm.Mov.Imm(asm.R2, int32(mapmem.NetworkOrder(0x8100))),
@@ -34,18 +35,18 @@ func addTagger(t *testing.T, name string) error {
 			asm.Return(),
 		}})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer program.Close()
 	nic, err := net.InterfaceByName(name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	l, err := link.AttachTCX(link.TCXOptions{Interface: nic.Index, Program: program, Attach: ebpf.AttachTCXEgress})
 	if err == nil {
 		t.Cleanup(func() { l.Close() })
 	}
-	return err
+	return l, err
 }
 
 // setFeatures switches features of an interface of the calling thread's namespace.
@@ -82,7 +83,8 @@ func TestTagsFromOutside(t *testing.T) {
 				return d.Apply(lb.State{Services: []lb.RoutedService{service}})
 			})
 			testenv.In(t, w.outside, func() error {
-				return errors.Join(addTagger(t, "outin"), setFeatures("outin", beside, "tx-vlan-hw-insert"))
+				_, err := addTagger(t, "outin")
+				return errors.Join(err, setFeatures("outin", beside, "tx-vlan-hw-insert"))
 			})
 			p := web4()
 			_, ip := p.lower(layers.IPProtocolTCP)
@@ -91,6 +93,59 @@ func TestTagsFromOutside(t *testing.T) {
 			w.expect(t, 0, "tagged frame", delivered{0, 14 + 40 + 100, true})
 		}
 	})
+}
+
+// TestTagsOfOwnVLAN: a frame of a VLAN whose interface has a program of its own is left to that; one of another VLAN
+// keeps its tag and is balanced.
+func TestTagsOfOwnVLAN(t *testing.T) {
+	for vlan, forwarded := range map[uint32]uint64{7: 1, 8: 2} {
+		t.Run(fmt.Sprint(vlan), func(t *testing.T) {
+			w := newWires(t)
+			service := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1)
+			service.Paths[0] = w.path(0)
+			var d *Datapath
+			testenv.In(t, w.balancer, func() (err error) {
+				if d, err = Open(Options{Interfaces: []string{"in", "out"}, Hook: lb.HookTC,
+					TableSize: testTableSize}); err != nil {
+					return err
+				}
+				t.Cleanup(func() { d.Close() })
+				find := d.findPorts
+				d.findPorts = func(names []string) ([]attach.Port, error) {
+					ports, err := find(names)
+					if err == nil { // "out" stands for a VLAN interface, which not every kernel has
+						ports[1].Parent, ports[1].VLAN = ports[0].Index, 0x8100<<16|vlan
+					}
+					return ports, err
+				}
+				return d.Apply(lb.State{Services: []lb.RoutedService{service}})
+			})
+			var tagger link.Link
+			testenv.In(t, w.outside, func() (err error) {
+				tagger, err = addTagger(t, "outin")
+				return err
+			})
+			p := web4()
+			_, ip := p.lower(layers.IPProtocolTCP)
+			ethernet := &layers.Ethernet{SrcMAC: routerMAC, DstMAC: w.mac[0], EthernetType: layers.EthernetTypeIPv4}
+			w.wire[0].Send(ethernet, ip, p.transport(t, ip), gopacket.Payload(make([]byte, 100)))
+			if err := tagger.Close(); err != nil {
+				t.Fatal(err)
+			}
+			// Frames stay in order: with this one, the tagged one has come.
+			w.wire[0].Send(ethernet, ip, p.transport(t, ip), gopacket.Payload(make([]byte, 200)))
+			w.expect(t, 0, "frame without a tag", delivered{0, 14 + 40 + 200, false})
+			counters, err := d.Counters()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, outcome := range counters.Outcomes {
+				if outcome.Name == "forwarded" && outcome.Packets != forwarded {
+					t.Errorf("%d packets were forwarded, want %d", outcome.Packets, forwarded)
+				}
+			}
+		})
+	}
 }
 
 // strippingFeatures are the features of an interface that hide tags and are on.

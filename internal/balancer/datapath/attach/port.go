@@ -20,6 +20,10 @@ type Port struct {
 	Name  string
 	Index int
 	MAC   net.HardwareAddr
+	// Parent is the index of the interface that a VLAN interface is on, and VLAN its protocol, in the upper 16 bits, and
+	// VLAN ID; both are 0 for any other interface.
+	Parent int
+	VLAN   uint32
 }
 
 // Same reports whether two ports have the same name, index and MAC address.
@@ -68,7 +72,11 @@ func PortByIndex(index int) (Port, error) {
 
 func portOf(link netlink.Link) Port {
 	attrs := link.Attrs()
-	return Port{Name: attrs.Name, Index: attrs.Index, MAC: attrs.HardwareAddr}
+	p := Port{Name: attrs.Name, Index: attrs.Index, MAC: attrs.HardwareAddr}
+	if vlan, ok := link.(*netlink.Vlan); ok {
+		p.Parent, p.VLAN = attrs.ParentIndex, uint32(vlan.VlanProtocol)<<16|uint32(vlan.VlanId)
+	}
+	return p
 }
 
 // Ports looks up the interfaces of these names, if packets can be balanced on all of them. Errors: ErrNoInterface,

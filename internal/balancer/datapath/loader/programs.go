@@ -72,6 +72,7 @@ func (k Kernel) LoadPrograms(program Kind, ports []attach.Port, m *generation.Me
 	programs := &Programs{Ports: ports, Memory: m, Tracing: tracing, Answers: answers}
 	for _, p := range ports {
 		constants.Mac, constants.Interface = [lb.MACLength]uint8(p.MAC), uint32(p.Index)
+		constants.Vlans, constants.VlansCount = vlansOn(p, ports)
 		generation.PutNear(&constants, m.Hairpin.At(p.Index), m.Lists)
 		if err := programs.add(k, program, p, constants, shared, tracing); err != nil {
 			programs.Close()
@@ -79,6 +80,17 @@ func (k Kernel) LoadPrograms(program Kind, ports []attach.Port, m *generation.Me
 		}
 	}
 	return programs, nil
+}
+
+// vlansOn returns the VLANs of those ports that are VLAN interfaces on p, and their number.
+func vlansOn(p attach.Port, ports []attach.Port) (vlans [lb.MaxInterfaces]uint32, count uint32) {
+	for _, other := range ports {
+		if other.VLAN != 0 && other.Parent == p.Index {
+			vlans[count] = other.VLAN
+			count++
+		}
+	}
+	return vlans, count
 }
 
 // add loads the program for one more port.
