@@ -324,7 +324,7 @@ func (e *Elector) applyDesired() {
 	if !desired.enabled() {
 		return
 	}
-	e.machine = e.machine.SetSettings(desired.Settings, time.Now())
+	e.apply(e.machine.SetSettings(desired.Settings, time.Now()), Actions{})
 	if !reflect.DeepEqual(was.VIPs, desired.VIPs) {
 		e.senders = senders{}
 	}

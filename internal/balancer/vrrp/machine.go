@@ -110,17 +110,26 @@ func (m Machine) Stop(now time.Time, why string) (Machine, Actions) {
 	return m, Actions{Send: was == Active, Resign: true, Changed: true}
 }
 
-// SetSettings changes the settings.
+// SetSettings changes the settings. A backup goes on waiting: the active router's last ADVERTISEMENT is as old as
+// before, and only the skew differs. Where the wait that is shorter now has passed already, it ends now, and this
+// process counts as no later than it was.
 func (m Machine) SetSettings(s Settings, now time.Time) Machine {
 	if m.Settings == s {
 		return m
 	}
+	before := m.activeDownInterval()
 	m.Settings = s
 	switch m.State {
 	case Active:
 		m.interval, m.Due = s.Interval, now // peers learn of it
 	case Backup:
-		m.Due = now.Add(m.activeDownInterval())
+		earliest := now
+		if m.Due.Before(now) {
+			earliest = m.Due
+		}
+		if m.Due = m.Due.Add(m.activeDownInterval() - before); m.Due.Before(earliest) {
+			m.Due = earliest
+		}
 	}
 	return m
 }

@@ -203,6 +203,42 @@ func TestOtherSettings(t *testing.T) {
 	r.handleAdvert("one that has more now", 60, peer4, Backup, Actions{Send: true, Changed: true})
 }
 
+// TestSettingsOfBackup: a change of the priority moves the end of a backup's wait by the difference of the skews, and
+// begins no new wait: the active router's last ADVERTISEMENT is as old as before.
+func TestSettingsOfBackup(t *testing.T) {
+	lower := settings
+	lower.Priority = 80
+	const skew80 = 176 * 100 * ms / 256
+	r := started(t, settings)
+	for range 3 {
+		r.m = r.m.SetSettings(lower, r.advance(50*ms).now)
+		r.m = r.m.SetSettings(settings, r.advance(50*ms).now)
+	}
+	if got := r.m.Due.Sub(begin); got != 300*ms+skew100 {
+		t.Errorf("the wait ends after %s, and should after %s", got, 300*ms+skew100)
+	}
+	r.fireTimer("nobody advertised", Active, Actions{Send: true, Changed: true})
+
+	r = started(t, settings)
+	r.handleAdvert("the active one leaves", 0, peer4, Backup, Actions{})
+	r.m = r.m.SetSettings(lower, r.now)
+	r.within("Skew_Time of the other priority", skew80)
+
+	r = started(t, lower)
+	r.advance(300*ms + skew100 + 1*ms)
+	r.m = r.m.SetSettings(settings, r.now)
+	r.within("the shorter wait is over", 0)
+	r.fireTimer("at once", Active, Actions{Send: true, Changed: true})
+
+	raised := settings
+	raised.Priority = 254
+	r = started(t, settings)
+	r.now = r.m.Due.Add(30 * ms)
+	r.m = r.m.SetSettings(raised, r.now)
+	r.within("a stall is no longer than it was", -30*ms)
+	r.tick("late", Backup, Actions{})
+}
+
 // TestAnnounceInterval: the active balancer announces the VIPs again when it has not for that long, with the next
 // advertisement, and never where that is 0.
 func TestAnnounceInterval(t *testing.T) {
