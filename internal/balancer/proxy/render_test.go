@@ -99,6 +99,23 @@ func simple(p lb.Proxy) Desired {
 		Backends: []lb.Backend{{Name: "w1", Address: netip.MustParseAddr("198.51.100.1"), Port: 80, Weight: 1}}}}}}
 }
 
+// TestOwnAuthorities: with the operator's authorities no name is sent to backends, whose certificates may have any.
+// Without the parameter, HAProxy 3.3 and newer would send that of the Host header, and verify the certificate by it.
+func TestOwnAuthorities(t *testing.T) {
+	t.Parallel()
+	for speaks, want := range map[lb.Speaks]string{lb.SpeaksHTTP: " sni var(txn.jeoul_no_name)", lb.SpeaksTCP: ""} {
+		r, err := Render(simple(lb.Proxy{Speaks: speaks, BackendTLS: lb.BackendTLSVerified, BackendCA: "/etc/ca.pem"}),
+			golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = " ssl verify required ca-file " + golden.authorities("/etc/ca.pem") + want + " weight 1\n"
+		if !strings.Contains(r.String(), want) {
+			t.Errorf("%s: no server has %q in\n%s", speaks, want, r.String())
+		}
+	}
+}
+
 // TestRouteWithoutBackend: a route may name backends that are not there, since discovery has not found them.
 func TestRouteWithoutBackend(t *testing.T) {
 	t.Parallel()

@@ -201,10 +201,16 @@ func (c *service) fixedParameters(*sectionWriter) (words []string) {
 	case lb.BackendTLSVerified:
 		words = append(words, "ssl", "verify", "required", "ca-file")
 		if c.p.BackendCA != "" {
-			// With the operator's own authorities, a certificate may have any name.
+			// With the operator's own authorities, a certificate may have any name, and none is sent.
 			copied := c.host.authorities(c.p.BackendCA)
 			c.out.Authorities[copied] = c.p.BackendCA
-			return append(words, copied)
+			words = append(words, copied)
+			if c.http {
+				// Without the parameter, HAProxy from 3.3 on sends the name of the Host header, and verifies the
+				// certificate by it. Versions before 3.3 refuse no-sni-auto; a variable without a value sends none.
+				words = append(words, "sni", "var(txn.jeoul_no_name)")
+			}
+			return words
 		}
 		words = append(words, systemAuthorities)
 	default:
