@@ -24,14 +24,35 @@ const processes = `#<PID>          <type>          <reloads>       <uptime>     
 
 `
 
+// processes32 is an answer of HAProxy 3.2 after a reload that failed: the worker that serves on is among the old ones.
+const processes32 = `#<PID>          <type>          <reloads>       <uptime>        <version>
+1162            master          2 [failed: 1]   0d00h02m07s     3.2.4-1
+# workers
+# old workers
+1233            worker          2               0d00h00m43s     3.2.4-1
+1271            worker          1               0d00h01m00s     3.2.4-1
+1201            worker          3               0d00h01m43s     3.2.4-1
+# programs
+
+`
+
 func TestParseProcesses(t *testing.T) {
 	t.Parallel()
-	got, err := master.ParseProcesses(processes)
-	want := master.Processes{Master: 1162, Reloads: 5, Failed: 1, Workers: []int{1271}, Old: []int{1233}}
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("%v (- want, + got):\n%s", err, diff)
+	for _, c := range []struct {
+		answer string
+		want   master.Processes
+	}{
+		{processes, master.Processes{Master: 1162, Reloads: 5, Failed: 1, Workers: []int{1271}, Old: []int{1233}}},
+		{processes32, master.Processes{Master: 1162, Reloads: 2, Failed: 1, Workers: []int{1271},
+			Old: []int{1233, 1201}}},
+	} {
+		got, err := master.ParseProcesses(c.answer)
+		if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
+			t.Errorf("%v (- want, + got):\n%s", err, diff)
+		}
 	}
-	for _, bad := range []string{"", "# workers\n1 worker 1", "x master 1", "1 master x", "-1 master 1"} {
+	for _, bad := range []string{"", "# workers\n1 worker 1", "x master 1", "1 master x", "-1 master 1",
+		"1 master 1\n# old workers\n2 worker x"} {
 		if _, err := master.ParseProcesses(bad); !errors.Is(err, master.ErrAnswer) {
 			t.Errorf("%q: %v", bad, err)
 		}

@@ -27,9 +27,10 @@ func (s Socket) Processes(ctx context.Context) (Processes, error) {
 	return ParseProcesses(answer)
 }
 
-// ParseProcesses reads the answer to "show proc" (management guide, section 9.4.1).
+// ParseProcesses reads the answer to "show proc" (management guide, section 9.4.1). The first of Old has been replaced
+// last.
 func ParseProcesses(answer string) (p Processes, err error) {
-	old := false
+	old, leastReloads := false, 0
 	for text := range strings.Lines(answer) {
 		text = strings.TrimSpace(text)
 		if rest, isHeading := strings.CutPrefix(text, "#"); isHeading {
@@ -51,6 +52,14 @@ func ParseProcesses(answer string) (p Processes, err error) {
 				return Processes{}, fmt.Errorf("%w: %q: %v", ErrAnswer, text, err)
 			}
 		case fields[1] == "worker" && old:
+			reloads, err := strconv.Atoi(fields[2])
+			if err != nil {
+				return Processes{}, fmt.Errorf("%w: %q: %v", ErrAnswer, text, err)
+			}
+			if len(p.Old) == 0 || reloads < leastReloads {
+				p.Old, leastReloads = append([]int{pid}, p.Old...), reloads
+				continue
+			}
 			p.Old = append(p.Old, pid)
 		case fields[1] == "worker":
 			p.Workers = append(p.Workers, pid)
@@ -58,6 +67,11 @@ func ParseProcesses(answer string) (p Processes, err error) {
 	}
 	if p.Master == 0 {
 		return Processes{}, fmt.Errorf("%w: no master in %q", ErrAnswer, answer)
+	}
+	if len(p.Workers) == 0 && len(p.Old) > 0 {
+		// From 3.1 on, a reload that failed leaves the worker that serves on among the old ones. It has been there for
+		// the least number of reloads.
+		p.Workers, p.Old = p.Old[:1:1], p.Old[1:]
 	}
 	return p, nil
 }
