@@ -4,9 +4,11 @@
 package testcert
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -53,6 +55,17 @@ func (a *Authority) Config(t *testing.T, name string, left time.Duration) *tls.C
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
 }
 
+// RSAConfig returns a server's configuration as Config does, with an RSA key.
+func (a *Authority) RSAConfig(t *testing.T, name string, left time.Duration) *tls.Config {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der := a.certify(t, pkix.Name{}, name, left, &key.PublicKey)
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+}
+
 // Write makes a certificate for 127.0.0.1 with a subject, which expires after left. It writes the certificate and its
 // key, as PEM, to the two paths.
 func (a *Authority) Write(t *testing.T, subject pkix.Name, left time.Duration, certificate, key string) {
@@ -69,6 +82,14 @@ func (a *Authority) Write(t *testing.T, subject pkix.Name, left time.Duration, c
 func (a *Authority) leaf(t *testing.T, subject pkix.Name, name string, left time.Duration) ([]byte, *ecdsa.PrivateKey) {
 	t.Helper()
 	key := newKey(t)
+	return a.certify(t, subject, name, left, &key.PublicKey), key
+}
+
+// certify signs a certificate for a server's or a client's key.
+func (a *Authority) certify(t *testing.T, subject pkix.Name, name string, left time.Duration,
+	key crypto.PublicKey,
+) []byte {
+	t.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +98,7 @@ func (a *Authority) leaf(t *testing.T, subject pkix.Name, name string, left time
 		SerialNumber: serial, Subject: subject, DNSNames: []string{name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		NotBefore: time.Now().Add(-1000 * time.Hour), NotAfter: time.Now().Add(left),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}, &key.PublicKey), key
+	}, key)
 }
 
 func newKey(t *testing.T) *ecdsa.PrivateKey {
@@ -89,7 +110,7 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 	return key
 }
 
-func (a *Authority) sign(t *testing.T, c *x509.Certificate, key *ecdsa.PublicKey) []byte {
+func (a *Authority) sign(t *testing.T, c *x509.Certificate, key crypto.PublicKey) []byte {
 	t.Helper()
 	parent := a.cert
 	if parent == nil {

@@ -10,12 +10,24 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/health"
 )
+
+// cipherSuites are the suites that are offered for TLS 1.2: all but those that common clients refuse, too. A check asks
+// whether clients are served, so that it also offers those without forward secrecy, which crypto/tls leaves out.
+var cipherSuites = func() (ids []uint16) {
+	for _, suite := range slices.Concat(tls.CipherSuites(), tls.InsecureCipherSuites()) {
+		if !strings.Contains(suite.Name, "_RC4_") && !strings.Contains(suite.Name, "_3DES_") {
+			ids = append(ids, suite.ID)
+		}
+	}
+	return ids
+}()
 
 // tls completes a handshake.
 func (a *ask) tls() health.Answer {
@@ -35,7 +47,7 @@ func (a *ask) tls() health.Answer {
 // handshake makes conn a TLS connection. Without one, the answer says why; with one, it is that of a check that passed,
 // with a warning of the certificate's expiry.
 func (a *ask) handshake(conn net.Conn, protocol string) (*tls.Conn, health.Answer) {
-	config := &tls.Config{ServerName: a.serverName(), InsecureSkipVerify: true}
+	config := &tls.Config{ServerName: a.serverName(), InsecureSkipVerify: true, CipherSuites: cipherSuites}
 	if protocol != "" {
 		config.NextProtos = []string{protocol}
 	}

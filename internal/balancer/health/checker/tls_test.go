@@ -97,6 +97,25 @@ func TestTLSBadServers(t *testing.T) {
 	expect(t, check(t, to, lb.Check{Type: lb.CheckTLS, Timeout: patiently}), health.Failed, "TLS handshake")
 }
 
+// TestTLSOldSuites: a server whose suites have no forward secrecy, as old appliances have, serves its clients, and
+// passes; also where its certificate is verified.
+func TestTLSOldSuites(t *testing.T) {
+	ca := testcert.NewAuthority(t)
+	config := ca.RSAConfig(t, "www.example.com", time.Hour)
+	config.MaxVersion = tls.VersionTLS12
+	for _, suite := range []uint16{tls.TLS_RSA_WITH_AES_256_GCM_SHA384, tls.TLS_RSA_WITH_AES_128_CBC_SHA,
+		tls.TLS_RSA_WITH_AES_128_CBC_SHA256} {
+		config.CipherSuites = []uint16{suite}
+		to := serveTLS(t, config, nil)
+		for _, want := range []*lb.TLSCheck{nil, {Verify: true, CA: ca.File}} {
+			expect(t, check(t, to, lb.Check{Type: lb.CheckTLS, Timeout: patiently, TLS: want}), health.Passed, "TLS 1.2")
+		}
+	}
+	config.CipherSuites = []uint16{tls.TLS_RSA_WITH_3DES_EDE_CBC_SHA, tls.TLS_ECDHE_RSA_WITH_RC4_128_SHA}
+	to := serveTLS(t, config, nil) // clients refuse these
+	expect(t, check(t, to, lb.Check{Type: lb.CheckTLS, Timeout: patiently}), health.Failed, "TLS handshake")
+}
+
 func TestTLSEndsWithoutReset(t *testing.T) {
 	ended := make(chan error, 1)
 	to := serveTLS(t, testcert.NewAuthority(t).Config(t, "www.example.com", time.Hour), ended)
