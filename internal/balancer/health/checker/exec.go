@@ -34,8 +34,8 @@ const (
 	closing = 100 * time.Millisecond
 )
 
-// slots has room for the programs that run. One that cannot be killed, for it waits for a disk,
-// keeps its slot.
+// slots has room for the programs that run. One that cannot be killed, for it waits for a disk, keeps its slot, also if
+// it is a child of a check's program.
 var slots = make(chan struct{}, programs)
 
 // exec runs a program, and kills it and its process group when the time is over.
@@ -152,7 +152,19 @@ func (p *program) wait() {
 		killMarked(p.mark) // some of it left the group, and keeps the output open
 	}
 	close(p.done)
+	reapGroup(pid)
 	<-slots
+}
+
+// reapGroup reaps the processes that a program has left in its group, which were killed: as PID 1 of a container, this
+// process is their parent now. A process has its new parent before its own can be reaped, so that none comes after the
+// last.
+func reapGroup(pgid int) {
+	for {
+		if _, err := unix.Wait4(-pgid, nil, 0, nil); err != nil && err != unix.EINTR {
+			return
+		}
+	}
 }
 
 // kill ends the program and its process group.

@@ -99,6 +99,20 @@ func TestExecKillsChildren(t *testing.T) {
 	}
 }
 
+// TestExecReapsChildren: as PID 1 of a container, this process becomes the parent of the children that a check leaves,
+// and reaps them.
+func TestExecReapsChildren(t *testing.T) {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) })
+	expect(t, check(t, somewhere, shell(patiently, "(sleep 1000; :) & exit 0")), health.Passed, "exit code 0")
+	until(t, "no child is left", func() bool {
+		return unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil) == unix.ECHILD
+	})
+	until(t, "no slot is taken", func() bool { return len(slots) == 0 })
+}
+
 // until polls for as long as a slow machine may take.
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
