@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// maxStale is the longest time for which a stale set may be used.
+	// maxStale is the longest time for which a stale set may be used, or a backend held that answers no longer have.
 	maxStale = 30 * 24 * time.Hour
 	// maxNameServers is far more than the C library uses (MAXNS, 3).
 	maxNameServers = 8

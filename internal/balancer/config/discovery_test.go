@@ -181,6 +181,8 @@ func TestDiscoverRefused(t *testing.T) {
 		"discover: {dns: {name: a, servers: [ns.example]}}":    "is not the address of a name server",
 		"discover: {dns: {name: a, servers: ['192.0.2.1:0']}}": "is not the address of a name server",
 		"discover: {docker: {socket: docker.sock}}":            "is not an absolute path",
+		"discover: {dns: {name: a, hold: -1s}}":                "is not from 0s to 720h",
+		"discover: {file: {path: /f, hold: 1s}}":               "hold",
 		"discover: {file: {path: /f, stale: 0s}}":              "stale",
 		"discover: {file: {path: /f, most: 0}}":                "most",
 		"mode: nat":                                            "f:3: services[0].backends: missing; add it",

@@ -628,6 +628,10 @@ var dnsOriginKeys = append(keytable.Table[lb.DNSOrigin]{
 		Value: keytable.Items(func(d *lb.DNSOrigin) *[]netip.AddrPort { return &d.Servers }, nameServer, "server",
 			keytable.Length{Max: maxNameServers, Empty: "name a server, or remove the line",
 				TooMany: "that there can be", Absent: "those of `/etc/resolv.conf`"})},
+	{Name: "hold",
+		What: "How long a backend stays that the answers no longer have, for servers that answer with [a part of the records](../guides/discovery.md#servers-that-answer-with-a-part).",
+		Value: keytable.Field(func(d *lb.DNSOrigin) *time.Duration { return &d.Hold },
+			keytable.Duration(0, maxStale), 0)},
 }, keepingKeys(func(d *lb.DNSOrigin) *lb.OriginLimits { return &d.OriginLimits })...)
 
 var dockerOriginKeys = append(keytable.Table[lb.DockerOrigin]{

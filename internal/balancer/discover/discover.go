@@ -49,6 +49,8 @@ type Found struct {
 	lb.Backend
 	// Service is the name of the service that it is for; empty: all that have the origin.
 	Service string `json:"service,omitempty"`
+	// Target is the target of its SRV record; empty: it has none.
+	Target string `json:"target,omitempty"`
 }
 
 // maxName bounds the characters of a backend's name (internal/balancer/config).

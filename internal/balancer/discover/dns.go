@@ -257,7 +257,7 @@ func (q query) targets(ctx context.Context, list []*dns.SRV, ttl time.Duration) 
 		}
 		for _, addr := range addrs {
 			got.found = append(got.found,
-				Found{Backend: lb.Backend{Name: record.Target, Address: addr, Port: record.Port,
+				Found{Target: record.Target, Backend: lb.Backend{Address: addr, Port: record.Port,
 					Weight: max(record.Weight, 1), Backup: record.Priority > list[0].Priority}})
 		}
 	}
@@ -268,15 +268,19 @@ func (q query) targets(ctx context.Context, list []*dns.SRV, ttl time.Duration) 
 	return got, whole, nil
 }
 
-// nameTargets names backends by their targets, with the address if a target has several addresses or ports.
+// nameTargets names backends of SRV records by their targets, with the address if a target has several addresses or
+// ports.
 func nameTargets(found []Found) {
 	count := map[string]int{}
 	for _, f := range found {
-		count[f.Name]++
+		count[f.Target]++
 	}
 	for i := range found {
-		f, text := &found[i], strings.TrimSuffix(found[i].Name, ".")
-		if count[f.Name] > 1 {
+		f, text := &found[i], strings.TrimSuffix(found[i].Target, ".")
+		if f.Target == "" {
+			continue
+		}
+		if count[f.Target] > 1 {
 			text += "-" + netip.AddrPortFrom(f.Address, f.Port).String()
 		}
 		f.Name = backendName(strings.NewReplacer("[", "", "]", "").Replace(text))

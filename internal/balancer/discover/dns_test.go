@@ -423,7 +423,7 @@ func FuzzDNS(f *testing.F) {
 		list, _ := servicesOf(&answer, "web.")
 		var found []Found
 		for _, r := range list {
-			found = append(found, Found{Backend: lb.Backend{Name: r.Target, Port: r.Port}})
+			found = append(found, Found{Target: r.Target, Backend: lb.Backend{Port: r.Port}})
 		}
 		nameTargets(found)
 		for _, f := range found {

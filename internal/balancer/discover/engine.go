@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -72,6 +73,9 @@ type originState struct {
 	found []Found
 	taken time.Time
 	notes []Note
+	// held are the backends of found that the last answer lacks, by their endpoints, with the time of the first answer
+	// that lacked them.
+	held map[netip.AddrPort]time.Time
 	// problem is the reason for which there has been no newer set since the time since. awaited: this process has had
 	// no answer yet, which is no problem.
 	problem string
@@ -197,7 +201,13 @@ func (e *Engine) storeAnswer(ctx context.Context, o *origin, a Answer) {
 		o.setProblem(cmp.Or(a.EmptyReason, "names no backend"), now)
 		o.empty, o.notes = true, a.Notes
 	default:
-		o.originState = originState{found: sorted(a.Found), taken: now, notes: a.Notes}
+		next := originState{found: slices.Clone(a.Found), taken: now, notes: a.Notes}
+		next.addHeld(&before, e.longestHolding(o.key), now)
+		next.found = sorted(next.found)
+		o.originState = next
+	}
+	if len(before.held)+len(o.held) > 0 {
+		e.setExpiry()
 	}
 	if before.sameAs(&o.originState) {
 		return
@@ -269,7 +279,7 @@ func (k *originState) fillService(set *lb.Discovered, s lb.Service, of lb.Origin
 		}
 	}
 	for _, f := range k.found {
-		if f.Service != "" && f.Service != s.Name {
+		if f.Service != "" && f.Service != s.Name || k.isExpired(f, s.Discovery.DNS.Hold, now) {
 			continue
 		}
 		b := f.Backend
@@ -306,11 +316,14 @@ func (e *Engine) setExpiry() {
 	for _, s := range e.services {
 		for _, of := range s.Discovery.Origins() {
 			k := e.stateOf(originKey(s, of))
-			if k == nil || k.since.IsZero() {
+			if k == nil {
 				continue
 			}
-			if until := k.since.Add(s.Discovery.LimitsOf(of).Stale); until.After(now) &&
-				(next.IsZero() || until.Before(next)) {
+			until := k.nextHeldExpiry(s.Discovery.DNS.Hold, now)
+			if !k.since.IsZero() {
+				until = k.since.Add(s.Discovery.LimitsOf(of).Stale)
+			}
+			if until.After(now) && (next.IsZero() || until.Before(next)) {
 				next = until
 			}
 		}

@@ -51,23 +51,28 @@ func (k *fakeMemory) Save(text []byte) error {
 type engineTest struct {
 	t *testing.T
 	*Engine
-	origin fakeOrigin
-	memory *fakeMemory
-	log    bytes.Buffer
-	stop   func()
+	services []lb.Service
+	origin   fakeOrigin
+	memory   *fakeMemory
+	log      bytes.Buffer
+	stop     func()
 }
 
 var testService = []lb.Service{{Name: "web",
 	Discovery: lb.Discovery{DNS: lb.DNSOrigin{Name: "web", OriginLimits: lb.OriginLimits{Stale: time.Hour, Max: 3}}}}}
 
 func newEngineTest(t *testing.T, memory *fakeMemory) *engineTest {
-	s := &engineTest{t: t, origin: make(fakeOrigin), memory: memory}
+	return newEngineTestOf(t, memory, testService)
+}
+
+func newEngineTestOf(t *testing.T, memory *fakeMemory, services []lb.Service) *engineTest {
+	s := &engineTest{t: t, services: services, origin: make(fakeOrigin), memory: memory}
 	s.Engine = New(Options{
 		Provider: func(lb.Service, lb.Origin) Provider { return s.origin }, Memory: memory,
 		Clock: func() clock.Reading { return clock.At(time.Now(), "boot", time.Since(time.Unix(0, 0))) },
 		Log:   slog.New(slog.NewTextHandler(&s.log, nil)),
 	})
-	s.SetServices(testService)
+	s.SetServices(services)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); s.Run(ctx) }()
@@ -92,7 +97,7 @@ func (s *engineTest) notifyError(why string) { s.origin <- Answer{Err: errors.Ne
 func (s *engineTest) expect(want string) {
 	s.t.Helper()
 	synctest.Wait()
-	set := s.Sets(testService)[0]
+	set := s.Sets(s.services)[0]
 	var words []string
 	for _, b := range set.Backends {
 		words = append(words, b.Name)
@@ -172,6 +177,123 @@ func TestEmpty(t *testing.T) {
 		s.notify("b")
 		s.origin <- Answer{Authoritative: true}
 		s.expect("")
+		s.stop()
+	})
+}
+
+// holdingService has a DNS origin whose backends are held for 30 s.
+var holdingService = []lb.Service{{Name: "web", Discovery: lb.Discovery{DNS: lb.DNSOrigin{Name: "web",
+	Hold: 30 * time.Second, OriginLimits: lb.OriginLimits{Stale: time.Hour, Max: 10}}}}}
+
+// records has the origin answer with backends of these names, whose addresses follow from them.
+func (s *engineTest) records(names ...string) {
+	var found []Found
+	for _, name := range names {
+		address := netip.AddrFrom4([4]byte{192, 0, 2, name[0]})
+		found = append(found, Found{Backend: lb.Backend{Name: name, Address: address, Weight: 1}})
+	}
+	s.origin <- Answer{Found: found}
+}
+
+// TestHold: a backend that answers lack stays for the bound, and the set of a server that gives a random part of the
+// records does not change. While the origin fails, the time does not pass.
+func TestHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newEngineTestOf(t, &fakeMemory{}, holdingService)
+		s.records("a", "b")
+		s.records("b", "c")
+		s.expect("a b c")
+		s.signalled()
+		for range 20 {
+			for _, part := range [][]string{{"c", "a"}, {"a", "b"}, {"b", "c"}} {
+				time.Sleep(time.Second)
+				s.records(part...)
+				s.expect("a b c")
+			}
+		}
+		if s.signalled() {
+			t.Error("parts of the same set were signalled")
+		}
+		s.records("b")
+		time.Sleep(29 * time.Second)
+		s.expect("a b c")
+		s.signalled()
+		time.Sleep(time.Second)
+		if !s.signalled() {
+			t.Error("the end of the bound was not signalled")
+		}
+		s.expect("b")
+
+		s.records("a", "b")
+		s.records("b")
+		time.Sleep(10 * time.Second)
+		s.notifyError("away")
+		time.Sleep(time.Minute)
+		s.expect("a b ! away")
+		s.records("b")
+		time.Sleep(19 * time.Second)
+		s.expect("a b")
+		time.Sleep(time.Second)
+		s.expect("b")
+
+		s.records("a", "b")
+		s.records()
+		s.expect("a b ! names no backend")
+		time.Sleep(time.Hour)
+		s.expect("! names no backend")
+		s.records("b") // the set before was used for as long as it may be
+		s.expect("b")
+		s.stop()
+	})
+}
+
+// TestHoldKept: the next process holds backends on, from the first answer.
+func TestHoldKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := &fakeMemory{}
+		s := newEngineTestOf(t, memory, holdingService)
+		s.records("a", "b")
+		s.records("b")
+		time.Sleep(10 * time.Second)
+		s.stop()
+		time.Sleep(time.Minute)
+		s = newEngineTestOf(t, memory, holdingService)
+		s.expect("a b")
+		s.records("b")
+		time.Sleep(19 * time.Second)
+		s.expect("a b")
+		time.Sleep(time.Second)
+		s.expect("b")
+		s.stop()
+	})
+}
+
+// TestHoldServices: an SRV record's target keeps its other ports, and not the address from which it has moved; an
+// endpoint has one target. Names are unique among all, and do not change with the part of an answer.
+func TestHoldServices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newEngineTestOf(t, &fakeMemory{}, holdingService)
+		answer := func(records ...string) {
+			var found []Found
+			for _, record := range records {
+				target, at, _ := strings.Cut(record, "@")
+				endpoint := netip.MustParseAddrPort(at)
+				found = append(found, Found{Target: target, Backend: lb.Backend{Address: endpoint.Addr(),
+					Port: endpoint.Port(), Weight: 1}})
+			}
+			nameTargets(found)
+			s.origin <- Answer{Found: found}
+		}
+		answer("n1.@192.0.2.1:81", "n2.@192.0.2.2:80")
+		s.expect("n1 n2")
+		answer("n1.@192.0.2.1:82")
+		s.expect("n1-192.0.2.1:81 n1-192.0.2.1:82 n2")
+		answer("n1.@192.0.2.1:81")
+		s.expect("n1-192.0.2.1:81 n1-192.0.2.1:82 n2")
+		answer("n1.@192.0.2.3:81")
+		s.expect("n1 n2")
+		answer("n3.@192.0.2.2:80")
+		s.expect("n1 n3")
 		s.stop()
 	})
 }

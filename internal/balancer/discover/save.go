@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/host/clock"
@@ -29,6 +30,8 @@ type savedOrigin struct {
 	Since   time.Time `json:"since,omitzero"`
 	Problem string    `json:"problem,omitempty"`
 	Empty   bool      `json:"empty,omitempty"`
+	// Held are the backends that the last answer lacked, by their endpoints, with the time since which answers have.
+	Held map[netip.AddrPort]time.Time `json:"held,omitempty"`
 }
 
 // save writes the known sets of the origins that have answered. The lock is held.
@@ -39,7 +42,8 @@ func (e *Engine) save() {
 	s := saved{Version: version, Clock: e.opt.Clock(), Origins: map[string]savedOrigin{}}
 	for k, o := range e.origins {
 		if !o.taken.IsZero() {
-			s.Origins[k] = savedOrigin{o.found, s.Clock.ToWall(o.taken), s.Clock.ToWall(o.since), o.problem, o.empty}
+			s.Origins[k] = savedOrigin{o.found, s.Clock.ToWall(o.taken), s.Clock.ToWall(o.since), o.problem, o.empty,
+				convertTimes(o.held, s.Clock.ToWall)}
 		}
 	}
 	text, err := json.Marshal(s)
@@ -89,7 +93,20 @@ func decode(text []byte, now clock.Reading) (map[string]*originState, error) {
 		}
 		all[key] = &originState{found: o.Found, taken: s.Clock.FromWall(o.Taken, now), since: s.Clock.FromWall(since,
 			now),
-			problem: o.Problem, empty: o.Empty, awaited: true}
+			problem: o.Problem, empty: o.Empty, awaited: true,
+			held: convertTimes(o.Held, func(at time.Time) time.Time { return s.Clock.FromWall(at, now) })}
 	}
 	return all, nil
+}
+
+// convertTimes converts the times of held backends.
+func convertTimes(held map[netip.AddrPort]time.Time, convert func(time.Time) time.Time) map[netip.AddrPort]time.Time {
+	if held == nil {
+		return nil
+	}
+	all := make(map[netip.AddrPort]time.Time, len(held))
+	for at, lacking := range held {
+		all[at] = convert(lacking)
+	}
+	return all
 }

@@ -62,6 +62,9 @@ type DNSOrigin struct {
 	Port uint16 `json:"port,omitempty"`
 	// Servers are asked; none: those of /etc/resolv.conf.
 	Servers []netip.AddrPort `json:"servers,omitempty"`
+	// Hold is how long a backend stays that answers no longer have: some servers answer with a random part of the
+	// records.
+	Hold time.Duration `json:"hold_ns,omitempty"`
 	OriginLimits
 }
 
