@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
@@ -46,7 +47,8 @@ func (r *reader) looked(s *section, l line, set settings, most uint32) (one serv
 		return one, false
 	}
 	name, port := draft.SplitPort(one.address)
-	d := lb.DNSOrigin{Name: name, OriginLimits: lb.OriginLimits{Max: most}, Servers: r.nameServers(one.resolvers)}
+	d := lb.DNSOrigin{Name: name, OriginLimits: lb.OriginLimits{Max: most}, Servers: r.nameServers(one.resolvers),
+		Hold: r.holdObsolete(one.resolvers)}
 	switch {
 	case s.discovery.DNS.Name != "":
 		r.Left(l.at, "a service finds its backends by one name, and %s is that of another line", s.discovery.DNS.Name)
@@ -93,6 +95,32 @@ func (r *reader) nameServers(name string) (list []netip.AddrPort) {
 	return list
 }
 
+// maxHold is the longest time for which discover holds a backend.
+const maxHold = 30 * 24 * time.Hour
+
+// holdObsolete returns for how long a section resolvers keeps a server that answers no longer have.
+func (r *reader) holdObsolete(name string) (hold time.Duration) {
+	s := r.named("resolvers", name)
+	if s == nil {
+		return 0
+	}
+	for _, l := range s.lines {
+		if d, ok := holdOf(l); ok {
+			hold = min(d, maxHold)
+		}
+	}
+	return hold
+}
+
+// holdOf returns the time of a line "hold obsolete".
+func holdOf(l line) (hold time.Duration, ok bool) {
+	if !l.is("hold") || len(l.words) < 3 || l.words[1] != "obsolete" {
+		return 0, false
+	}
+	d, err := draft.Time(l.words[2], time.Millisecond)
+	return d, err == nil
+}
+
 // resolvConf reports whether a section resolvers uses the name servers of /etc/resolv.conf, which discover uses by
 // default.
 func (r *reader) resolvConf(name string) bool {
@@ -111,8 +139,9 @@ func (r *reader) resolvers(s *section) {
 	}
 	r.Carry(s.at)
 	for _, l := range s.lines {
-		switch l.words[0] {
-		case "nameserver", "parse-resolv-conf":
+		_, held := holdOf(l)
+		switch {
+		case held, l.is("nameserver"), l.is("parse-resolv-conf"):
 			r.Carry(l.at)
 		default:
 			r.Approximate(l.at,
