@@ -5,6 +5,7 @@
 package model
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"net/netip"
@@ -315,7 +316,7 @@ func (b *builder) claimOf(s *corev1.Service) pools.Claim {
 			c.Ports = append(c.Ports, pools.Port{Protocol: p, Number: uint16(s.Spec.Ports[i].Port)})
 		}
 	}
-	c.Held, c.Ours = statusAddresses(s), b.isStatusManager(s)
+	c.Held, c.Ours = statusAddresses(s), b.wroteAddresses(s)
 	if asked := s.Spec.LoadBalancerIP; asked != "" && len(c.Requested) == 0 {
 		const field = "spec.loadBalancerIP"
 		addresses, problem := annotations.ParseAddresses(asked)
@@ -372,10 +373,23 @@ func statusAddresses(s *corev1.Service) (list []netip.Addr) {
 	return list
 }
 
-// isStatusManager reports whether this controller, on whichever balancer, wrote the addresses in the status of a
-// Service of ours.
-func (b *builder) isStatusManager(s *corev1.Service) bool {
-	return HasStatusOf(s, ManagerOf(b.settings.Class)) || HasStatusOf(s, FieldManager)
+// wroteAddresses reports whether this controller, on whichever balancer, wrote the addresses in the status of a
+// Service of ours. After a conflict it has written the conditions alone.
+func (b *builder) wroteAddresses(s *corev1.Service) bool {
+	return HasAddressesOf(s, ManagerOf(b.settings.Class)) || HasAddressesOf(s, FieldManager)
+}
+
+// HasAddressesOf reports whether a manager has written the addresses in the status of a Service.
+func HasAddressesOf(s *corev1.Service, manager string) bool {
+	return slices.ContainsFunc(s.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
+		return m.Manager == manager && ManagesAddresses(m)
+	})
+}
+
+// ManagesAddresses reports whether a manager's fields have the addresses in the status of a Service.
+func ManagesAddresses(m metav1.ManagedFieldsEntry) bool {
+	return m.Subresource == "status" && m.FieldsV1 != nil &&
+		bytes.Contains(m.FieldsV1.GetRawBytes(), []byte(`"f:loadBalancer"`))
 }
 
 // HasStatusOf reports whether a manager has written fields in the status of an object.

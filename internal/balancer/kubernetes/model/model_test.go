@@ -550,18 +550,26 @@ func FuzzBuild(f *testing.F) {
 }
 
 // TestManagerOfClass: an address outside of the pools stays where our class has written it, also by the manager of an
-// earlier version, and not where another class has.
+// earlier version, and not where another class has, or where ours has written the conditions alone.
 func TestManagerOfClass(t *testing.T) {
 	const class = "example.com/b"
-	for manager, want := range map[string]bool{ManagerOf(class): true, FieldManager: true,
-		ManagerOf("example.com/c"): false} {
+	const address, condition = `{"f:status":{"f:loadBalancer":{"f:ingress":{}}}}`,
+		`{"f:status":{"f:conditions":{"k:{\"type\":\"jeoul.io/Accepted\"}":{".":{}}}}}`
+	for _, test := range []struct {
+		manager, fields string
+		want            bool
+	}{
+		{ManagerOf(class), address, true}, {FieldManager, address, true}, {ManagerOf("example.com/c"), address, false},
+		{ManagerOf(class), condition, false}, {FieldManager, condition, false},
+	} {
 		s := service("web", func(s *corev1.Service) {
 			s.Spec.LoadBalancerClass = ptr(class)
-			s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, Subresource: "status"}}
+			s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: test.manager, Subresource: "status",
+				FieldsV1: metav1.NewFieldsV1(test.fields)}}
 		})
 		r := Build(Cluster{Services: []*corev1.Service{s}}, Settings{Class: class, Mode: lb.L2DSR}, nil)
-		if got := len(r.Grants["shop/web"].Held) == 1; got != want {
-			t.Errorf("an address that %s has written stays: %v; want %v", manager, got, want)
+		if got := len(r.Grants["shop/web"].Held) == 1; got != test.want {
+			t.Errorf("the address stays where %s has written %s: %v; want %v", test.manager, test.fields, got, test.want)
 		}
 	}
 }

@@ -206,7 +206,7 @@ func (w *Writer) adopt(ctx context.Context, s *corev1.Service) error {
 			present.Conditions = append(present.Conditions, c)
 		}
 	}
-	if len(s.Status.LoadBalancer.Ingress) > 0 {
+	if len(s.Status.LoadBalancer.Ingress) > 0 && model.HasAddressesOf(s, model.FieldManager) {
 		present.LoadBalancer = &s.Status.LoadBalancer
 	}
 	if err := w.apply(ctx, s, w.manager(), present); err != nil {

@@ -85,7 +85,12 @@ func (r *writerTest) write(t *testing.T, s *corev1.Service, v *model.Verdict) {
 			}
 			continue
 		}
-		s.ManagedFields = append(s.ManagedFields, metav1.ManagedFieldsEntry{Manager: manager, Subresource: "status"})
+		fields := `{"f:status":{"f:conditions":{}}}`
+		if p.Status.LoadBalancer != nil {
+			fields = `{"f:status":{"f:conditions":{},"f:loadBalancer":{"f:ingress":{}}}}`
+		}
+		s.ManagedFields = append(s.ManagedFields, metav1.ManagedFieldsEntry{Manager: manager, Subresource: "status",
+			FieldsV1: metav1.NewFieldsV1(fields)})
 		s.Status.Conditions = p.Status.Conditions
 		if p.Status.LoadBalancer != nil {
 			s.Status.LoadBalancer = *p.Status.LoadBalancer
@@ -192,7 +197,21 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// TestWriteConflict: addresses that another controller owns stay, and an Event says so once.
+// TestAdoptConditions: where an earlier version wrote the conditions alone, the addresses stay another controller's.
+func TestAdoptConditions(t *testing.T) {
+	before, r, s := newWriterTest(t), newWriterTest(t), web()
+	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.1"}}
+	before.conflict, r.conflict, r.Class = true, true, "example.com/b"
+	before.write(t, s, served(lb.L2DSR))
+	r.write(t, s, served(lb.L2DSR))
+	for _, m := range s.ManagedFields {
+		if strings.Contains(m.FieldsV1.GetRawString(), "f:loadBalancer") {
+			t.Errorf("%s owns the addresses", m.Manager)
+		}
+	}
+}
+
+// TestWriteConflict: addresses that another controller owns stay, and an Event says so once. They are not held.
 func TestWriteConflict(t *testing.T) {
 	r, s := newWriterTest(t), web()
 	r.conflict = true
@@ -205,6 +224,11 @@ func TestWriteConflict(t *testing.T) {
 	})
 	if s.Status.LoadBalancer.Ingress[0].IP != "203.0.113.1" || len(conflicts) != 1 || len(s.Status.Conditions) != 2 {
 		t.Errorf("status %+v, events %q", s.Status, r.events)
+	}
+	s.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: &r.Class}
+	built := model.Build(model.Cluster{Services: []*corev1.Service{s}}, model.Settings{Class: r.Class}, nil)
+	if held := built.Grants["shop/web"].Held; len(held) > 0 {
+		t.Errorf("the Service is served at another controller's %v", held)
 	}
 }
 

@@ -177,6 +177,10 @@ func (w *Watcher) addInformer(kind Kind, s source) error {
 	return err
 }
 
+// addressFields are the fields of a manager of the addresses in a Service's status, without its others. Services share
+// them.
+var addressFields = metav1.NewFieldsV1(`{"f:status":{"f:loadBalancer":{}}}`)
+
 // shrink drops the fields that are not read, which are most of an object.
 func shrink(object any) (any, error) {
 	m, err := meta.Accessor(object)
@@ -187,8 +191,11 @@ func shrink(object any) (any, error) {
 	_, isService := object.(*corev1.Service)
 	if _, isGateway := object.(*v1.Gateway); isService || isGateway { // whose status says who wrote it
 		for _, entry := range m.GetManagedFields() {
-			managers = append(managers, metav1.ManagedFieldsEntry{Manager: entry.Manager,
-				Subresource: entry.Subresource})
+			kept := metav1.ManagedFieldsEntry{Manager: entry.Manager, Subresource: entry.Subresource}
+			if isService && model.ManagesAddresses(entry) {
+				kept.FieldsV1 = addressFields
+			}
+			managers = append(managers, kept)
 		}
 	}
 	if isService {

@@ -5,6 +5,7 @@ package watch
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -234,7 +235,8 @@ func TestWatchExpires(t *testing.T) {
 	eventually(t, "what is new is seen", func() bool { return len(names(w)) == 2 })
 }
 
-// TestShrink: of an object whose addresses may be another controller's, the managers of its fields are kept.
+// TestShrink: of an object whose addresses may be another controller's, the managers of its fields are kept; of those
+// of a Service it stays known whether they have written its addresses.
 func TestShrink(t *testing.T) {
 	managed := metav1.ObjectMeta{Annotations: map[string]string{"a": "b"}, ManagedFields: []metav1.ManagedFieldsEntry{
 		{Manager: "m", Subresource: "status", FieldsV1: metav1.NewFieldsV1("{}")}}}
@@ -255,6 +257,21 @@ func TestShrink(t *testing.T) {
 		}
 		if len(got) == 1 && (got[0].Manager != "m" || got[0].Subresource != "status" || got[0].FieldsV1 != nil) {
 			t.Errorf("the manager of %T is %+v", test.object, got[0])
+		}
+	}
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{
+		{Manager: "m", Subresource: "status", FieldsV1: metav1.NewFieldsV1(
+			`{"f:status":{"f:conditions":{},"f:loadBalancer":{"f:ingress":{}}}}`)},
+		{Manager: "n", Subresource: "status", FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:conditions":{}}}`)}}}}
+	for range 2 { // client-go may transform an object again
+		if _, err := shrink(s); err != nil {
+			t.Fatal(err)
+		}
+		if !model.HasAddressesOf(s, "m") || model.HasAddressesOf(s, "n") {
+			t.Errorf("the managers are %+v", s.ManagedFields)
+		}
+		if text := s.ManagedFields[0].FieldsV1.GetRawString(); strings.Contains(text, "f:conditions") {
+			t.Errorf("the fields %s are kept", text)
 		}
 	}
 }
