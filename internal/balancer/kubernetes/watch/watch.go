@@ -24,6 +24,7 @@ import (
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
@@ -49,14 +50,21 @@ const (
 	ReferenceGrants Kind = "referencegrants"
 )
 
+// listTimeout is the time after which a list without an end is a problem. API servers before 1.27, and proxies that
+// hold bookmarks back, accept a request for a list as a stream, and never send its end.
+const listTimeout = 30 * time.Second
+
 // State is the state of the watch of a kind.
 type State struct {
 	// Synced: all objects were listed once.
 	Synced bool
 	// Since is the time since which the API server has failed to list its objects, and Problem the error; zero while it
-	// answers.
+	// answers, except that States has a list without an end as a problem.
 	Since   time.Time
 	Problem string
+	// Listing is the time since which the API server has been asked for all objects and has not sent the end; zero
+	// while it has.
+	Listing time.Time
 	// Expired counts the watches that the API server ended because their resource version had expired (410), after
 	// which all objects were listed again.
 	Expired int
@@ -143,11 +151,16 @@ func sourceOf[L runtime.Object](client lister[L], kind runtime.Object) source {
 func (w *Watcher) addInformer(kind Kind, s source) error {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			w.setListing(kind, true)
 			list, err := s.list(ctx, o)
 			w.updateState(kind, err)
+			if err == nil {
+				w.setListing(kind, false)
+			}
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+			w.setListing(kind, ptr.Deref(o.SendInitialEvents, false))
 			stream, err := s.watch(ctx, o)
 			w.updateState(kind, err)
 			if err != nil {
@@ -156,6 +169,9 @@ func (w *Watcher) addInformer(kind Kind, s source) error {
 			return apiwatch.Filter(stream, func(e apiwatch.Event) (apiwatch.Event, bool) {
 				if e.Type == apiwatch.Error {
 					w.updateState(kind, apierrors.FromObject(e.Object))
+				}
+				if e.Type == apiwatch.Bookmark && endsList(e.Object) {
+					w.setListing(kind, false)
 				}
 				return e, true
 			}), nil
@@ -219,6 +235,26 @@ func (w *Watcher) updateState(kind Kind, err error) {
 		state.Expired++
 	}
 	w.states[kind] = state
+}
+
+// setListing records that the API server has been asked for all objects of a kind, or that it has sent them.
+func (w *Watcher) setListing(kind Kind, listing bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	state := w.states[kind]
+	switch {
+	case !listing:
+		state.Listing = time.Time{}
+	case state.Listing.IsZero():
+		state.Listing = time.Now()
+	}
+	w.states[kind] = state
+}
+
+// endsList reports whether a bookmark is the end of a list that is sent as a stream.
+func endsList(bookmark runtime.Object) bool {
+	m, err := meta.Accessor(bookmark)
+	return err == nil && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
 }
 
 // next returns a state with another answer of the API server.
@@ -300,13 +336,17 @@ func (w *Watcher) haveSynced(kinds ...Kind) bool {
 	return true
 }
 
-// States returns the state of each kind's watch.
+// States returns the state of each kind's watch. A list that has had no end for listTimeout is a problem.
 func (w *Watcher) States() map[Kind]State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	states := maps.Clone(w.states)
 	for kind, state := range states {
 		state.Synced = w.informers[kind].HasSynced()
+		if state.Problem == "" && !state.Listing.IsZero() && time.Since(state.Listing) > listTimeout {
+			state.Since, state.Problem = state.Listing, "it has not sent all of them yet; behind a proxy that holds "+
+				"bookmarks back, or before Kubernetes 1.27, set KUBE_FEATURE_WatchListClient=false"
+		}
 		states[kind] = state
 	}
 	return states

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -234,6 +235,59 @@ func TestWatchExpires(t *testing.T) {
 	}
 	eventually(t, "what is new is seen", func() bool { return len(names(w)) == 2 })
 }
+
+// TestListDoesNotEnd: a list whose end the API server does not send is a problem after a while, also where all objects
+// were listed before, until the end is there.
+func TestListDoesNotEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		streams := make(chan *apiwatch.FakeWatcher, 10)
+		client.PrependWatchReactor("services", func(clienttesting.Action) (bool, apiwatch.Interface, error) {
+			stream := apiwatch.NewFake()
+			streams <- stream
+			return true, stream, nil
+		})
+		w, err := New(streamingClient{client}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.revision = func(context.Context) (string, error) { return "7", nil }
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { w.Run(ctx) })
+		check := func(when, want string) {
+			t.Helper()
+			synctest.Wait()
+			state := w.States()[Services]
+			if !strings.Contains(state.Problem, want) || (state.Problem == "") != (want == "") {
+				t.Errorf("%s the problem is %q; want %q", when, state.Problem, want)
+			}
+		}
+		asked := time.Now()
+		check("at once", "")
+		time.Sleep(listTimeout + time.Second)
+		check("without an end", "not sent all of them")
+		if since := w.States()[Services].Since; !since.Equal(asked) {
+			t.Errorf("the problem is there since %v; want %v", since, asked)
+		}
+		end := &corev1.Service{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "7",
+			Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}}
+		stream := <-streams
+		stream.Action(apiwatch.Bookmark, end)
+		check("after the end", "")
+		time.Sleep(2 * listTimeout)
+		check("while nothing changes", "")
+		gone := apierrors.NewResourceExpired("too old resource version: 7 (1000)").Status()
+		stream.Error(&gone)
+		time.Sleep(2 * listTimeout)
+		check("without an end of a later list", "not sent all of them")
+		stop()
+		running.Wait()
+	})
+}
+
+// streamingClient is a fake client of an API server that lists by streams: it lacks the fake's method that denies it.
+type streamingClient struct{ kubernetes.Interface }
 
 // TestShrink: of an object whose addresses may be another controller's, the managers of its fields are kept; of those
 // of a Service it stays known whether they have written its addresses.
