@@ -54,8 +54,8 @@ type CheckKind string
 
 // The kinds of checks.
 const (
-	// CheckAuto requests healthCheckNodePort if the Service has one, and otherwise opens a connection to the NodePort
-	// or the pod.
+	// CheckAuto requests healthCheckNodePort if the Service has one, and otherwise sends an echo request to the node,
+	// or opens a connection to the pod.
 	CheckAuto CheckKind = "auto"
 	// CheckNone makes no check: readiness is that of Kubernetes.
 	CheckNone CheckKind = "none"

@@ -39,6 +39,9 @@ func (p *portPlan) setChecks(s *lb.Service, port *corev1.ServicePort) {
 		}
 	case s.Protocol != lb.TCP, kind == annotations.CheckICMP:
 		check.Type = lb.CheckICMP // no datagram is known that every server would answer
+	case kind == annotations.CheckAuto && p.target == annotations.Nodes && !p.local:
+		// kube-proxy forwards a connection to the NodePort to any pod of the cluster: a dead pod would fail all nodes.
+		check.Type = lb.CheckICMP
 	case kind == annotations.CheckVIP && s.Mode.KeepsPort():
 		check.Type, check.Via = lb.CheckTCP, lb.ViaVIP
 	case p.target == annotations.Pods || s.Mode.Translates():

@@ -469,13 +469,16 @@ func TestChecks(t *testing.T) {
 		change []func(*corev1.Service)
 		want   string
 	}{
-		{nil, "tcp address 30080"},
+		{nil, "icmp address 0"},
+		{[]func(*corev1.Service){annotated("check", "tcp")}, "tcp address 30080"},
 		{[]func(*corev1.Service){local}, "http address 31000 X-Load-Balancing-Endpoint-Weight"},
 		{[]func(*corev1.Service){udp}, "icmp address 0"},
 		{[]func(*corev1.Service){udp, local}, "http address 31000 X-Load-Balancing-Endpoint-Weight"},
 		{[]func(*corev1.Service){annotated("check", "tcp-vip")}, "tcp vip 0"},
 		{[]func(*corev1.Service){annotated("check", "icmp"), local}, "icmp address 0"},
-		{[]func(*corev1.Service){annotated("mode", "fullnat")}, "tcp address 0"},
+		{[]func(*corev1.Service){annotated("mode", "fullnat")}, "icmp address 0"},
+		{[]func(*corev1.Service){annotated("mode", "fullnat"), annotated("check", "tcp")}, "tcp address 0"},
+		{[]func(*corev1.Service){annotated("mode", "fullnat"), annotated("backends", "pods")}, "tcp address 0"},
 		{[]func(*corev1.Service){annotated("mode", "fullnat"), annotated("check", "tcp-vip")}, "tcp address 0"},
 		{[]func(*corev1.Service){annotated("mode", "fullnat"), annotated("backends", "pods"), local}, "tcp address 0"},
 		{[]func(*corev1.Service){func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 0 }}, "icmp address 0"},
