@@ -41,6 +41,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/push"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/rights"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/status"
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/token"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/watch"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
@@ -190,6 +191,9 @@ func (c *command) restConfig() (*rest.Config, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("find the API server: %w; name a file with --kubeconfig", err)
+	}
+	if c.Kubeconfig != "" {
+		token.Follow(reach, c.Kubeconfig)
 	}
 	reach.QPS, reach.Burst, reach.UserAgent = queriesPerSecond, burst, "jeoul-kubernetes"
 	return reach, nil
