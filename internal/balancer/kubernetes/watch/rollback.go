@@ -16,7 +16,6 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/gateway"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
-	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
 const (
@@ -25,6 +24,9 @@ const (
 	revisionInterval = 10 * time.Second
 	// revisionTimeout bounds one request.
 	revisionTimeout = 5 * time.Second
+	// revisionBump is an increase of the resource version that no writes make between two answers: half of that by
+	// which etcd's guide has a restored backup marked (--bump-revision 1000000000).
+	revisionBump = 500_000_000
 	// rollbackGrace is the time for a cluster's controllers to update their objects, such as EndpointSlices, after a
 	// rollback. Until then the previous objects stay.
 	rollbackGrace = 20 * time.Second
@@ -81,9 +83,16 @@ func revisionOf(client kubernetes.Interface) func(context.Context) (string, erro
 // awaitRollback returns true after a rollback of the cluster, and false when the context ends.
 func (w *Watcher) awaitRollback(ctx context.Context) bool {
 	var last uint64
-	for clock.Sleep(ctx, w.revisionInterval) == nil {
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-w.wentBack:
+			return true
+		case <-time.After(w.revisionInterval):
+		}
 		// The answer is no older than what was seen before the request, but may be older than what is seen meanwhile.
-		last = max(last, w.lastRevision())
+		last = max(last, w.lastRevision(Services))
 		now, err := w.readRevision(ctx)
 		if ctx.Err() != nil {
 			return false
@@ -94,15 +103,39 @@ func (w *Watcher) awaitRollback(ctx context.Context) bool {
 		if err != nil || now == 0 {
 			continue
 		}
-		if now < last {
+		if isRollback(last, now) {
 			return true
 		}
 		last = now
 	}
-	return false
 }
 
-// readRevision returns the cluster's resource version; 0 if it is no number, as in clusters without etcd.
+// isRollback reports whether a cluster that had a resource version was restored from a backup when it has another; 0 is
+// none.
+func isRollback(last, now uint64) bool {
+	return last > 0 && now > 0 && (now < last || now-last >= revisionBump)
+}
+
+// isListAfterRollback reports whether a list's resource version is that of a cluster that was rolled back, and signals
+// it. The objects before are kept then, so the informer must not get the list; it is about to end.
+func (w *Watcher) isListAfterRollback(kind Kind, revision string) bool {
+	if !isRollback(w.lastRevision(kind), numberOf(revision)) {
+		return false
+	}
+	select {
+	case w.wentBack <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// numberOf returns a resource version as a number; 0 if it is none, as in clusters without etcd.
+func numberOf(revision string) uint64 {
+	number, _ := strconv.ParseUint(revision, 10, 64)
+	return number
+}
+
+// readRevision returns the cluster's resource version; 0 if it is no number.
 func (w *Watcher) readRevision(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, revisionTimeout)
 	defer cancel()
@@ -110,14 +143,12 @@ func (w *Watcher) readRevision(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	number, _ := strconv.ParseUint(text, 10, 64)
-	return number, nil
+	return numberOf(text), nil
 }
 
-// lastRevision returns the resource version of the last list or watch of Services.
-func (w *Watcher) lastRevision() uint64 {
-	number, _ := strconv.ParseUint(w.allInformers()[Services].LastSyncResourceVersion(), 10, 64)
-	return number
+// lastRevision returns the resource version of the last list or watch of a kind; 0: there was none.
+func (w *Watcher) lastRevision(kind Kind) uint64 {
+	return numberOf(w.allInformers()[kind].LastSyncResourceVersion())
 }
 
 // relist lists all objects again, and keeps the previous Services with their endpoints.
@@ -137,6 +168,10 @@ func (w *Watcher) relist() {
 		if kept.services[ownerOf(slice)] != nil {
 			kept.slices[slice.Namespace+"/"+slice.Name] = slice
 		}
+	}
+	select {
+	case <-w.wentBack: // other kinds found the same
+	default:
 	}
 	w.mu.Lock()
 	sources := maps.Clone(w.sources)

@@ -73,7 +73,9 @@ type State struct {
 // Watcher follows a cluster.
 type Watcher struct {
 	changed chan struct{}
-	client  kubernetes.Interface
+	// wentBack signals that a list shows a rollback of the cluster.
+	wentBack chan struct{}
+	client   kubernetes.Interface
 	// revision queries the cluster's present resource version.
 	revision func(context.Context) (string, error)
 	// gateways queries the cluster's kinds of the Gateway API; nil: none is followed.
@@ -102,8 +104,8 @@ type source struct {
 // empty: none is.
 func New(client kubernetes.Interface, poolsMap string) (*Watcher, error) {
 	w := &Watcher{informers: map[Kind]cache.SharedIndexInformer{}, sources: map[Kind]source{}, client: client,
-		changed: make(chan struct{}, 1), states: map[Kind]State{}, revision: revisionOf(client),
-		revisionInterval: revisionInterval, rollbackGrace: rollbackGrace}
+		changed: make(chan struct{}, 1), wentBack: make(chan struct{}, 1), states: map[Kind]State{},
+		revision: revisionOf(client), revisionInterval: revisionInterval, rollbackGrace: rollbackGrace}
 	for kind, s := range sourcesOf(client, poolsMap) {
 		if err := w.addInformer(kind, s); err != nil {
 			return nil, err
@@ -154,10 +156,15 @@ func (w *Watcher) addInformer(kind Kind, s source) error {
 			w.setListing(kind, true)
 			list, err := s.list(ctx, o)
 			w.updateState(kind, err)
-			if err == nil {
-				w.setListing(kind, false)
+			if err != nil {
+				return nil, err
 			}
-			return list, err
+			if w.isListAfterRollback(kind, listRevision(list)) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			w.setListing(kind, false)
+			return list, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
 			w.setListing(kind, ptr.Deref(o.SendInitialEvents, false))
@@ -170,9 +177,17 @@ func (w *Watcher) addInformer(kind Kind, s source) error {
 				if e.Type == apiwatch.Error {
 					w.updateState(kind, apierrors.FromObject(e.Object))
 				}
-				if e.Type == apiwatch.Bookmark && endsList(e.Object) {
-					w.setListing(kind, false)
+				if e.Type != apiwatch.Bookmark {
+					return e, true
 				}
+				m, err := meta.Accessor(e.Object)
+				if err != nil || m.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
+					return e, true
+				}
+				if w.isListAfterRollback(kind, m.GetResourceVersion()) {
+					return e, false // the list gets no end, until its informer ends
+				}
+				w.setListing(kind, false)
 				return e, true
 			}), nil
 		},
@@ -251,10 +266,13 @@ func (w *Watcher) setListing(kind Kind, listing bool) {
 	w.states[kind] = state
 }
 
-// endsList reports whether a bookmark is the end of a list that is sent as a stream.
-func endsList(bookmark runtime.Object) bool {
-	m, err := meta.Accessor(bookmark)
-	return err == nil && m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
+// listRevision returns the resource version of a list.
+func listRevision(list runtime.Object) string {
+	m, err := meta.ListAccessor(list)
+	if err != nil {
+		return ""
+	}
+	return m.GetResourceVersion()
 }
 
 // next returns a state with another answer of the API server.

@@ -16,6 +16,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
@@ -105,6 +106,116 @@ func TestClusterGoesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "it is deleted", func() bool { return slices.Equal(names(w), []string{"shop/old"}) })
+}
+
+// restored is an API server's Services, of a cluster whose etcd may be restored from a backup.
+type restored struct {
+	mu       sync.Mutex
+	revision string
+	list     corev1.ServiceList
+	stream   *apiwatch.FakeWatcher
+}
+
+// become has the cluster be at a revision, with Services.
+func (r *restored) become(revision string, names ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.revision, r.list = revision, corev1.ServiceList{ListMeta: metav1.ListMeta{ResourceVersion: revision}}
+	for _, name := range names {
+		r.list.Items = append(r.list.Items, *balanced(name))
+	}
+}
+
+// source lists the Services, also as a stream.
+func (r *restored) source() source {
+	return source{func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.list.DeepCopy(), nil
+	}, func(_ context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.stream = apiwatch.NewFakeWithChanSize(10, false)
+		if o.SendInitialEvents != nil && *o.SendInitialEvents {
+			for i := range r.list.Items {
+				r.stream.Add(r.list.Items[i].DeepCopy())
+			}
+			r.stream.Action(apiwatch.Bookmark, &corev1.Service{ObjectMeta: metav1.ObjectMeta{
+				ResourceVersion: r.revision, Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}})
+		}
+		return r.stream, nil
+	}, &corev1.Service{}}
+}
+
+// TestBumpedClusterGoesBack: a backup of etcd that is restored with a higher revision, as etcd's guide has it, is a
+// rollback as well, where all is listed again (410) and where the revision is asked for; a list of a cluster that has
+// gone on is none.
+func TestBumpedClusterGoesBack(t *testing.T) {
+	for _, test := range []struct {
+		name, revision  string
+		streams, expire bool
+		kept            []string
+	}{
+		{"a list", "1000001000", false, true, []string{"shop/new"}},
+		{"a stream", "1000001000", true, true, []string{"shop/new"}},
+		{"an older list", "900", true, true, []string{"shop/new"}},
+		{"the revision alone", "1000001000", true, false, []string{"shop/new"}},
+		{"a list without a restoration", "500000", false, true, nil},
+		{"a stream without a restoration", "500000", true, true, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bumpedClusterGoesBack(t, test.revision, test.streams, test.expire, test.kept)
+			})
+		})
+	}
+}
+
+func bumpedClusterGoesBack(t *testing.T, revision string, streams, expire bool, kept []string) {
+	client, r := fake.NewClientset(), &restored{}
+	w, err := New(client, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if streams {
+		w.client = streamingClient{client}
+	}
+	if err := w.addInformer(Services, r.source()); err != nil {
+		t.Fatal(err)
+	}
+	w.revision = func(context.Context) (string, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if expire {
+			return "", nil // the list alone is to show it
+		}
+		return r.revision, nil
+	}
+	r.become("1000", "old", "new")
+	w.client = client
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { w.Run(ctx) })
+	time.Sleep(revisionInterval + time.Second)
+	r.become(revision, "old")
+	if expire {
+		gone := apierrors.NewResourceExpired("too old resource version").Status()
+		r.stream.Error(&gone)
+	}
+	for range 10 * (revisionInterval + rollbackGrace + 5*time.Second) / time.Second {
+		time.Sleep(time.Second / 10)
+		if got := names(w); w.Synced() && kept != nil && len(got) != 2 {
+			t.Fatalf("the known state has %v only", got)
+		}
+	}
+	if got, _ := w.Kept(); !slices.Equal(got, kept) || w.RolledBack().IsZero() != (kept == nil) {
+		t.Errorf("%v are kept after a rollback at %v; want %v", got, w.RolledBack(), kept)
+	}
+	if got := names(w); len(got) != 1+len(kept) {
+		t.Errorf("the known state has %v", got)
+	}
+	stop()
+	running.Wait()
 }
 
 // TestGatewaysGoBack: a Gateway that vanishes because the cluster went back in time stays in the known state with its
@@ -198,8 +309,8 @@ func TestChangeDuringRequest(t *testing.T) {
 		var running sync.WaitGroup
 		running.Go(func() { w.Run(ctx) })
 		time.Sleep(3*revisionInterval + time.Second)
-		if !w.RolledBack().IsZero() || requests != 3 || w.lastRevision() != 1001 {
-			t.Errorf("after %d requests and version %d, a rollback was found at %v", requests, w.lastRevision(),
+		if !w.RolledBack().IsZero() || requests != 3 || w.lastRevision(Services) != 1001 {
+			t.Errorf("after %d requests and version %d, a rollback was found at %v", requests, w.lastRevision(Services),
 				w.RolledBack())
 		}
 		stop()
