@@ -11,7 +11,7 @@ if [ "$1" = purge ]; then
 	fi
 	# systemd keeps the directories of a service over a stop. Journals of `jeoul tune` stay. jeoul-kubernetes may be
 	# purged later or never, and its private keys would be the next user's that gets the number of this one.
-	rm -rf /run/jeoul /run/jeoul-kubernetes /etc/jeoul /var/lib/jeoul/sources
+	rm -rf /run/jeoul /run/jeoul-kubernetes /var/lib/jeoul-kubernetes /etc/jeoul /var/lib/jeoul/sources
 	rmdir /run/jeoul-labs 2>/dev/null || true
 	rmdir /var/lib/jeoul 2>/dev/null || true
 	rmdir /sys/fs/bpf/jeoul 2>/dev/null || true

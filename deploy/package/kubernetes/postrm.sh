@@ -9,6 +9,6 @@ if [ "$1" = purge ]; then
 	if [ -x /usr/bin/deb-systemd-helper ]; then
 		deb-systemd-helper purge jeoul-kubernetes.service >/dev/null || true
 	fi
-	# systemd keeps it over a stop. It may have private keys.
-	rm -rf /run/jeoul-kubernetes
+	# systemd keeps them over a stop. They may have private keys.
+	rm -rf /run/jeoul-kubernetes /var/lib/jeoul-kubernetes
 fi
