@@ -111,7 +111,7 @@ func TestChangeTellsWhatLeftFromWhatStayed(t *testing.T) {
 			"web03": {live.Moved: 8, live.Other: 16}, "web04": {live.Closed: 32}},
 		Opened: 70, Late: map[string]uint64{"web01": 1, "web02": 2, "web03": 4},
 		Failed:  map[live.Cause]uint64{live.Refused: 3, live.Silent: 5},
-		Queries: 90, Unanswered: 6, Turned: map[string]uint64{"web01": 1, "web04": 2, "web05": 4},
+		Queries: 90, Unanswered: 6, UDPMoved: map[string]uint64{"web01": 1, "web04": 2, "web05": 4},
 	}
 	got := results.Trial{Metrics: map[string]float64{}}
 	c.writeCounts(changeEvent{leaves: []int{serverFlapping}}, counts, &got)
@@ -160,13 +160,13 @@ func TestChangeTellsWhoIsOlderThanAnAbsence(t *testing.T) {
 // to a dead host later. If a subject never noticed, all packets count as before.
 func TestSilenceIsSplitAtItsNotice(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
-	moments := func(seconds ...int) (m live.Moments) {
+	moments := func(seconds ...int) (m live.Timestamps) {
 		for _, s := range seconds {
 			m = append(m, at(s).UnixMicro())
 		}
 		return m
 	}
-	counts := live.Counts{LostSYNs: moments(11, 12, 14, 16), LostLaps: moments(11), LostQueries: moments(13, 17)}
+	counts := live.Counts{LostSYNs: moments(11, 12, 14, 16), ReusedLostAt: moments(11), LostQueries: moments(13, 17)}
 	for name, tc := range map[string]struct {
 		noticed time.Time
 		want    map[string]float64
@@ -197,13 +197,13 @@ func TestSilenceIsSplitAtItsNotice(t *testing.T) {
 // counted separately.
 func TestFaultIsSplitAtItsNotice(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
-	moments := func(seconds ...int) (m live.Moments) {
+	moments := func(seconds ...int) (m live.Timestamps) {
 		for _, s := range seconds {
 			m = append(m, at(s).UnixMicro())
 		}
 		return m
 	}
-	counts := live.Counts{LostNew: moments(9, 11, 14), LostLaps: moments(8, 12, 15), LostQueries: moments(11, 13)}
+	counts := live.Counts{LostNew: moments(9, 11, 14), ReusedLostAt: moments(8, 12, 15), LostQueries: moments(11, 13)}
 	for name, tc := range map[string]struct {
 		fault fault
 		want  map[string]float64
@@ -240,8 +240,8 @@ func TestComingAgainIsToldByServer(t *testing.T) {
 	c := paperTrial(t)
 	c.came = &cameAgain{had: 9}
 	got := results.Trial{Metrics: map[string]float64{}}
-	c.writeReused(live.Counts{Lapped: 50, Taken: 1, LostSYNs: live.Moments{1, 2}, LostLaps: live.Moments{1},
-		Again: map[string]uint64{"web02": 3, "web04": 5}}, &got)
+	c.writeReused(live.Counts{ReusedAnswered: 50, PortsInUse: 1, LostSYNs: live.Timestamps{1, 2}, ReusedLostAt: live.Timestamps{1},
+		Reconnected: map[string]uint64{"web02": 3, "web04": 5}}, &got)
 	want := map[string]float64{results.ReusedConnections: 50, results.ReusedTaken: 1, results.LostSYNs: 2,
 		results.ReusedFailed:   1,
 		results.ResetByDrained: 9, results.CameAgain: 8, results.AgainToDrained: 3}

@@ -217,7 +217,7 @@ func (c *changeTrial) writeUDP(e changeEvent, counts live.Counts, m map[string]f
 	}
 	m[results.UDPQueries], m[results.UDPUnanswered] = float64(counts.Queries), float64(counts.Unanswered)
 	m[results.UDPMoved], m[results.UDPMovedOfLeft] = 0, 0
-	for server, n := range counts.Turned {
+	for server, n := range counts.UDPMoved {
 		if c.leaves(e, server) {
 			m[results.UDPMovedOfLeft] += float64(n)
 		} else {

@@ -183,7 +183,7 @@ func (f *fault) write(counts live.Counts, udp bool, m map[string]float64) {
 		m[results.NoticedSeconds] = f.noticed.Sub(f.began).Seconds()
 		m[results.BackSeconds] = f.back.Sub(f.over).Seconds()
 	}
-	failed := slices.Concat(counts.LostNew, counts.LostLaps)
+	failed := slices.Concat(counts.LostNew, counts.ReusedLostAt)
 	inFlight, before := failed.Before(f.began), failed.Before(until)
 	m[results.InFlight] = float64(inFlight)
 	m[results.NewFailedBefore], m[results.NewFailedAfter] = float64(before-inFlight), float64(len(failed)-before)

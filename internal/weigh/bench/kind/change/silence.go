@@ -113,12 +113,12 @@ func (s *silence) write(counts live.Counts, udp bool, m map[string]float64) {
 	if !s.back.IsZero() {
 		m[results.BackSeconds] = s.back.Sub(s.restored).Seconds()
 	}
-	split := func(all live.Moments, before, after string) {
+	split := func(all live.Timestamps, before, after string) {
 		n := all.Before(until)
 		m[before], m[after] = float64(n), float64(len(all)-n)
 	}
 	split(counts.LostSYNs, results.LostSYNsBefore, results.LostSYNsAfter)
-	split(counts.LostLaps, results.ReusedFailedBefore, results.ReusedFailedAfter)
+	split(counts.ReusedLostAt, results.ReusedFailedBefore, results.ReusedFailedAfter)
 	if udp {
 		split(counts.LostQueries, results.UDPUnansweredBefore, results.UDPUnansweredAfter)
 	}
@@ -168,7 +168,7 @@ func (c *changeTrial) awaitAgain(ctx context.Context) error {
 			return err
 		}
 		var came uint64
-		for _, n := range counts.Again {
+		for _, n := range counts.Reconnected {
 			came += n
 		}
 		if came >= c.came.had {
@@ -189,20 +189,20 @@ func undrain(ctx context.Context, c *changeTrial, _ map[string]float64) error {
 // metrics.
 func (a *cameAgain) write(counts live.Counts, drained string, m map[string]float64) {
 	m[results.ResetByDrained], m[results.CameAgain] = float64(a.had), 0
-	for _, n := range counts.Again {
+	for _, n := range counts.Reconnected {
 		m[results.CameAgain] += float64(n)
 	}
-	m[results.AgainToDrained] = float64(counts.Again[drained])
+	m[results.AgainToDrained] = float64(counts.Reconnected[drained])
 }
 
 // writeReused adds the fate of connections from reused ports to a result.
 func (c *changeTrial) writeReused(counts live.Counts, got *results.Trial) {
 	m := got.Metrics
-	m[results.ReusedConnections], m[results.ReusedFailed] = float64(counts.Lapped), float64(len(counts.LostLaps))
-	m[results.ReusedTaken], m[results.LostSYNs] = float64(counts.Taken), float64(len(counts.LostSYNs))
-	for _, cause := range slices.Sorted(maps.Keys(counts.LapsFailed)) {
+	m[results.ReusedConnections], m[results.ReusedFailed] = float64(counts.ReusedAnswered), float64(len(counts.ReusedLostAt))
+	m[results.ReusedTaken], m[results.LostSYNs] = float64(counts.PortsInUse), float64(len(counts.LostSYNs))
+	for _, cause := range slices.Sorted(maps.Keys(counts.ReusedFailed)) {
 		got.Notes = append(got.Notes, fmt.Sprintf("connections from ports that are used again which failed: %d %s",
-			counts.LapsFailed[cause], cause))
+			counts.ReusedFailed[cause], cause))
 	}
 	if c.silence != nil {
 		c.silence.write(counts, carriesUDP(c.trial.Point), m)

@@ -208,12 +208,12 @@ func (c *changeTrial) open(ctx context.Context) error {
 	load := live.Load{
 		Target: c.changing.Target(0), Connections: n, Pace: changes.pace(), Timeout: changes.timeout(),
 		NewPerSecond: float64(changes.NewPerSecond),
-		Laps:         live.Laps{First: firstReused, Ports: changes.Reused, Pace: changes.Lap},
+		ReusedPorts:  live.ReusedPorts{First: firstReused, Ports: changes.Reused, Pace: changes.Lap},
 	}
 	if carriesUDP(c.trial.Point) {
 		load.UDPFlows = udpFlowsEach * c.trial.Form.Lab.Clients
 		load.UDPPerSecond, load.UDPPace, load.UDPTimeout = float64(changes.QueriesPerSecond), udpPace, udpTimeout
-		load.Laps.UDP = reusedUDP
+		load.ReusedPorts.UDP = reusedUDP
 	} else {
 		c.notes = append(c.notes, "no UDP is carried, so nothing was asked by that")
 	}

@@ -42,7 +42,7 @@ type Servers struct {
 // server is the process of a server, and its output.
 type server struct {
 	process *lab.Process
-	output  words
+	output  outputTail
 }
 
 // StartServers starts a server on each of some hosts of a laboratory, at a port and at another one for health checks. A
@@ -103,7 +103,7 @@ type ClientGroup struct{ clients []*client }
 type client struct {
 	name    string
 	process *lab.Process
-	output  words
+	output  outputTail
 	conn    net.Conn
 	orders  *json.Encoder
 	reports *json.Decoder
@@ -311,15 +311,15 @@ func (c *ClientGroup) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// words keeps the end of a process's output.
-type words struct {
+// outputTail keeps the end of a process's output.
+type outputTail struct {
 	mu   sync.Mutex
 	kept []byte
 }
 
 const wordsKept = 500
 
-func (w *words) Write(data []byte) (int, error) {
+func (w *outputTail) Write(data []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.kept = append(w.kept, data...)
@@ -328,7 +328,7 @@ func (w *words) Write(data []byte) (int, error) {
 }
 
 // last returns the kept text as one line, after a semicolon; empty if there is none.
-func (w *words) last() string {
+func (w *outputTail) last() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	words := strings.Join(strings.Fields(strings.ToValidUTF8(string(w.kept), "")), " ")

@@ -73,24 +73,24 @@ type Counts struct {
 	Opened uint64
 	Failed map[Cause]uint64
 	// LostNew are the times when the connections of Failed began.
-	LostNew Moments `json:",omitempty"`
+	LostNew Timestamps `json:",omitempty"`
 	Late    map[string]uint64
 	// Queries counts the UDP queries, Unanswered those without an answer. Turned counts answers to a UDP flow from
 	// another server than the previous one, by the previous server.
 	Queries, Unanswered uint64
-	Turned              map[string]uint64
+	UDPMoved            map[string]uint64
 	// LostQueries are the times when the queries of Unanswered were sent.
-	LostQueries Moments `json:",omitempty"`
-	// Lapped counts the answered connections from reused ports. LostLaps are the times when the unanswered ones began.
+	LostQueries Timestamps `json:",omitempty"`
+	// ReusedAnswered counts the answered connections from reused ports. ReusedLostAt are the times when the unanswered ones began.
 	// Taken counts those that could not be tried, because the port was still in use. LostSYNs are the times of the
 	// SYNs, first ones and others, after which the kernel had to send another.
-	Lapped, Taken      uint64  `json:",omitempty"`
-	LostLaps, LostSYNs Moments `json:",omitempty"`
-	// LapsFailed counts LostLaps by cause.
-	LapsFailed map[Cause]uint64 `json:",omitempty"`
-	// Again counts connections that were opened again from the same port after their server had ended the one before
+	ReusedAnswered, PortsInUse uint64     `json:",omitempty"`
+	ReusedLostAt, LostSYNs     Timestamps `json:",omitempty"`
+	// ReusedFailed counts ReusedLostAt by cause.
+	ReusedFailed map[Cause]uint64 `json:",omitempty"`
+	// Reconnected counts connections that were opened again from the same port after their server had ended the one before
 	// while it was in use, by the server that answered.
-	Again map[string]uint64 `json:",omitempty"`
+	Reconnected map[string]uint64 `json:",omitempty"`
 	// Breaks are the connections of Broken.
 	Breaks []Break `json:",omitempty"`
 	// Latency is the histogram of the latencies of all requests over connections, in microseconds, as package
@@ -101,13 +101,13 @@ type Counts struct {
 	Percentiles *Percentiles `json:"-"`
 }
 
-// Moments are times, in microseconds since 1970. Clients and the bench share one clock.
-type Moments []int64
+// Timestamps are times, in microseconds since 1970. Clients and the bench share one clock.
+type Timestamps []int64
 
-func (m *Moments) add(at time.Time) { *m = append(*m, at.UnixMicro()) }
+func (m *Timestamps) add(at time.Time) { *m = append(*m, at.UnixMicro()) }
 
 // Before counts the moments before a time.
-func (m Moments) Before(at time.Time) (n int) {
+func (m Timestamps) Before(at time.Time) (n int) {
 	for _, one := range m {
 		if one < at.UnixMicro() {
 			n++
@@ -117,7 +117,7 @@ func (m Moments) Before(at time.Time) (n int) {
 }
 
 // Last returns the latest moment; false if there are none.
-func (m Moments) Last() (time.Time, bool) {
+func (m Timestamps) Last() (time.Time, bool) {
 	if len(m) == 0 {
 		return time.Time{}, false
 	}
@@ -148,7 +148,7 @@ type Percentiles struct{ P50, P99, Max float64 }
 func (c *Counts) Add(other Counts) {
 	c.Held = sum(c.Held, other.Held)
 	c.Late = sum(c.Late, other.Late)
-	c.Turned = sum(c.Turned, other.Turned)
+	c.UDPMoved = sum(c.UDPMoved, other.UDPMoved)
 	c.Failed = sum(c.Failed, other.Failed)
 	for server, broken := range other.Broken {
 		if c.Broken == nil {
@@ -162,16 +162,16 @@ func (c *Counts) Add(other Counts) {
 	c.Queries += other.Queries
 	c.Unanswered += other.Unanswered
 	c.LostQueries = append(c.LostQueries, other.LostQueries...)
-	c.Lapped += other.Lapped
-	c.Taken += other.Taken
+	c.ReusedAnswered += other.ReusedAnswered
+	c.PortsInUse += other.PortsInUse
 	c.LostNew = append(c.LostNew, other.LostNew...)
-	c.LostLaps = append(c.LostLaps, other.LostLaps...)
+	c.ReusedLostAt = append(c.ReusedLostAt, other.ReusedLostAt...)
 	c.LostSYNs = append(c.LostSYNs, other.LostSYNs...)
-	if len(other.LapsFailed) > 0 {
-		c.LapsFailed = sum(c.LapsFailed, other.LapsFailed)
+	if len(other.ReusedFailed) > 0 {
+		c.ReusedFailed = sum(c.ReusedFailed, other.ReusedFailed)
 	}
-	if len(other.Again) > 0 {
-		c.Again = sum(c.Again, other.Again)
+	if len(other.Reconnected) > 0 {
+		c.Reconnected = sum(c.Reconnected, other.Reconnected)
 	}
 }
 
@@ -207,7 +207,7 @@ func newCounter() *counter {
 func (c *counter) begin() {
 	c.change(func() {
 		c.counts = Counts{Broken: map[string]map[Cause]uint64{}, Failed: map[Cause]uint64{},
-			Late: map[string]uint64{}, Turned: map[string]uint64{}, Again: map[string]uint64{}}
+			Late: map[string]uint64{}, UDPMoved: map[string]uint64{}, Reconnected: map[string]uint64{}}
 		c.latency.Reset()
 	})
 }
@@ -219,13 +219,13 @@ func (c *counter) change(f func()) {
 	f()
 }
 
-// holds counts a held connection of a server.
-func (c *counter) holds(server string) {
+// addHeld counts a held connection of a server.
+func (c *counter) addHeld(server string) {
 	c.change(func() { c.held[server]++ })
 }
 
-// answered counts a request and its latency.
-func (c *counter) answered(took time.Duration) {
+// addAnswered counts a request and its latency.
+func (c *counter) addAnswered(took time.Duration) {
 	c.change(func() {
 		c.counts.Requests++
 		// The value is in range, so RecordValue cannot fail.
@@ -233,8 +233,8 @@ func (c *counter) answered(took time.Duration) {
 	})
 }
 
-// broke counts a broken connection.
-func (c *counter) broke(b Break) {
+// addBroken counts a broken connection.
+func (c *counter) addBroken(b Break) {
 	c.change(func() {
 		c.held[b.Server]--
 		if c.counts.Broken[b.Server] == nil {
@@ -245,8 +245,8 @@ func (c *counter) broke(b Break) {
 	})
 }
 
-// lap is the result of a connection from a reused port.
-type lap struct {
+// reuseResult is the result of a connection from a reused port.
+type reuseResult struct {
 	began time.Time
 	from  peer
 	lost  []time.Time
@@ -255,23 +255,23 @@ type lap struct {
 	err   error
 }
 
-// lapped counts a lap; late means that it began after the last settle.
-func (c *counter) lapped(l lap, late bool) {
+// addReused counts a lap; late means that it began after the last settle.
+func (c *counter) addReused(l reuseResult, late bool) {
 	c.change(func() {
 		for _, at := range l.lost {
 			c.counts.LostSYNs.add(at)
 		}
 		if l.err != nil {
-			c.counts.LostLaps.add(l.began)
-			c.counts.LapsFailed = sum(c.counts.LapsFailed, map[Cause]uint64{causeOf(l.err): 1})
+			c.counts.ReusedLostAt.add(l.began)
+			c.counts.ReusedFailed = sum(c.counts.ReusedFailed, map[Cause]uint64{causeOf(l.err): 1})
 			return
 		}
-		c.counts.Lapped++
+		c.counts.ReusedAnswered++
 		if late {
 			c.counts.Late[l.from.Server]++
 		}
 		if l.again {
-			c.counts.Again[l.from.Server]++
+			c.counts.Reconnected[l.from.Server]++
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 
 // flows opens a connection from each of a range of local ports, sends a request over it, and resets it, so that the
 // port is free again. It returns which server answered at which port. Ports in use are left out.
-func (h *holder) flows(ctx context.Context, first, count int) (map[int]string, error) {
+func (h *loadClient) flows(ctx context.Context, first, count int) (map[int]string, error) {
 	servers := make([]string, count)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(openers)
@@ -35,12 +35,12 @@ func (h *holder) flows(ctx context.Context, first, count int) (map[int]string, e
 }
 
 // serverAt returns the server of a new connection from a local port; "" if the port is in use.
-func (h *holder) serverAt(ctx context.Context, port int) (string, error) {
+func (h *loadClient) serverAt(ctx context.Context, port int) (string, error) {
 	dialer := h.dialer
 	dialer.LocalAddr = &net.TCPAddr{Port: port}
 	dialer.Control = func(_, _ string, raw syscall.RawConn) error { return reusable(raw) }
 	conn, err := dialer.DialContext(ctx, "tcp4", h.load.Target.String())
-	if isTaken(err) {
+	if isPortInUse(err) {
 		return "", nil
 	}
 	if err != nil {
@@ -52,6 +52,6 @@ func (h *holder) serverAt(ctx context.Context, port int) (string, error) {
 			return "", err
 		}
 	}
-	from, err := (&line{conn: conn, flow: uint64(port)}).ask(h.load.Timeout)
+	from, err := (&clientConn{conn: conn, flow: uint64(port)}).ask(h.load.Timeout)
 	return from.Server, err
 }

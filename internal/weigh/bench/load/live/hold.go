@@ -30,36 +30,36 @@ type Load struct {
 	UDPFlows            int
 	UDPPerSecond        float64
 	UDPPace, UDPTimeout time.Duration
-	// Laps are connections from reused ports; there are none if it has no ports.
-	Laps Laps
+	// ReusedPorts are connections from reused ports; there are none if it has no ports.
+	ReusedPorts ReusedPorts
 }
 
-// holder is a running client.
-type holder struct {
+// loadClient is a running client.
+type loadClient struct {
 	load    Load
 	counter *counter
 	ctx     context.Context
 	group   sync.WaitGroup
 	dialer  net.Dialer
 	// mark counts the calls of settle.
-	mark atomic.Uint64
-	held []held
-	laps laps
+	mark       atomic.Uint64
+	held       []connSlot
+	openReused openReused
 	// underway counts, for each mark, the requests that began at that mark and are not done yet.
 	mu       sync.Mutex
-	underway map[uint64]int
+	inFlight map[uint64]int
 }
 
-// held is a slot for a connection that is held open.
-type held struct {
+// connSlot is a slot for a connection that is held open.
+type connSlot struct {
 	// since is the mark at which the last correctly answered request began, plus 1; 0 before the first.
 	since atomic.Uint64
 }
 
-// hold starts a client, which ends with ctx.
-func hold(ctx context.Context, load Load) *holder {
-	h := &holder{load: load, counter: newCounter(), ctx: ctx, held: make([]held, load.Connections),
-		underway: map[uint64]int{}}
+// newLoadClient starts a client, which ends with ctx.
+func newLoadClient(ctx context.Context, load Load) *loadClient {
+	h := &loadClient{load: load, counter: newCounter(), ctx: ctx, held: make([]connSlot, load.Connections),
+		inFlight: map[uint64]int{}}
 	h.dialer = net.Dialer{Timeout: load.Timeout, KeepAlive: -1}
 	return h
 }
@@ -69,7 +69,7 @@ const openers = 64
 
 // open opens the connections, and returns when each has been answered once. The error is that of a connection that
 // could not be opened.
-func (h *holder) open(ctx context.Context) error {
+func (h *loadClient) open(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(openers)
 	for i := range h.held {
@@ -90,19 +90,19 @@ func (h *holder) open(ctx context.Context) error {
 }
 
 // background starts the traffic besides the held connections.
-func (h *holder) background() {
+func (h *loadClient) background() {
 	h.every(h.load.NewPerSecond, h.openOne)
 	h.every(h.load.UDPPerSecond, h.queryOne)
 	for i := range h.load.UDPFlows {
 		h.group.Go(func() { h.askUDP(uint64(i) + 1) })
 	}
-	for i := range h.load.Laps.Ports {
-		h.group.Go(func() { h.runLaps(h.load.Laps.First + i) })
+	for i := range h.load.ReusedPorts.Ports {
+		h.group.Go(func() { h.reusePort(h.load.ReusedPorts.First + i) })
 	}
 }
 
 // every starts f at a rate per second.
-func (h *holder) every(perSecond float64, f func()) {
+func (h *loadClient) every(perSecond float64, f func()) {
 	if perSecond <= 0 {
 		return
 	}
@@ -120,8 +120,8 @@ func (h *holder) every(perSecond float64, f func()) {
 	})
 }
 
-// line is a connection that has been answered once.
-type line struct {
+// clientConn is a connection that has been answered once.
+type clientConn struct {
 	conn   net.Conn
 	flow   uint64
 	number uint64
@@ -130,7 +130,7 @@ type line struct {
 }
 
 // broken describes the connection, which broke with err.
-func (l *line) broken(err error) Break {
+func (l *clientConn) broken(err error) Break {
 	// It is a local address, so parsing cannot fail.
 	local, _ := netip.ParseAddrPort(l.conn.LocalAddr().String())
 	now := time.Now()
@@ -138,12 +138,12 @@ func (l *line) broken(err error) Break {
 }
 
 // dial opens a connection and sends the first request over it.
-func (h *holder) dial(ctx context.Context, flow uint64) (*line, error) {
+func (h *loadClient) dial(ctx context.Context, flow uint64) (*clientConn, error) {
 	conn, err := h.dialer.DialContext(ctx, "tcp4", h.load.Target.String())
 	if err != nil {
 		return nil, err
 	}
-	l := &line{conn: conn, flow: flow, opened: time.Now()}
+	l := &clientConn{conn: conn, flow: flow, opened: time.Now()}
 	if l.peer, err = l.ask(h.load.Timeout); err != nil {
 		conn.Close()
 		return nil, err
@@ -152,7 +152,7 @@ func (h *holder) dial(ctx context.Context, flow uint64) (*line, error) {
 }
 
 // ask sends a request and reads its answer.
-func (l *line) ask(timeout time.Duration) (peer, error) {
+func (l *clientConn) ask(timeout time.Duration) (peer, error) {
 	l.number++
 	r := request{l.flow, l.number}
 	if err := l.conn.SetDeadline(time.Now().Add(timeout)); err != nil {
@@ -170,14 +170,14 @@ func (l *line) ask(timeout time.Duration) (peer, error) {
 
 // keep sends requests over a connection until it breaks, opens another in its place, and so on. The first request is
 // sent at a random time, to spread the requests of all connections.
-func (h *holder) keep(place *held, l *line) {
-	h.counter.holds(l.peer.Server)
-	place.since.Store(h.mark.Load() + 1)
+func (h *loadClient) keep(slot *connSlot, l *clientConn) {
+	h.counter.addHeld(l.peer.Server)
+	slot.since.Store(h.mark.Load() + 1)
 	h.group.Go(func() {
 		wait := time.Duration(rand.Int64N(int64(h.load.Pace)))
 		for h.ctx.Err() == nil {
 			if l == nil {
-				if l = h.reopen(place); l == nil {
+				if l = h.reopen(slot); l == nil {
 					return
 				}
 			}
@@ -186,10 +186,10 @@ func (h *holder) keep(place *held, l *line) {
 				return
 			}
 			wait = h.load.Pace
-			if err := h.askOver(place, l); err != nil {
+			if err := h.askOver(slot, l); err != nil {
 				l.conn.Close()
 				if h.ctx.Err() == nil {
-					h.counter.broke(l.broken(err))
+					h.counter.addBroken(l.broken(err))
 				}
 				l = nil
 			}
@@ -198,7 +198,7 @@ func (h *holder) keep(place *held, l *line) {
 }
 
 // sleep waits, and returns false if the client ends before d has passed.
-func (h *holder) sleep(d time.Duration) bool {
+func (h *loadClient) sleep(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -210,7 +210,7 @@ func (h *holder) sleep(d time.Duration) bool {
 }
 
 // askOver sends a request over a held connection, and returns an error if the connection broke.
-func (h *holder) askOver(place *held, l *line) error {
+func (h *loadClient) askOver(slot *connSlot, l *clientConn) error {
 	mark, began := h.mark.Load(), time.Now()
 	from, err := l.ask(h.load.Timeout)
 	if err != nil {
@@ -219,8 +219,8 @@ func (h *holder) askOver(place *held, l *line) error {
 	if from != l.peer {
 		return errMoved
 	}
-	h.counter.answered(time.Since(began))
-	place.since.Store(mark + 1)
+	h.counter.addAnswered(time.Since(began))
+	slot.since.Store(mark + 1)
 	return nil
 }
 
@@ -228,55 +228,55 @@ func (h *holder) askOver(place *held, l *line) error {
 const reopenAfter = 200 * time.Millisecond
 
 // reopen opens a connection to replace a broken one; nil if the client ends.
-func (h *holder) reopen(place *held) *line {
+func (h *loadClient) reopen(slot *connSlot) *clientConn {
 	for h.ctx.Err() == nil {
 		mark, began := h.mark.Load(), time.Now()
 		l, err := h.dial(h.ctx, rand.Uint64())
 		if err == nil {
-			h.opened(l.peer.Server, mark)
-			h.counter.holds(l.peer.Server)
-			place.since.Store(mark + 1)
+			h.countOpened(l.peer.Server, mark)
+			h.counter.addHeld(l.peer.Server)
+			slot.since.Store(mark + 1)
 			return l
 		}
-		h.failed(began, err)
+		h.countFailed(began, err)
 		h.sleep(reopenAfter)
 	}
 	return nil
 }
 
 // openOne opens a connection, sends one request over it and closes it.
-func (h *holder) openOne() {
-	h.during(func(mark uint64) {
+func (h *loadClient) openOne() {
+	h.trackRequest(func(mark uint64) {
 		began := time.Now()
 		l, err := h.dial(h.ctx, rand.Uint64())
 		if err != nil {
-			h.failed(began, err)
+			h.countFailed(began, err)
 			return
 		}
 		l.conn.Close()
-		h.opened(l.peer.Server, mark)
+		h.countOpened(l.peer.Server, mark)
 	})
 }
 
-// during runs f. A settle that begins later waits for f.
-func (h *holder) during(f func(mark uint64)) {
+// trackRequest runs f. A settle that begins later waits for f.
+func (h *loadClient) trackRequest(f func(mark uint64)) {
 	h.mu.Lock()
 	mark := h.mark.Load()
-	h.underway[mark]++
+	h.inFlight[mark]++
 	h.mu.Unlock()
 	f(mark)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.underway[mark]--; h.underway[mark] == 0 {
-		delete(h.underway, mark)
+	if h.inFlight[mark]--; h.inFlight[mark] == 0 {
+		delete(h.inFlight, mark)
 	}
 }
 
-// earlier reports whether a request that began before a mark is not done yet.
-func (h *holder) earlier(mark uint64) bool {
+// hasRequestBefore reports whether a request that began before a mark is not done yet.
+func (h *loadClient) hasRequestBefore(mark uint64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for at := range h.underway {
+	for at := range h.inFlight {
 		if at < mark {
 			return true
 		}
@@ -284,8 +284,8 @@ func (h *holder) earlier(mark uint64) bool {
 	return false
 }
 
-// opened counts a new connection that began at a mark.
-func (h *holder) opened(server string, mark uint64) {
+// countOpened counts a new connection that began at a mark.
+func (h *loadClient) countOpened(server string, mark uint64) {
 	h.counter.change(func() {
 		h.counter.counts.Opened++
 		if mark == h.mark.Load() {
@@ -294,8 +294,8 @@ func (h *holder) opened(server string, mark uint64) {
 	})
 }
 
-// failed counts a failed new connection that began at a time.
-func (h *holder) failed(began time.Time, err error) {
+// countFailed counts a failed new connection that began at a time.
+func (h *loadClient) countFailed(began time.Time, err error) {
 	if h.ctx.Err() == nil {
 		h.counter.change(func() {
 			h.counter.counts.Failed[causeOf(err)]++
@@ -307,7 +307,7 @@ func (h *holder) failed(began time.Time, err error) {
 // settle sets a mark and waits until every held connection has been answered since, or has broken and was reopened, and
 // until all other requests that had begun are done. So all effects of the time before the mark are counted. Its error
 // is that of ctx: then some connections could be neither held nor reopened.
-func (h *holder) settle(ctx context.Context) error {
+func (h *loadClient) settle(ctx context.Context) error {
 	var mark uint64
 	h.counter.change(func() {
 		h.mu.Lock()
@@ -317,7 +317,7 @@ func (h *holder) settle(ctx context.Context) error {
 	})
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for next := 0; next < len(h.held) || h.earlier(mark); {
+	for next := 0; next < len(h.held) || h.hasRequestBefore(mark); {
 		if next < len(h.held) && h.held[next].since.Load() > mark {
 			next++
 			continue

@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Laps are connections from reused local ports: from each port, a connection is opened, used for one request and ended,
+// ReusedPorts are connections from reused local ports: from each port, a connection is opened, used for one request and ended,
 // and then another one from the same port. A balancer that stores flows sees every port again while it has an entry of
 // an earlier connection.
-type Laps struct {
+type ReusedPorts struct {
 	// First is the first of Ports ports. They should be outside of the kernel's range of local ports, or other sockets
 	// use some of them.
 	First, Ports int
@@ -27,71 +27,71 @@ type Laps struct {
 	UDP int
 }
 
-// endings are the ways in which the connections of a port end, one for each lap in turn. None leaves the client in
+// closeModes are the ways in which the connections of a port end, one for each lap in turn. None leaves the client in
 // TIME-WAIT, so the port is free at once. The client's own reset and FIN pass the balancer; with direct server return
 // the server's do not.
-var endings = []ending{endsNot, endsByReset, endsByFIN}
+var closeModes = []closeMode{staysOpen, closeByReset, closeByFIN}
 
-// laps are a client's connections from reused ports.
-type laps struct {
+// openReused are a client's connections from reused ports.
+type openReused struct {
 	mu sync.Mutex
-	// staying is closed when connections no longer have to stay open; nil if they need not.
-	staying chan struct{}
-	// stay has the servers of the connections that are open now, by port.
-	stay map[int]string
+	// release is closed when connections no longer have to stay open; nil if they need not.
+	release chan struct{}
+	// serverByPort has the servers of the connections that are open now, by port.
+	serverByPort map[int]string
 }
 
-// runLaps opens connections from one port, lap after lap.
-func (h *holder) runLaps(port int) {
-	wait := time.Duration(rand.Int64N(int64(h.load.Laps.Pace)))
+// reusePort opens connections from one port, lap after lap.
+func (h *loadClient) reusePort(port int) {
+	wait := time.Duration(rand.Int64N(int64(h.load.ReusedPorts.Pace)))
 	// Whether the server ended the previous connection, which had to stay open.
 	again := false
 	for lap := uint64(1); h.sleep(wait); lap++ {
-		wait = h.load.Laps.Pace
-		if udp := h.load.Laps.UDP; udp > 0 && (port-h.load.Laps.First)%udp == 0 {
+		wait = h.load.ReusedPorts.Pace
+		if udp := h.load.ReusedPorts.UDP; udp > 0 && (port-h.load.ReusedPorts.First)%udp == 0 {
 			h.group.Go(func() { h.queryFrom(port) })
 		}
 		var conn net.Conn
-		h.during(func(mark uint64) { conn = h.lap(port, lap, again, mark) })
+		h.trackRequest(func(mark uint64) { conn = h.reuseOnce(port, lap, again, mark) })
 		switch {
 		case conn == nil:
 			again = false
-		case h.stays(port, conn):
+		case h.holdUntilReleased(port, conn):
 			again, wait = true, 0
 		default:
 			// All ports continue at the same time, and must not stay in step.
-			again, wait = false, time.Duration(rand.Int64N(int64(h.load.Laps.Pace)))
+			again, wait = false, time.Duration(rand.Int64N(int64(h.load.ReusedPorts.Pace)))
 		}
 	}
 }
 
-// lap opens a connection from a port, sends a request over it and ends it. If connections have to stay open, it returns
+// reuseOnce opens a connection from a port, sends a request over it and ends it. If connections have to stay open, it returns
 // the connection instead.
-func (h *holder) lap(port int, number uint64, again bool, mark uint64) net.Conn {
+func (h *loadClient) reuseOnce(port int, number uint64, again bool, mark uint64) net.Conn {
 	began := time.Now()
 	conn, lost, err := h.dialFrom(port)
-	if isTaken(err) {
-		h.counter.change(func() { h.counter.counts.Taken++ })
+	if isPortInUse(err) {
+		h.counter.change(func() { h.counter.counts.PortsInUse++ })
 		return nil
 	}
-	how := endings[(uint64(port)+number)%uint64(len(endings))]
-	stays := h.shallStay()
+	how := closeModes[(uint64(port)+number)%uint64(len(closeModes))]
+	stays := h.mustHold()
 	if stays {
-		how = endsNot
+		how = staysOpen
 	}
 	var from peer
 	if err == nil {
-		from, err = (&line{conn: conn, flow: uint64(port), number: how.numbered(number)}).ask(h.load.Timeout)
+		from, err = (&clientConn{conn: conn, flow: uint64(port), number: how.numbered(number)}).ask(h.load.Timeout)
 	}
 	if h.ctx.Err() == nil {
-		h.counter.lapped(lap{began: began, from: from, lost: lost, again: again, err: err}, mark == h.mark.Load())
+		h.counter.addReused(reuseResult{began: began, from: from, lost: lost, again: again, err: err}, mark == h.mark.Load())
 	}
 	switch {
 	case err == nil && stays:
-		h.laps.keep(port, from.Server)
+		h.openReused.keep(port, from.Server)
 		return conn
 	case conn == nil:
-	case err != nil || how == endsNot || !h.ended(conn, how):
+	case err != nil || how == staysOpen || !h.ended(conn, how):
 		reset(conn)
 	default:
 		conn.Close()
@@ -99,8 +99,8 @@ func (h *holder) lap(port int, number uint64, again bool, mark uint64) net.Conn 
 	return nil
 }
 
-// isTaken reports whether a port could not be used because another socket still has it.
-func isTaken(err error) bool {
+// isPortInUse reports whether a port could not be used because another socket still has it.
+func isPortInUse(err error) bool {
 	return errors.Is(err, unix.EADDRINUSE) || errors.Is(err, unix.EADDRNOTAVAIL)
 }
 
@@ -114,8 +114,8 @@ func reset(conn net.Conn) {
 }
 
 // confirmAnswer signals to the server that its answer has arrived: until then the server delays its reset.
-func (e ending) confirmAnswer(conn net.Conn) error {
-	if e != endsByReset {
+func (e closeMode) confirmAnswer(conn net.Conn) error {
+	if e != closeByReset {
 		return nil
 	}
 	_, err := conn.Write(make([]byte, 1))
@@ -123,7 +123,7 @@ func (e ending) confirmAnswer(conn net.Conn) error {
 }
 
 // ended waits until the server has ended a connection, and reports whether it did.
-func (h *holder) ended(conn net.Conn, how ending) bool {
+func (h *loadClient) ended(conn net.Conn, how closeMode) bool {
 	if err := how.confirmAnswer(conn); err != nil {
 		return causeOf(err) == Reset
 	}
@@ -135,28 +135,28 @@ func (h *holder) ended(conn net.Conn, how ending) bool {
 	return errors.Is(err, io.EOF) || cause == Reset
 }
 
-// shallStay reports whether connections have to stay open.
-func (h *holder) shallStay() bool {
-	h.laps.mu.Lock()
-	defer h.laps.mu.Unlock()
-	return h.laps.staying != nil
+// mustHold reports whether connections have to stay open.
+func (h *loadClient) mustHold() bool {
+	h.openReused.mu.Lock()
+	defer h.openReused.mu.Unlock()
+	return h.openReused.release != nil
 }
 
-func (l *laps) keep(port int, server string) {
+func (l *openReused) keep(port int, server string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.stay == nil {
-		l.stay = map[int]string{}
+	if l.serverByPort == nil {
+		l.serverByPort = map[int]string{}
 	}
-	l.stay[port] = server
+	l.serverByPort[port] = server
 }
 
-// stays keeps a connection open until staying is closed or the server ends the connection. It reports whether the
+// holdUntilReleased keeps a connection open until staying is closed or the server ends the connection. It reports whether the
 // server ended it.
-func (h *holder) stays(port int, conn net.Conn) bool {
-	h.laps.mu.Lock()
-	over := h.laps.staying
-	h.laps.mu.Unlock()
+func (h *loadClient) holdUntilReleased(port int, conn net.Conn) bool {
+	h.openReused.mu.Lock()
+	over := h.openReused.release
+	h.openReused.mu.Unlock()
 	if over != nil {
 		stop := make(chan struct{})
 		defer close(stop)
@@ -174,49 +174,49 @@ func (h *holder) stays(port int, conn net.Conn) bool {
 	if err == nil && over != nil {
 		_, err = conn.Read(make([]byte, 1))
 	}
-	h.laps.mu.Lock()
-	delete(h.laps.stay, port)
-	h.laps.mu.Unlock()
+	h.openReused.mu.Lock()
+	delete(h.openReused.serverByPort, port)
+	h.openReused.mu.Unlock()
 	cause := causeOf(err)
 	reset(conn)
 	return cause == Reset || cause == Closed
 }
 
-// stay makes connections stay open from now on. It returns how many each server has when every port has one, or when
+// holdReused makes connections stay open from now on. It returns how many each server has when every port has one, or when
 // ctx ends. With on false it releases the connections.
-func (h *holder) stay(ctx context.Context, on bool) map[string]uint64 {
-	h.laps.mu.Lock()
+func (h *loadClient) holdReused(ctx context.Context, on bool) map[string]uint64 {
+	h.openReused.mu.Lock()
 	switch {
-	case on && h.laps.staying == nil:
-		h.laps.staying = make(chan struct{})
-	case !on && h.laps.staying != nil:
-		close(h.laps.staying)
-		h.laps.staying = nil
+	case on && h.openReused.release == nil:
+		h.openReused.release = make(chan struct{})
+	case !on && h.openReused.release != nil:
+		close(h.openReused.release)
+		h.openReused.release = nil
 	}
-	h.laps.mu.Unlock()
+	h.openReused.mu.Unlock()
 	if !on {
 		return nil
 	}
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if by := h.laps.byServer(); len(by) > 0 && total(by) >= uint64(h.load.Laps.Ports) {
+		if by := h.openReused.byServer(); len(by) > 0 && total(by) >= uint64(h.load.ReusedPorts.Ports) {
 			return by
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return h.laps.byServer()
+			return h.openReused.byServer()
 		}
 	}
 }
 
 // byServer counts the connections that stay open, by server.
-func (l *laps) byServer() map[string]uint64 {
+func (l *openReused) byServer() map[string]uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	by := map[string]uint64{}
-	for _, server := range l.stay {
+	for _, server := range l.serverByPort {
 		by[server]++
 	}
 	return by
@@ -230,16 +230,16 @@ func total(by map[string]uint64) (n uint64) {
 }
 
 // queryFrom sends a UDP query from the given port.
-func (h *holder) queryFrom(port int) {
-	h.during(func(uint64) {
+func (h *loadClient) queryFrom(port int) {
+	h.trackRequest(func(uint64) {
 		dialer := h.dialer
 		dialer.LocalAddr = &net.UDPAddr{Port: port}
 		conn, err := dialer.DialContext(h.ctx, "udp4", h.load.Target.String())
-		if isTaken(err) {
+		if isPortInUse(err) {
 			return // the previous query is still waiting
 		}
 		if err != nil {
-			h.asked(time.Now(), false)
+			h.countQuery(time.Now(), false)
 			return
 		}
 		defer conn.Close()

@@ -17,15 +17,15 @@ import (
 )
 
 // lapping returns a client that reuses ports.
-func lapping(t *testing.T, target netip.AddrPort, ports int, also func(*Load)) *holder {
+func lapping(t *testing.T, target netip.AddrPort, ports int, also func(*Load)) *loadClient {
 	t.Helper()
 	load := Load{Target: target, Timeout: 5 * time.Second, UDPTimeout: 5 * time.Second,
-		Laps: Laps{First: freePorts(t, ports), Ports: ports, Pace: 10 * time.Millisecond}}
+		ReusedPorts: ReusedPorts{First: freePorts(t, ports), Ports: ports, Pace: 10 * time.Millisecond}}
 	if also != nil {
 		also(&load)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	h := hold(ctx, load)
+	h := newLoadClient(ctx, load)
 	t.Cleanup(func() { cancel(); h.group.Wait() })
 	h.background()
 	return h
@@ -34,28 +34,28 @@ func lapping(t *testing.T, target netip.AddrPort, ports int, also func(*Load)) *
 // TestLapsUseTheirPortsAgain proves that every ending of a connection leaves its port free for the next one.
 func TestLapsUseTheirPortsAgain(t *testing.T) {
 	const ports = 10
-	h := lapping(t, serve(t, "a"), ports, func(l *Load) { l.Laps.UDP = 5 })
+	h := lapping(t, serve(t, "a"), ports, func(l *Load) { l.ReusedPorts.UDP = 5 })
 	awaited(t, h, "several laps", func(c Counts) bool {
-		return c.Lapped >= uint64(4*len(endings)*ports) && c.Queries >= 4
+		return c.ReusedAnswered >= uint64(4*len(closeModes)*ports) && c.Queries >= 4
 	})
 	c := settled(t, h)
 	// Another program may use some of the ports.
-	if len(c.LostLaps) != 0 || len(c.LostSYNs) != 0 || c.Unanswered != 0 || c.Taken > c.Lapped/2 {
-		t.Errorf("of %d connections %d were lost, %d SYNs; %d could not be tried", c.Lapped, len(c.LostLaps),
-			len(c.LostSYNs), c.Taken)
+	if len(c.ReusedLostAt) != 0 || len(c.LostSYNs) != 0 || c.Unanswered != 0 || c.PortsInUse > c.ReusedAnswered/2 {
+		t.Errorf("of %d connections %d were lost, %d SYNs; %d could not be tried", c.ReusedAnswered, len(c.ReusedLostAt),
+			len(c.LostSYNs), c.PortsInUse)
 	}
 }
 
 // TestServersEndConnectionsAsAsked proves that servers end connections by a reset or a FIN, as requested.
 func TestServersEndConnectionsAsAsked(t *testing.T) {
 	at := serve(t, "a")
-	for how, want := range map[ending]Cause{endsByReset: Reset, endsByFIN: Closed} {
+	for how, want := range map[closeMode]Cause{closeByReset: Reset, closeByFIN: Closed} {
 		conn, err := net.Dial("tcp4", at.String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		l := &line{conn: conn, flow: 1, number: how.numbered(3)}
+		l := &clientConn{conn: conn, flow: 1, number: how.numbered(3)}
 		if from, err := l.ask(bound); err != nil || from.Server != "a" {
 			t.Fatalf("ending %d: answered by %v, %v", how, from, err)
 		}
@@ -114,7 +114,7 @@ func TestLostSYNsAreCounted(t *testing.T) {
 	for name, timeout := range map[string]time.Duration{"in vain": 6 * time.Second, "in the end": bound} {
 		t.Run(name, func(t *testing.T) {
 			at, free := backlogged(t)
-			h := hold(t.Context(), Load{Target: at, Timeout: timeout})
+			h := newLoadClient(t.Context(), Load{Target: at, Timeout: timeout})
 			began := time.Now()
 			if timeout == bound {
 				// Between the first SYN and the second.
@@ -141,7 +141,7 @@ func TestLostSYNsAreCounted(t *testing.T) {
 
 func TestSYNWatchTakesTheEarliestTimes(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
-	w := &synWatch{sent: at(1), looked: at(1)}
+	w := &synWatch{sent: at(1), polledAt: at(1)}
 	w.note(0, at(3)) // nothing yet
 	w.note(1, at(4)) // the second was sent between 3 and 4
 	w.note(3, at(9)) // two more since
@@ -156,10 +156,10 @@ func TestSYNWatchTakesTheEarliestTimes(t *testing.T) {
 }
 
 // open returns the ports with a connection that stays open.
-func (l *laps) open() []int {
+func (l *openReused) open() []int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Sorted(maps.Keys(l.stay))
+	return slices.Sorted(maps.Keys(l.serverByPort))
 }
 
 // lead moves the last connections from some ports to the front, so that they are harmed first, and sends new
@@ -197,35 +197,35 @@ func TestComingAgainIsCounted(t *testing.T) {
 		t.Fatalf("open are %v", by)
 	}
 	h.counter.begin()
-	r.lead(h.laps.open()[:2], b)
+	r.lead(h.openReused.open()[:2], b)
 	r.reset(t, 2)
-	awaited(t, h, "two that came again", func(c Counts) bool { return c.Again["b"] == 2 })
+	awaited(t, h, "two that came again", func(c Counts) bool { return c.Reconnected["b"] == 2 })
 	if by := stay(); by["a"] != ports-2 || by["b"] != 2 {
 		t.Errorf("open are %v", by)
 	}
 	if _, err := h.execute(t.Context(), order{Go: true}); err != nil {
 		t.Fatal(err)
 	}
-	awaited(t, h, "laps", func(c Counts) bool { return c.Lapped > 3*ports })
-	if c := settled(t, h); total(c.Again) != 2 {
-		t.Errorf("again came %v", c.Again)
+	awaited(t, h, "laps", func(c Counts) bool { return c.ReusedAnswered > 3*ports })
+	if c := settled(t, h); total(c.Reconnected) != 2 {
+		t.Errorf("again came %v", c.Reconnected)
 	}
 }
 
 func TestCountsOfLapsAddUp(t *testing.T) {
 	var sum Counts
-	one := Counts{Lapped: 1, Taken: 2, LostLaps: Moments{3}, LostSYNs: Moments{4, 5}, LostQueries: Moments{6},
-		Again: map[string]uint64{"a": 7}}
+	one := Counts{ReusedAnswered: 1, PortsInUse: 2, ReusedLostAt: Timestamps{3}, LostSYNs: Timestamps{4, 5}, LostQueries: Timestamps{6},
+		Reconnected: map[string]uint64{"a": 7}}
 	sum.Add(one)
 	sum.Add(one)
-	if sum.Lapped != 2 || sum.Taken != 4 || len(sum.LostLaps) != 2 || len(sum.LostSYNs) != 4 ||
-		len(sum.LostQueries) != 2 || sum.Again["a"] != 14 {
+	if sum.ReusedAnswered != 2 || sum.PortsInUse != 4 || len(sum.ReusedLostAt) != 2 || len(sum.LostSYNs) != 4 ||
+		len(sum.LostQueries) != 2 || sum.Reconnected["a"] != 14 {
 		t.Errorf("got %+v", sum)
 	}
-	if n := (Moments{1_000_000, 2_000_000, 3_000_000}).Before(time.Unix(2, 0)); n != 1 {
+	if n := (Timestamps{1_000_000, 2_000_000, 3_000_000}).Before(time.Unix(2, 0)); n != 1 {
 		t.Errorf("%d of three are before, want 1", n)
 	}
-	if s := request.bytes(request{1, endsByReset.numbered(5)}); ending(s[endingAt]) != endsByReset ||
+	if s := request.bytes(request{1, closeByReset.numbered(5)}); closeMode(s[endingAt]) != closeByReset ||
 		!strings.HasSuffix(string(s), "\x05") {
 		t.Errorf("a request is % x", s)
 	}

@@ -151,14 +151,14 @@ func (r *relay) request(c *relayed) error {
 	if _, err := io.CopyN(c.client, c.server, answerBytes); err != nil {
 		return err
 	}
-	switch ending(request[endingAt]) {
-	case endsByReset: // the client confirms the answer
+	switch closeMode(request[endingAt]) {
+	case closeByReset: // the client confirms the answer
 		if _, err := io.CopyN(c.server, c.client, 1); err != nil {
 			return err
 		}
 		_, err := c.server.Read(request[:])
 		return errors.Join(err, c.client.(*net.TCPConn).SetLinger(0))
-	case endsByFIN:
+	case closeByFIN:
 		_, err := c.server.Read(request[:])
 		return err
 	}
@@ -202,18 +202,18 @@ func (r *relay) take(n int) []*relayed {
 const testConnections = 20
 
 // holding returns a client that holds connections to target.
-func holding(t *testing.T, target netip.AddrPort, also func(*Load)) *holder {
+func holding(t *testing.T, target netip.AddrPort, also func(*Load)) *loadClient {
 	t.Helper()
 	load := Load{Target: target, Connections: testConnections, Pace: 20 * time.Millisecond, Timeout: 5 * time.Second,
 		UDPPace: 20 * time.Millisecond, UDPTimeout: 5 * time.Second}
 	if also != nil {
 		also(&load)
 	}
-	var h *holder
+	var h *loadClient
 	// A timeout of less than a second may be over before a process that was stopped has read the answer.
 	testenv.Eventually(t, bound, "connections are held", func() bool {
 		ctx, cancel := context.WithCancel(context.Background())
-		opening := hold(ctx, load)
+		opening := newLoadClient(ctx, load)
 		err := opening.open(t.Context())
 		if h = opening; err == nil {
 			t.Cleanup(func() { cancel(); opening.group.Wait() })
@@ -230,7 +230,7 @@ func holding(t *testing.T, target netip.AddrPort, also func(*Load)) *holder {
 }
 
 // settled returns the counts once the effects of everything before have shown.
-func settled(t *testing.T, h *holder) Counts {
+func settled(t *testing.T, h *loadClient) Counts {
 	t.Helper()
 	r, err := h.execute(t.Context(), order{Settle: bound})
 	if err != nil {
@@ -243,7 +243,7 @@ func settled(t *testing.T, h *holder) Counts {
 const bound = 20 * time.Second
 
 // awaited waits until a client's counts satisfy ok.
-func awaited(t *testing.T, h *holder, what string, ok func(Counts) bool) {
+func awaited(t *testing.T, h *loadClient, what string, ok func(Counts) bool) {
 	t.Helper()
 	testenv.Eventually(t, bound, what, func() bool {
 		c, err := h.counter.snapshot()
@@ -255,7 +255,7 @@ func TestNothingBreaksWhereNothingHappens(t *testing.T) {
 	h := holding(t, serve(t, "a"), func(l *Load) { l.NewPerSecond, l.UDPPerSecond, l.UDPFlows = 100, 100, 3 })
 	awaited(t, h, "answers", func(c Counts) bool { return c.Opened > 0 && c.Queries >= 20 })
 	c := settled(t, h)
-	if len(c.Broken) != 0 || len(c.Failed) != 0 || c.Unanswered != 0 || len(c.Turned) != 0 {
+	if len(c.Broken) != 0 || len(c.Failed) != 0 || c.Unanswered != 0 || len(c.UDPMoved) != 0 {
 		t.Errorf("got %+v, want nothing broken", c)
 	}
 	if c.Held["a"] != testConnections || c.Requests < testConnections || c.Latency == nil {
@@ -326,12 +326,12 @@ func TestUDPFlowsThatTurnAreCounted(t *testing.T) {
 	load := Load{Target: netip.MustParseAddrPort(front.LocalAddr().String()), UDPFlows: 1,
 		UDPPace: 10 * time.Millisecond, UDPTimeout: time.Second}
 	ctx, cancel := context.WithCancel(context.Background())
-	h := hold(ctx, load)
+	h := newLoadClient(ctx, load)
 	t.Cleanup(func() { cancel(); h.group.Wait() })
 	h.background()
 	awaited(t, h, "answers", func(c Counts) bool { return c.Queries > 3 })
 	to.Store(b)
-	awaited(t, h, "a turn", func(c Counts) bool { return c.Turned["a"] == 1 })
+	awaited(t, h, "a turn", func(c Counts) bool { return c.UDPMoved["a"] == 1 })
 	to.Store(netip.AddrPort{})
 	awaited(t, h, "silence", func(c Counts) bool { return c.Unanswered > 0 })
 }
@@ -410,7 +410,7 @@ func TestCountsAddUp(t *testing.T) {
 	one := Counts{Held: map[string]uint64{"a": 1}, Broken: map[string]map[Cause]uint64{"a": {Reset: 2}},
 		Requests: 3, Opened: 4,
 		Failed: map[Cause]uint64{Refused: 5}, Late: map[string]uint64{"a": 6}, Queries: 7, Unanswered: 8,
-		Turned: map[string]uint64{"a": 9}}
+		UDPMoved: map[string]uint64{"a": 9}}
 	sum.Add(one)
 	sum.Add(one)
 	got, err := json.Marshal(sum)
@@ -447,8 +447,8 @@ func TestEveryBreakIsKept(t *testing.T) {
 	const broken = 1200
 	c := newCounter()
 	for range broken {
-		c.holds("web01")
-		c.broke(Break{Server: "web01", Cause: Reset})
+		c.addHeld("web01")
+		c.addBroken(Break{Server: "web01", Cause: Reset})
 	}
 	counts, err := c.snapshot()
 	if err != nil || len(counts.Breaks) != broken || counts.Broken["web01"][Reset] != broken {

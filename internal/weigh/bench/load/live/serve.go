@@ -127,10 +127,10 @@ func (a answerer) answerTCP(conn net.Conn, number uint64) {
 		if _, err := conn.Write(a.answer(answer[:0], request, number)); err != nil {
 			return
 		}
-		switch ending(request[endingAt]) {
-		case endsByFIN:
+		switch closeMode(request[endingAt]) {
+		case closeByFIN:
 			return
-		case endsByReset:
+		case closeByReset:
 			// Wait until the client has the answer: through two queues of a device, the reset may overtake it. The
 			// client signals that it has; if it has gone instead, the reset is for that.
 			_, _ = io.ReadFull(conn, request[:1])

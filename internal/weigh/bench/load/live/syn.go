@@ -25,11 +25,11 @@ type synWatch struct {
 	mu  sync.Mutex
 	raw syscall.RawConn
 	// sent is when the last SYN was sent, or up to pollInterval before that; looked is when the socket was last read.
-	sent, looked time.Time
-	again        uint32
-	lost         []time.Time
-	timer        *time.Timer
-	over         bool
+	sent, polledAt time.Time
+	retransmits    uint32
+	lost           []time.Time
+	timer          *time.Timer
+	over           bool
 }
 
 // watch begins to poll a socket that is about to send its SYN.
@@ -37,7 +37,7 @@ func (w *synWatch) watch(raw syscall.RawConn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.raw, w.sent = raw, time.Now()
-	w.looked = w.sent
+	w.polledAt = w.sent
 	w.timer = time.AfterFunc(firstPoll, w.tick)
 }
 
@@ -65,11 +65,11 @@ func (w *synWatch) readRetransmits() {
 // note records the number of retransmissions of the SYN until now. If there were several since the last read, the times
 // between them are not known, and note uses the earliest possible ones.
 func (w *synWatch) note(again uint32, now time.Time) {
-	for ; w.again < again; w.again++ {
+	for ; w.retransmits < again; w.retransmits++ {
 		w.lost = append(w.lost, w.sent)
-		w.sent = w.looked
+		w.sent = w.polledAt
 	}
-	w.looked = now
+	w.polledAt = now
 }
 
 // end returns the times of the lost SYNs; err is the error of the connection. It must be called before anything is sent
@@ -92,7 +92,7 @@ func (w *synWatch) end(err error) []time.Time {
 
 // dialFrom opens a connection from a local port. It also returns the times of the SYNs that were lost on the way, or
 // whose answers were.
-func (h *holder) dialFrom(port int) (net.Conn, []time.Time, error) {
+func (h *loadClient) dialFrom(port int) (net.Conn, []time.Time, error) {
 	watch := &synWatch{}
 	dialer := h.dialer
 	dialer.LocalAddr = &net.TCPAddr{Port: port}

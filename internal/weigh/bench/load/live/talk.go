@@ -52,7 +52,7 @@ func Hold(ctx context.Context, socket string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	context.AfterFunc(ctx, func() { group.Close() })
-	var h *holder
+	var h *loadClient
 	orders, reports := json.NewDecoder(group), json.NewEncoder(group)
 	for {
 		var o order
@@ -63,7 +63,7 @@ func Hold(ctx context.Context, socket string) error {
 			return fmt.Errorf("listening to the bench: %w", err)
 		}
 		if o.Open != nil {
-			h = hold(ctx, *o.Open)
+			h = newLoadClient(ctx, *o.Open)
 		}
 		r, err := h.execute(ctx, o)
 		if err != nil {
@@ -76,7 +76,7 @@ func Hold(ctx context.Context, socket string) error {
 }
 
 // execute executes an order.
-func (h *holder) execute(ctx context.Context, o order) (r report, err error) {
+func (h *loadClient) execute(ctx context.Context, o order) (r report, err error) {
 	switch {
 	case o.Open != nil:
 		return r, h.open(ctx)
@@ -95,7 +95,7 @@ func (h *holder) execute(ctx context.Context, o order) (r report, err error) {
 	case o.Stay > 0, o.Go:
 		waiting, cancel := context.WithTimeout(ctx, o.Stay)
 		defer cancel()
-		r.Stay = h.stay(waiting, !o.Go)
+		r.Stay = h.holdReused(waiting, !o.Go)
 		return r, ctx.Err()
 	}
 	bounded, cancel := context.WithTimeout(ctx, o.Settle)

@@ -9,10 +9,10 @@ import (
 )
 
 // askUDP sends queries over one UDP socket repeatedly, and counts answers from another server than the previous one.
-func (h *holder) askUDP(flow uint64) {
+func (h *loadClient) askUDP(flow uint64) {
 	conn, err := h.dialer.DialContext(h.ctx, "udp4", h.load.Target.String())
 	if err != nil {
-		h.asked(time.Now(), false)
+		h.countQuery(time.Now(), false)
 		return
 	}
 	defer conn.Close()
@@ -22,23 +22,23 @@ func (h *holder) askUDP(flow uint64) {
 		wait = h.load.UDPPace
 		var from peer
 		var ok bool
-		h.during(func(uint64) { from, ok = h.query(conn, request{flow, number}) })
+		h.trackRequest(func(uint64) { from, ok = h.query(conn, request{flow, number}) })
 		if !ok {
 			continue
 		}
 		if before != "" && from.Server != before {
-			h.counter.change(func() { h.counter.counts.Turned[before]++ })
+			h.counter.change(func() { h.counter.counts.UDPMoved[before]++ })
 		}
 		before = from.Server
 	}
 }
 
 // queryOne sends a query from a new socket, as resolvers do.
-func (h *holder) queryOne() {
-	h.during(func(uint64) {
+func (h *loadClient) queryOne() {
+	h.trackRequest(func(uint64) {
 		conn, err := h.dialer.DialContext(h.ctx, "udp4", h.load.Target.String())
 		if err != nil {
-			h.asked(time.Now(), false)
+			h.countQuery(time.Now(), false)
 			return
 		}
 		defer conn.Close()
@@ -46,8 +46,8 @@ func (h *holder) queryOne() {
 	})
 }
 
-// asked counts a query that was sent at a time, answered or not.
-func (h *holder) asked(at time.Time, answered bool) {
+// countQuery counts a query that was sent at a time, answered or not.
+func (h *loadClient) countQuery(at time.Time, answered bool) {
 	if h.ctx.Err() != nil {
 		return
 	}
@@ -61,7 +61,7 @@ func (h *holder) asked(at time.Time, answered bool) {
 }
 
 // query sends a query, counts it, and returns the server that answered; ok is false if none did in time.
-func (h *holder) query(conn net.Conn, r request) (from peer, ok bool) {
+func (h *loadClient) query(conn net.Conn, r request) (from peer, ok bool) {
 	began := time.Now()
 	until := began.Add(h.load.UDPTimeout)
 	_, err := conn.Write(r.bytes())
@@ -76,10 +76,10 @@ func (h *holder) query(conn net.Conn, r request) (from peer, ok bool) {
 		}
 		// An answer to an earlier query may arrive now, too late for that query.
 		if from, err := r.read(answer[:n]); err == nil {
-			h.asked(began, true)
+			h.countQuery(began, true)
 			return from, true
 		}
 	}
-	h.asked(began, false)
+	h.countQuery(began, false)
 	return peer{}, false
 }

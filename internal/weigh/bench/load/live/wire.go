@@ -31,16 +31,16 @@ func (r request) bytes() []byte {
 	return binary.BigEndian.AppendUint64(b, r.Number)
 }
 
-// ending is how a server has to end a connection after its answer: the first byte of a request's number.
-type ending byte
+// closeMode is how a server has to end a connection after its answer: the first byte of a request's number.
+type closeMode byte
 
 // The endings.
 const (
-	// endsNot: the server leaves the connection open.
-	endsNot ending = iota
-	endsByFIN
-	// endsByReset: the server sends a TCP reset.
-	endsByReset
+	// staysOpen: the server leaves the connection open.
+	staysOpen closeMode = iota
+	closeByFIN
+	// closeByReset: the server sends a TCP reset.
+	closeByReset
 )
 
 // endingAt is the offset of the ending in a request, in bytes, and endingShift its shift in the request's number.
@@ -50,7 +50,7 @@ const (
 )
 
 // numbered returns the number of a request after which the connection has to end this way.
-func (e ending) numbered(n uint64) uint64 {
+func (e closeMode) numbered(n uint64) uint64 {
 	return uint64(e)<<endingShift | n&(1<<endingShift-1)
 }
 
