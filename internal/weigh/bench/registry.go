@@ -65,7 +65,7 @@ type (
 	// stepping experiments have several results of a trial. Whole returns the complete ones of a cancelled trial, which
 	// may be kept. DropPartial removes from a run the results that must be measured again.
 	stepping interface {
-		Whole(got []results.Trial) []results.Trial
+		CompleteSteps(got []results.Trial) []results.Trial
 		DropPartial(r *Runner, trials []Trial)
 	}
 )

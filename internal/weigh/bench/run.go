@@ -259,7 +259,7 @@ func (r *Runner) trials(ctx context.Context, trials []Trial, all int) error {
 		got, broken = r.trial(ctx, t)
 		if err := ctx.Err(); err != nil {
 			if e, ok := t.Experiment.(stepping); ok {
-				r.Results.Trials = append(r.Results.Trials, e.Whole(got)...)
+				r.Results.Trials = append(r.Results.Trials, e.CompleteSteps(got)...)
 			}
 			return fmt.Errorf("%s: %w", name(t), errors.Join(err, broken))
 		}

@@ -250,11 +250,11 @@ func checkWireTrial(t *testing.T, trial results.Trial) {
 	}
 }
 
-// wholeSteps returns the results that are kept of a cancelled trial.
-func wholeSteps(got []results.Trial) []results.Trial {
+// completeSteps returns the results that are kept of a cancelled trial.
+func completeSteps(got []results.Trial) []results.Trial {
 	return kindwire.Kind.(interface {
-		Whole([]results.Trial) []results.Trial
-	}).Whole(got)
+		CompleteSteps([]results.Trial) []results.Trial
+	}).CompleteSteps(got)
 }
 
 // TestWireResume: the complete steps of a cancelled ladder are kept, and a resumed run runs the ladder again.
@@ -281,7 +281,7 @@ func TestWireResume(t *testing.T) {
 	}
 	cut := climbed(3)
 	cut[2].Valid = false
-	if got := len(wholeSteps(cut)); got != 2 {
+	if got := len(completeSteps(cut)); got != 2 {
 		t.Errorf("%d steps of a ladder that was ended in its third are kept, want 2", got)
 	}
 	for steps, left := range map[int]int{0: len(trials), 2: len(trials), 5: len(trials) - 1} {

@@ -37,7 +37,7 @@ func TestAgesOfBroken(t *testing.T) {
 		{-3 * time.Second, -time.Second, false, "before packets moved"},
 	} {
 		b := broke(cut.Add(tc.opened), cut.Add(tc.found))
-		if says := c.broken(b); !strings.Contains(says, tc.says) {
+		if says := c.describeBreak(b); !strings.Contains(says, tc.says) {
 			t.Errorf("%d: got %q, want it to say %q", i, says, tc.says)
 		}
 		m := map[string]float64{}

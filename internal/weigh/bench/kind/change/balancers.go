@@ -19,29 +19,29 @@ import (
 
 // balancerEvents are the events of several balancers.
 var balancerEvents = []changeEvent{
-	{name: "lb-drain", prepare: renew, change: ofOne(subject.Several.Drain)},
-	{name: "lb-undrain", change: ofOne(subject.Several.Undrain)},
-	{name: "lb-stop", prepare: renew, change: ofOne(subject.Several.End)},
-	{name: "lb-start", change: ofOne(subject.Several.Begin)},
-	{name: "lb-kill", prepare: renew, change: ofLost(subject.Several.Kill)},
-	{name: "lb-revive", change: ofOne(subject.Several.Begin)},
-	{name: "lb-cut", prepare: renew, change: ofLost(subject.Several.CutLink)},
-	{name: "lb-mend", change: ofOne(subject.Several.RestoreLink)},
-	{name: "lb-hang", prepare: renew, change: ofOne(subject.Several.SuspendSpeaker)},
-	{name: "lb-wake", change: ofOne(subject.Several.ResumeSpeaker)},
-	{name: "lb-change", prepare: renew, leaves: []int{serverRemoved}, change: changeWithoutOne},
-	{name: "lb-transition", prepare: renew, leaves: []int{serverReweighed}, change: killInTransition},
+	{name: "lb-drain", prepare: reopenConnections, change: balancerChange(subject.Several.Drain)},
+	{name: "lb-undrain", change: balancerChange(subject.Several.Undrain)},
+	{name: "lb-stop", prepare: reopenConnections, change: balancerChange(subject.Several.End)},
+	{name: "lb-start", change: balancerChange(subject.Several.Begin)},
+	{name: "lb-kill", prepare: reopenConnections, change: abruptChange(subject.Several.Kill)},
+	{name: "lb-revive", change: balancerChange(subject.Several.Begin)},
+	{name: "lb-cut", prepare: reopenConnections, change: abruptChange(subject.Several.CutLink)},
+	{name: "lb-mend", change: balancerChange(subject.Several.RestoreLink)},
+	{name: "lb-hang", prepare: reopenConnections, change: balancerChange(subject.Several.SuspendSpeaker)},
+	{name: "lb-wake", change: balancerChange(subject.Several.ResumeSpeaker)},
+	{name: "lb-change", prepare: reopenConnections, leaves: []int{serverRemoved}, change: changeWithoutOne},
+	{name: "lb-transition", prepare: reopenConnections, leaves: []int{serverReweighed}, change: killInTransition},
 	{name: "lb-return", leaves: []int{serverReweighed}, change: func(ctx context.Context, c *changeTrial) error {
-		if err := ofOne(subject.Several.Begin)(ctx, c); err != nil {
+		if err := balancerChange(subject.Several.Begin)(ctx, c); err != nil {
 			return err
 		}
 		return c.apply(ctx, func(s *subject.Service) { s.Servers = slices.Clone(c.backends()) })
 	}},
 }
 
-// ofOne makes a change to the balancer that leaves. Its duration ends when the router sends packets elsewhere, or to
+// balancerChange makes a change to the balancer that leaves. Its duration ends when the router sends packets elsewhere, or to
 // that balancer again.
-func ofOne(change func(subject.Several, context.Context, int) (time.Duration, error)) func(context.Context,
+func balancerChange(change func(subject.Several, context.Context, int) (time.Duration, error)) func(context.Context,
 	*changeTrial) error {
 	return func(ctx context.Context, c *changeTrial) error {
 		several, ok := c.changing.(subject.Several)
@@ -56,13 +56,13 @@ func ofOne(change func(subject.Several, context.Context, int) (time.Duration, er
 	}
 }
 
-// ofLost is ofOne for a change after which the balancer that leaves hands over no more flows. The ages of its flows
+// abruptChange is balancerChange for a change after which the balancer that leaves hands over no more flows. The ages of its flows
 // count at the beginning of the change, and not when the router sends packets elsewhere.
-func ofLost(change func(subject.Several, context.Context, int) (time.Duration, error)) func(context.Context,
+func abruptChange(change func(subject.Several, context.Context, int) (time.Duration, error)) func(context.Context,
 	*changeTrial) error {
 	return func(ctx context.Context, c *changeTrial) error {
 		began := time.Now()
-		err := ofOne(change)(ctx, c)
+		err := balancerChange(change)(ctx, c)
 		if n := len(c.moved); n > 0 {
 			c.moved[n-1] = began
 		}
@@ -70,9 +70,9 @@ func ofLost(change func(subject.Several, context.Context, int) (time.Duration, e
 	}
 }
 
-// renew closes all connections and opens others. Connections that survived one event are those that nothing moves, or
+// reopenConnections closes all connections and opens others. Connections that survived one event are those that nothing moves, or
 // that two balancers know. They would bias the next event.
-func renew(ctx context.Context, c *changeTrial) error {
+func reopenConnections(ctx context.Context, c *changeTrial) error {
 	if !c.used {
 		c.used = true
 		return clock.Sleep(ctx, c.handoverAge())
@@ -116,9 +116,9 @@ func inTurn(ctx context.Context, c *changeTrial, changes ...func(context.Context
 // changeWithoutOne removes a backend while a balancer is disconnected, and adds the backend after the balancer is
 // connected again.
 func changeWithoutOne(ctx context.Context, c *changeTrial) error {
-	return inTurn(ctx, c, ofLost(subject.Several.CutLink),
+	return inTurn(ctx, c, abruptChange(subject.Several.CutLink),
 		func(ctx context.Context, c *changeTrial) error { return c.apply(ctx, c.without(serverRemoved)) },
-		ofOne(subject.Several.RestoreLink),
+		balancerChange(subject.Several.RestoreLink),
 		func(ctx context.Context, c *changeTrial) error {
 			return c.apply(ctx, func(s *subject.Service) { s.Servers = slices.Clone(c.backends()) })
 		})
@@ -130,12 +130,12 @@ func killInTransition(ctx context.Context, c *changeTrial) error {
 	return inTurn(ctx, c,
 		func(ctx context.Context, c *changeTrial) error { return c.apply(ctx, c.without(serverReweighed)) },
 		func(ctx context.Context, _ *changeTrial) error { return clock.Sleep(ctx, handoverAge) },
-		ofLost(subject.Several.Kill))
+		abruptChange(subject.Several.Kill))
 }
 
 // checkEvents reports events that need several balancers in a form with one.
 func checkEvents(l bench.Load, form bench.Form, at bench.Path, fail bench.FailFunc) {
-	for i, name := range own(l).Events {
+	for i, name := range settingsOf(l).Events {
 		if form.Lab.Balancers == 0 && ofBalancers(name) {
 			fail(at.To("changes", "events", i), "%s is an event of several balancers: set lab.balancers", name)
 		}
@@ -143,5 +143,5 @@ func checkEvents(l bench.Load, form bench.Form, at bench.Path, fail bench.FailFu
 }
 
 func (kind) BesideOthers(l bench.Load) bool {
-	return own(l).NumberedPerSecond == 0 && own(l).Proxies == 0
+	return settingsOf(l).NumberedPerSecond == 0 && settingsOf(l).Proxies == 0
 }

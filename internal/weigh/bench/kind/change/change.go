@@ -37,7 +37,7 @@ func (kind) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.FailF
 		fail(at, "change ends when its events are over; it has none of duration, requests, requests_each, min_requests, pinned and offloads")
 	}
 	checkEvents(l, form, at, fail)
-	own(l).checkValues(at, fail)
+	settingsOf(l).checkValues(at, fail)
 	checkBackends(l, form, at, fail)
 	for _, s := range form.Subjects {
 		if known, ok := subjects.Find(s.Name); ok && !known.Can().Changes {
@@ -104,13 +104,13 @@ func (e kind) SkipReason(p bench.Point, limits probe.Limits) string {
 	}
 	const spare = 200
 	each := bench.Part(p.Concurrency, p.Form.Lab.Clients, 0)
-	switch files := uint64(each + own(p.By).Reused + spare); {
+	switch files := uint64(each + settingsOf(p.By).Reused + spare); {
 	case files > limits.OpenFiles:
 		return fmt.Sprintf("%d connections per client: it needs %d open files, and a process may have %d here", each,
 			files, limits.OpenFiles)
-	case each+own(p.By).Ports > limits.LocalPorts:
+	case each+settingsOf(p.By).Ports > limits.LocalPorts:
 		return fmt.Sprintf("%d connections and %d ports per client: a client has %d local ports here", each,
-			own(p.By).Ports, limits.LocalPorts)
+			settingsOf(p.By).Ports, limits.LocalPorts)
 	}
 	return ""
 }
@@ -134,17 +134,17 @@ func (kind) Notes(f bench.Form) []string {
 	for _, l := range f.Loads {
 		asked := fmt.Sprintf(
 			"each connection is held open and asked over every %v; it must be answered within %v by the same server over the same connection, or it is broken, and another is opened in its place",
-			own(l).pace(), own(l).timeout())
+			settingsOf(l).pace(), settingsOf(l).timeout())
 		reused := fmt.Sprintf(
-			"connections from ports that are used again are ended by the client's reset, the server's reset and FIN in turn; a SYN counts as lost if the kernel had to send another, or none was answered within %v", own(l).timeout())
+			"connections from ports that are used again are ended by the client's reset, the server's reset and FIN in turn; a SYN counts as lost if the kernel had to send another, or none was answered within %v", settingsOf(l).timeout())
 		for _, note := range []string{asked, reused} {
 			if !slices.Contains(notes, note) {
 				notes = append(notes, note)
 			}
 		}
-		notes = append(notes, own(l).Check.notes()...)
-		notes = append(notes, own(l).proxyNotes()...)
-		if own(l).NumberedPerSecond > 0 {
+		notes = append(notes, settingsOf(l).Check.notes()...)
+		notes = append(notes, settingsOf(l).proxyNotes()...)
+		if settingsOf(l).NumberedPerSecond > 0 {
 			notes = append(notes,
 				fmt.Sprintf("numbered packets are UDP datagrams of the first client, from %d ports; each server's device counts them by their numbers where they come in (TC ingress), and drops them; their sender has the CPU first (nice -20), and leaves out what it could not send for 50 ms", numberedFlows),
 				"the switch's port to the balancer counts which numbered packets go to the balancer and come back (TC egress and ingress), so that each that is missing has a place")
@@ -175,9 +175,9 @@ func (kind) Prepare(ctx context.Context, r *bench.Runner) (err error) {
 
 // Services returns one service, with all backends but the last. An event adds that one.
 func (kind) Services(l *lab.Lab, p bench.Point) []subject.Service {
-	backends := own(p.By).backends(l.Servers)
-	return []subject.Service{{Port: changePort, UDP: own(p.By).Proxies == 0,
-		Servers: slices.Clone(backends[:len(backends)-1]), Check: own(p.By).Check.subject()}}
+	backends := settingsOf(p.By).backends(l.Servers)
+	return []subject.Service{{Port: changePort, UDP: settingsOf(p.By).Proxies == 0,
+		Servers: slices.Clone(backends[:len(backends)-1]), Check: settingsOf(p.By).Check.subject()}}
 }
 
 func (kind) Line(got []results.Trial) string {
@@ -216,7 +216,7 @@ func (kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running
 		return nil, err
 	}
 	c := &changeTrial{runner: r, trial: t, changing: changing, group: group, blank: blank,
-		service: kind{}.Services(r.Lab, t.Point)[0], left: map[string]bool{}, away: map[string]time.Time{}}
+		service: kind{}.Services(r.Lab, t.Point)[0], left: map[string]bool{}, lastRemoved: map[string]time.Time{}}
 	defer func() { err = errors.Join(err, c.close(context.WithoutCancel(ctx))) }()
 	if err := c.open(ctx); err != nil {
 		return nil, err

@@ -137,7 +137,7 @@ func TestChangeTellsWhatLeftFromWhatStayed(t *testing.T) {
 // ones break.
 func TestChangeTellsWhoIsOlderThanAnAbsence(t *testing.T) {
 	c := paperTrial(t)
-	c.away = map[string]time.Time{"web04": time.Now().Add(-time.Minute)}
+	c.lastRemoved = map[string]time.Time{"web04": time.Now().Add(-time.Minute)}
 	sample := func(server string, age time.Duration) live.Break {
 		return live.Break{Server: server, Cause: live.Reset, Age: age}
 	}
@@ -183,7 +183,7 @@ func TestSilenceIsSplitAtItsNotice(t *testing.T) {
 	} {
 		s := silence{cut: at(10), noticed: tc.noticed, restored: at(18)}
 		if !tc.noticed.IsZero() {
-			s.back = at(19)
+			s.recoveredAt = at(19)
 		}
 		got := map[string]float64{}
 		s.write(counts, true, got)
@@ -208,11 +208,11 @@ func TestFaultIsSplitAtItsNotice(t *testing.T) {
 		fault fault
 		want  map[string]float64
 	}{
-		"noticed": {fault{began: at(10), noticed: at(13), over: at(20), back: at(22)}, map[string]float64{
+		"noticed": {fault{began: at(10), noticed: at(13), repairedAt: at(20), recoveredAt: at(22)}, map[string]float64{
 			results.FaultSeconds: 10, results.NoticedSeconds: 3, results.BackSeconds: 2,
 			results.InFlight: 2, results.NewFailedBefore: 2, results.NewFailedAfter: 2, results.LastFailedSeconds: 5,
 			results.UDPUnansweredBefore: 1, results.UDPUnansweredAfter: 1}},
-		"never": {fault{began: at(10), over: at(20)}, map[string]float64{
+		"never": {fault{began: at(10), repairedAt: at(20)}, map[string]float64{
 			results.FaultSeconds: 10, results.InFlight: 2, results.NewFailedBefore: 4, results.NewFailedAfter: 0,
 			results.LastFailedSeconds:   5,
 			results.UDPUnansweredBefore: 2, results.UDPUnansweredAfter: 0}},
@@ -228,7 +228,7 @@ func TestFaultIsSplitAtItsNotice(t *testing.T) {
 // TestFaultsTurnsAreNoted: if a subject let the backend serve during the fault, the results say when.
 func TestFaultsTurnsAreNoted(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
-	f := fault{began: at(10), turns: []time.Time{at(12), at(14), at(17)}}
+	f := fault{began: at(10), transitions: []time.Time{at(12), at(14), at(17)}}
 	want := []string{"from 2.0 s after the fault began to 4.0 s, the backend was shown to serve",
 		"from 7.0 s after the fault began to the end of the fault, the backend was shown to serve"}
 	if diff := cmp.Diff(want, f.notes()); diff != "" {
@@ -238,7 +238,7 @@ func TestFaultsTurnsAreNoted(t *testing.T) {
 
 func TestComingAgainIsToldByServer(t *testing.T) {
 	c := paperTrial(t)
-	c.came = &cameAgain{had: 9}
+	c.reconnected = &reconnections{openBefore: 9}
 	got := results.Trial{Metrics: map[string]float64{}}
 	c.writeReused(live.Counts{ReusedAnswered: 50, PortsInUse: 1, LostSYNs: live.Timestamps{1, 2}, ReusedLostAt: live.Timestamps{1},
 		Reconnected: map[string]uint64{"web02": 3, "web04": 5}}, &got)

@@ -21,7 +21,7 @@ import (
 
 // showBound is the time limit for the effect of a change to show.
 func (c *changeTrial) showBound() time.Duration {
-	return 2*own(c.trial.By).timeout() + 2*own(c.trial.By).pace() + 10*time.Second
+	return 2*settingsOf(c.trial.By).timeout() + 2*settingsOf(c.trial.By).pace() + 10*time.Second
 }
 
 // event runs one event and counts its effects. An event that the subject cannot do makes the result invalid, with the
@@ -36,7 +36,7 @@ func (c *changeTrial) event(ctx context.Context, e changeEvent) (results.Trial, 
 			return c.invalidOnError(got, err)
 		}
 	}
-	c.began, c.took, c.moved, c.silence, c.fault, c.came = nil, nil, nil, nil, nil, nil
+	c.began, c.took, c.moved, c.silence, c.fault, c.reconnected = nil, nil, nil, nil, nil, nil
 	err := c.count(ctx, e, &got)
 	if err == nil && e.after != nil {
 		err = e.after(ctx, c, got.Metrics)
@@ -138,7 +138,7 @@ func (c *changeTrial) writeCounts(e changeEvent, counts live.Counts, got *result
 				m[results.Ended] += float64(n)
 				continue
 			}
-			older := c.older(counts, server, cause)
+			older := c.countOpenedBefore(counts, server, cause)
 			m[results.Ended] += float64(older)
 			n -= older
 			m[results.Broken] += float64(n)
@@ -151,9 +151,9 @@ func (c *changeTrial) writeCounts(e changeEvent, counts live.Counts, got *result
 	all := c.breaks(e, counts)
 	for i, b := range all[:min(len(all), maxSamples)] {
 		if i == 0 {
-			got.Notes = append(got.Notes, "among what broke: "+c.broken(b))
+			got.Notes = append(got.Notes, "among what broke: "+c.describeBreak(b))
 		} else {
-			got.Notes[len(got.Notes)-1] += "; " + c.broken(b)
+			got.Notes[len(got.Notes)-1] += "; " + c.describeBreak(b)
 		}
 	}
 	c.writeNew(counts, got)
@@ -170,17 +170,17 @@ func (c *changeTrial) writeCounts(e changeEvent, counts live.Counts, got *result
 	}
 }
 
-// before reports whether a broken connection was opened before its server was last away. Such connections end with
+// openedBeforeRemoval reports whether a broken connection was opened before its server was last away. Such connections end with
 // their server, and this one only sent no request while the server was away.
-func (c *changeTrial) before(b live.Break) bool {
-	away, ok := c.away[b.Server]
+func (c *changeTrial) openedBeforeRemoval(b live.Break) bool {
+	away, ok := c.lastRemoved[b.Server]
 	return ok && time.Since(away) < b.Age
 }
 
-// older counts the breaks of a server and a cause that before reports.
-func (c *changeTrial) older(counts live.Counts, server string, cause live.Cause) (n uint64) {
+// countOpenedBefore counts the breaks of a server and a cause that before reports.
+func (c *changeTrial) countOpenedBefore(counts live.Counts, server string, cause live.Cause) (n uint64) {
 	for _, b := range counts.Breaks {
-		if b.Server == server && b.Cause == cause && c.before(b) {
+		if b.Server == server && b.Cause == cause && c.openedBeforeRemoval(b) {
 			n++
 		}
 	}
@@ -190,7 +190,7 @@ func (c *changeTrial) older(counts live.Counts, server string, cause live.Cause)
 // breaks returns the broken connections whose servers stayed.
 func (c *changeTrial) breaks(e changeEvent, counts live.Counts) []live.Break {
 	return slices.DeleteFunc(slices.Clone(counts.Breaks), func(b live.Break) bool {
-		return c.leaves(e, b.Server) || c.before(b)
+		return c.leaves(e, b.Server) || c.openedBeforeRemoval(b)
 	})
 }
 
@@ -375,8 +375,8 @@ func (c *changeTrial) writeAges(e changeEvent, counts live.Counts, m map[string]
 	}
 }
 
-// broken describes a broken connection and when it broke.
-func (c *changeTrial) broken(b live.Break) string {
+// describeBreak describes a broken connection and when it broke.
+func (c *changeTrial) describeBreak(b live.Break) string {
 	if len(c.moved) == 0 {
 		return b.String()
 	}

@@ -48,18 +48,18 @@ var changeEvents = append([]changeEvent{
 	{name: "upgrade", only: canUpgrade, change: upgrade},
 	{name: "kill", only: canRestart, change: killAndBegin},
 	{name: "stop", only: canRestart, change: stopAndBegin},
-	{name: "silent", leaves: []int{serverSilent}, change: fallSilent},
-	{name: "dies", leaves: []int{serverDying}, prepare: settleChecks, change: die},
-	{name: "hangs", leaves: []int{serverHanging}, prepare: settleChecks, change: hang},
+	{name: "silent", leaves: []int{serverSilent}, change: disconnectHost},
+	{name: "dies", leaves: []int{serverDying}, prepare: settleChecks, change: killServer},
+	{name: "hangs", leaves: []int{serverHanging}, prepare: settleChecks, change: suspendServer},
 	{name: "reset", leaves: []int{serverDrained}, change: drainAndReset, after: undrain},
-	{name: "share", leaves: []int{serverRemoved}, only: choosesByHash, prepare: tryFlows,
+	{name: "share", leaves: []int{serverRemoved}, only: selectsByHash, prepare: tryFlows,
 		change: func(ctx context.Context, c *changeTrial) error { return c.apply(ctx, c.without(serverRemoved)) },
 		after:  compareFlows},
 }, balancerEvents...)
 
 // flap removes a server and adds it back, again and again.
 func flap(ctx context.Context, c *changeTrial) error {
-	for range own(c.trial.By).Flaps {
+	for range settingsOf(c.trial.By).Flaps {
 		before := slices.Clone(c.service.Servers)
 		if err := c.apply(ctx, c.without(serverFlapping)); err != nil {
 			return err
@@ -78,7 +78,7 @@ func flap(ctx context.Context, c *changeTrial) error {
 }
 
 func reload(ctx context.Context, c *changeTrial) error {
-	for range own(c.trial.By).Reloads {
+	for range settingsOf(c.trial.By).Reloads {
 		if err := c.timed(func() error { return c.changing.Reload(ctx) }); err != nil {
 			return err
 		}
@@ -89,21 +89,21 @@ func reload(ctx context.Context, c *changeTrial) error {
 	return nil
 }
 
-// choosesByHash reports whether the subject selects by a hash of the packet, so that a test of flows shows which ones
+// selectsByHash reports whether the subject selects by a hash of the packet, so that a test of flows shows which ones
 // move.
-func choosesByHash(t bench.Trial) bool {
+func selectsByHash(t bench.Trial) bool {
 	return t.Params["scheduler"] == string(lb.Maglev)
 }
 
 // tryFlows opens connections from known ports.
 func tryFlows(ctx context.Context, c *changeTrial) (err error) {
-	c.flows, err = c.group.Flows(ctx, firstPort, own(c.trial.By).Ports)
+	c.flows, err = c.group.Flows(ctx, firstPort, settingsOf(c.trial.By).Ports)
 	return err
 }
 
 // compareFlows opens connections from the same ports, and counts the connections that reach another server than before.
 func compareFlows(ctx context.Context, c *changeTrial, metrics map[string]float64) error {
-	now, err := c.group.Flows(ctx, firstPort, own(c.trial.By).Ports)
+	now, err := c.group.Flows(ctx, firstPort, settingsOf(c.trial.By).Ports)
 	if err != nil {
 		return err
 	}

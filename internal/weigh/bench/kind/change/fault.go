@@ -18,16 +18,16 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// tail, unless it is 0, ends a fault that long after the subject has noticed it, and not when the suite says. So a test
+// faultDuration, unless it is 0, ends a fault that long after the subject has noticed it, and not when the suite says. So a test
 // waits for the notice, and not for the longest time that it may take. A run keeps it.
-type tail time.Duration
+type faultDuration time.Duration
 
 // faultTail is the name under which a run keeps its tail.
 const faultTail = "fault tail"
 
 // EndFaults ends a run's faults the given time after the subject has noticed them.
 func EndFaults(r *bench.Runner, after time.Duration) {
-	*bench.KeptOfRun[tail](r, faultTail) = tail(after)
+	*bench.KeptOfRun[faultDuration](r, faultTail) = faultDuration(after)
 }
 
 // on reports whether there are health checks.
@@ -79,21 +79,21 @@ func settleChecks(ctx context.Context, c *changeTrial) error {
 			}
 		}
 	}
-	check := own(c.trial.By).Check
+	check := settingsOf(c.trial.By).Check
 	return clock.Sleep(ctx, time.Duration(check.Fall+check.Rise+1)*check.Interval)
 }
 
-// die kills the server of a backend, and starts another server at the end of the fault.
-func die(ctx context.Context, c *changeTrial) error {
+// killServer kills the server of a backend, and starts another server at the end of the fault.
+func killServer(ctx context.Context, c *changeTrial) error {
 	host := c.backends()[serverDying]
 	return c.fail(ctx, host,
 		func() error { return Live(c.runner).Of(host).Kill(ctx) },
 		func() error { return Live(c.runner).Start(context.WithoutCancel(ctx), host) })
 }
 
-// hang stops the server of a backend by SIGSTOP: its kernel accepts connections, but nothing answers. At the end of the
+// suspendServer stops the server of a backend by SIGSTOP: its kernel accepts connections, but nothing answers. At the end of the
 // fault the server continues.
-func hang(ctx context.Context, c *changeTrial) error {
+func suspendServer(ctx context.Context, c *changeTrial) error {
 	host := c.backends()[serverHanging]
 	signal := func(s syscall.Signal) func() error {
 		return func() error { return Live(c.runner).Of(host).Signal(s) }
@@ -109,7 +109,7 @@ func (c *changeTrial) fail(ctx context.Context, host *lab.Host, inject, repair f
 	if err := inject(); err != nil {
 		return err
 	}
-	lasted := c.lasts(ctx, host)
+	lasted := c.awaitFaultEnd(ctx, host)
 	// Also when the run is cancelled: later events need the server.
 	if err := errors.Join(lasted, repair()); err != nil {
 		return err
@@ -117,26 +117,26 @@ func (c *changeTrial) fail(ctx context.Context, host *lab.Host, inject, repair f
 	if err := awaitLive(ctx, c.runner, host); err != nil {
 		return err
 	}
-	f.over = time.Now()
+	f.repairedAt = time.Now()
 	if f.noticed.IsZero() {
 		return nil
 	}
 	checking := c.changing.(subject.Checking)
 	back, err := c.waitFor(ctx, checking.Serves, host, true)
-	f.back = back
+	f.recoveredAt = back
 	return err
 }
 
-// lasts returns when the fault has lasted as long as the suite says. It records when the subject was seen to have
+// awaitFaultEnd returns when the fault has lasted as long as the suite says. It records when the subject was seen to have
 // noticed.
-func (c *changeTrial) lasts(ctx context.Context, host *lab.Host) error {
-	ends := c.fault.began.Add(own(c.trial.By).Fault)
+func (c *changeTrial) awaitFaultEnd(ctx context.Context, host *lab.Host) error {
+	ends := c.fault.began.Add(settingsOf(c.trial.By).Fault)
 	if checking, ok := c.changing.(subject.Checking); ok {
 		looking, cancel := context.WithDeadline(ctx, ends)
 		defer cancel()
 		// If the subject does not notice in time, noticed stays zero, and the result says so.
 		c.fault.noticed, _ = c.waitFor(looking, checking.Serves, host, false)
-		if tail := time.Duration(*bench.KeptOfRun[tail](c.runner, faultTail)); tail > 0 && !c.fault.noticed.IsZero() {
+		if tail := time.Duration(*bench.KeptOfRun[faultDuration](c.runner, faultTail)); tail > 0 && !c.fault.noticed.IsZero() {
 			ends = c.fault.noticed.Add(tail)
 			looking, cancel = context.WithDeadline(looking, ends)
 			defer cancel()
@@ -156,14 +156,14 @@ func (f *fault) watch(ctx context.Context, checking subject.Checking, host *lab.
 	for !f.noticed.IsZero() && clock.Sleep(ctx, pollInterval) == nil {
 		if serves, err := checking.Serves(ctx, host); err == nil && serves != served {
 			served = serves
-			f.turns = append(f.turns, time.Now())
+			f.transitions = append(f.transitions, time.Now())
 		}
 	}
 }
 
 // notes describe when a subject let the backend serve during the fault.
 func (f *fault) notes() (notes []string) {
-	for turn := range slices.Chunk(f.turns, 2) {
+	for turn := range slices.Chunk(f.transitions, 2) {
 		until := "to the end of the fault"
 		if len(turn) > 1 {
 			until = fmt.Sprintf("to %.1f s", turn[1].Sub(f.began).Seconds())
@@ -176,12 +176,12 @@ func (f *fault) notes() (notes []string) {
 
 // write counts the failures before and after the fault was noticed.
 func (f *fault) write(counts live.Counts, udp bool, m map[string]float64) {
-	m[results.FaultSeconds] = f.over.Sub(f.began).Seconds()
-	until := f.over.Add(noticeBound) // beyond the event
+	m[results.FaultSeconds] = f.repairedAt.Sub(f.began).Seconds()
+	until := f.repairedAt.Add(noticeBound) // beyond the event
 	if !f.noticed.IsZero() {
 		until = f.noticed
 		m[results.NoticedSeconds] = f.noticed.Sub(f.began).Seconds()
-		m[results.BackSeconds] = f.back.Sub(f.over).Seconds()
+		m[results.BackSeconds] = f.recoveredAt.Sub(f.repairedAt).Seconds()
 	}
 	failed := slices.Concat(counts.LostNew, counts.ReusedLostAt)
 	inFlight, before := failed.Before(f.began), failed.Before(until)

@@ -25,13 +25,13 @@ const numberedFlows = 32
 
 // Demand requests separate queues for the way back if a load has a numbered stream.
 func (kind) Demand(f bench.Form, spec *lab.Spec) {
-	spec.BackQueues = slices.ContainsFunc(f.Loads, func(l bench.Load) bool { return own(l).NumberedPerSecond > 0 })
+	spec.BackQueues = slices.ContainsFunc(f.Loads, func(l bench.Load) bool { return settingsOf(l).NumberedPerSecond > 0 })
 }
 
 // startNumbered starts the stream that the suite asks for if the subject forwards single packets. A proxy would make
 // each a session.
 func (c *changeTrial) startNumbered(ctx context.Context) (err error) {
-	rate := own(c.trial.By).NumberedPerSecond
+	rate := settingsOf(c.trial.By).NumberedPerSecond
 	if rate == 0 {
 		return nil
 	}
@@ -184,5 +184,5 @@ func (c *changeTrial) when(at time.Time) string {
 
 // quiet lets some time pass: losses in that time are without any change.
 func quiet(ctx context.Context, c *changeTrial) error {
-	return clock.Sleep(ctx, own(c.trial.By).Quiet)
+	return clock.Sleep(ctx, settingsOf(c.trial.By).Quiet)
 }

@@ -30,7 +30,7 @@ var proxyEvents = []string{"add", "remove", "drain", "reweigh", "flap", "reload"
 // proxied splits the servers of a laboratory into the proxies and the servers that the proxies balance.
 func proxied(f bench.Form, servers []*lab.Host) (proxies, behind []*lab.Host) {
 	for _, l := range f.Loads {
-		if n := own(l).Proxies; n > 0 {
+		if n := settingsOf(l).Proxies; n > 0 {
 			return servers[:n], servers[n:]
 		}
 	}
@@ -59,7 +59,7 @@ func (c Changes) checkProxied(happen []string, at bench.Path, fail bench.FailFun
 // checkBackends checks that there are enough servers for the events, and with proxies some servers behind them.
 func checkBackends(l bench.Load, form bench.Form, at bench.Path, fail bench.FailFunc) {
 	backends, word := form.Lab.Servers, "lab has"
-	if n := own(l).Proxies; n != 0 {
+	if n := settingsOf(l).Proxies; n != 0 {
 		backends, word = n, "proxies says"
 		if n < 0 || n >= form.Lab.Servers {
 			fail(at.To("changes", "proxies"),
@@ -71,10 +71,10 @@ func checkBackends(l bench.Load, form bench.Form, at bench.Path, fail bench.Fail
 		fail(at, "change needs at least %d servers, for one each comes, leaves, drains, weighs more, flaps and falls silent; %s %d", changeServers, word, backends)
 	}
 	for _, other := range form.Loads {
-		if other.Kind == l.Kind && own(other).Proxies != own(l).Proxies {
+		if other.Kind == l.Kind && settingsOf(other).Proxies != settingsOf(l).Proxies {
 			fail(at.To("changes", "proxies"),
-				"%d, and another load has %d; the servers of a laboratory are the same for all", own(l).Proxies,
-				own(other).Proxies)
+				"%d, and another load has %d; the servers of a laboratory are the same for all", settingsOf(l).Proxies,
+				settingsOf(other).Proxies)
 			break
 		}
 	}

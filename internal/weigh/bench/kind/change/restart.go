@@ -32,7 +32,7 @@ func restart(ctx context.Context, c *changeTrial) error {
 	if err != nil {
 		return err
 	}
-	for range own(c.trial.By).Restarts {
+	for range settingsOf(c.trial.By).Restarts {
 		if err := c.timed(func() error { return r.Restart(ctx) }); err != nil {
 			return err
 		}
@@ -54,7 +54,7 @@ func upgrade(ctx context.Context, c *changeTrial) error {
 	if !ok {
 		return fmt.Errorf("%w: there is no other build of %s", subject.ErrCannot, c.trial.Subject.Name())
 	}
-	for range own(c.trial.By).Upgrades {
+	for range settingsOf(c.trial.By).Upgrades {
 		if err := c.timed(func() error { return u.Upgrade(ctx) }); err != nil {
 			return err
 		}
@@ -81,11 +81,11 @@ func killAndBegin(ctx context.Context, c *changeTrial) error {
 	if err != nil {
 		return err
 	}
-	for range own(c.trial.By).Kills {
+	for range settingsOf(c.trial.By).Kills {
 		if err := r.Kill(ctx); err != nil {
 			return err
 		}
-		gone := clock.Sleep(ctx, own(c.trial.By).Dead)
+		gone := clock.Sleep(ctx, settingsOf(c.trial.By).Dead)
 		if err := errors.Join(gone, c.timed(func() error { return r.Begin(ctx) })); err != nil {
 			return err
 		}

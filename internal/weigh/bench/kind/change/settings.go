@@ -71,8 +71,8 @@ type settings struct {
 // Settings reads a load's keys.
 func (kind) Settings(read func(into any)) any { return bench.ReadSettings[settings](read) }
 
-// own returns a load's settings of its changes.
-func own(l bench.Load) Changes { return bench.SettingsOf[settings](l).Changes }
+// settingsOf returns a load's settings of its changes.
+func settingsOf(l bench.Load) Changes { return bench.SettingsOf[settings](l).Changes }
 
 // kind holds connections through a balancer while its backends change, and counts losses event by event.
 type kind struct{}
@@ -133,7 +133,7 @@ func (c Changes) backends(servers []*lab.Host) []*lab.Host {
 
 // carriesUDP reports whether clients also send UDP queries. Proxies carry none.
 func carriesUDP(p bench.Point) bool {
-	return p.Subject.Can().UDP && own(p.By).Proxies == 0
+	return p.Subject.Can().UDP && settingsOf(p.By).Proxies == 0
 }
 
 // maxSamples is the maximum number of broken connections that a note names.

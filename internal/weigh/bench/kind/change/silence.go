@@ -31,9 +31,9 @@ const (
 	stayBound = 10 * time.Second
 )
 
-// fallSilent disconnects a server's host and connects it again. The host stays disconnected until some time after the
+// disconnectHost disconnects a server's host and connects it again. The host stays disconnected until some time after the
 // subject has noticed, or for the suite's time if the subject cannot show that it has noticed.
-func fallSilent(ctx context.Context, c *changeTrial) error {
+func disconnectHost(ctx context.Context, c *changeTrial) error {
 	server, s := c.backends()[serverSilent], &silence{}
 	c.silence = s
 	s.cut = time.Now()
@@ -42,13 +42,13 @@ func fallSilent(ctx context.Context, c *changeTrial) error {
 	}
 	stayed := c.staySilent(ctx, server)
 	// Also when the run is cancelled: later events need the host.
-	if err := errors.Join(stayed, c.bringBack(server)); err != nil {
+	if err := errors.Join(stayed, c.reconnectHost(server)); err != nil {
 		return err
 	}
 	s.restored = time.Now()
 	if noticing, ok := c.changing.(subject.Noticing); ok {
 		back, err := c.waitFor(ctx, noticing.Reaches, server, true)
-		s.back = back
+		s.recoveredAt = back
 		return err
 	}
 	return nil
@@ -58,19 +58,19 @@ func fallSilent(ctx context.Context, c *changeTrial) error {
 func (c *changeTrial) staySilent(ctx context.Context, server *lab.Host) error {
 	noticing, ok := c.changing.(subject.Noticing)
 	if !ok {
-		return clock.Sleep(ctx, own(c.trial.By).Silence)
+		return clock.Sleep(ctx, settingsOf(c.trial.By).Silence)
 	}
 	noticed, err := c.waitFor(ctx, noticing.Reaches, server, false)
 	if err != nil {
 		return err
 	}
 	c.silence.noticed = noticed
-	return clock.Sleep(ctx, max(silenceTail, own(c.trial.By).Lap+time.Second))
+	return clock.Sleep(ctx, max(silenceTail, settingsOf(c.trial.By).Lap+time.Second))
 }
 
-// bringBack brings a silent host back as after a reboot: without its connections, and with a first packet to the
+// reconnectHost brings a silent host back as after a reboot: without its connections, and with a first packet to the
 // balancer.
-func (c *changeTrial) bringBack(server *lab.Host) error {
+func (c *changeTrial) reconnectHost(server *lab.Host) error {
 	destroyed := server.DestroySockets()
 	if errors.Is(destroyed, lab.ErrNoSocketDestroy) {
 		c.notes = append(c.notes, fmt.Sprintf("%s was back with the connections that it had: %v", server.Name,
@@ -110,8 +110,8 @@ func (s *silence) write(counts live.Counts, udp bool, m map[string]float64) {
 		until = s.noticed
 		m[results.NoticedSeconds] = s.noticed.Sub(s.cut).Seconds()
 	}
-	if !s.back.IsZero() {
-		m[results.BackSeconds] = s.back.Sub(s.restored).Seconds()
+	if !s.recoveredAt.IsZero() {
+		m[results.BackSeconds] = s.recoveredAt.Sub(s.restored).Seconds()
 	}
 	split := func(all live.Timestamps, before, after string) {
 		n := all.Before(until)
@@ -146,7 +146,7 @@ func (c *changeTrial) resetDrained(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.came = &cameAgain{had: by[server.Name]}
+	c.reconnected = &reconnections{openBefore: by[server.Name]}
 	if err := server.DestroySockets(); errors.Is(err, lab.ErrNoSocketDestroy) {
 		return fmt.Errorf("%w: %w", subject.ErrCannot, err)
 	} else if err != nil {
@@ -171,7 +171,7 @@ func (c *changeTrial) awaitAgain(ctx context.Context) error {
 		for _, n := range counts.Reconnected {
 			came += n
 		}
-		if came >= c.came.had {
+		if came >= c.reconnected.openBefore {
 			return nil
 		}
 		if clock.Sleep(ctx, noticeEvery) != nil {
@@ -187,8 +187,8 @@ func undrain(ctx context.Context, c *changeTrial, _ map[string]float64) error {
 
 // write adds the number of connections that were opened again, and how many of them reached the drained server, to the
 // metrics.
-func (a *cameAgain) write(counts live.Counts, drained string, m map[string]float64) {
-	m[results.ResetByDrained], m[results.CameAgain] = float64(a.had), 0
+func (a *reconnections) write(counts live.Counts, drained string, m map[string]float64) {
+	m[results.ResetByDrained], m[results.CameAgain] = float64(a.openBefore), 0
 	for _, n := range counts.Reconnected {
 		m[results.CameAgain] += float64(n)
 	}
@@ -211,7 +211,7 @@ func (c *changeTrial) writeReused(counts live.Counts, got *results.Trial) {
 		c.fault.write(counts, carriesUDP(c.trial.Point), m)
 		got.Notes = append(got.Notes, c.fault.notes()...)
 	}
-	if c.came != nil {
-		c.came.write(counts, c.backends()[serverDrained].Name, m)
+	if c.reconnected != nil {
+		c.reconnected.write(counts, c.backends()[serverDrained].Name, m)
 	}
 }

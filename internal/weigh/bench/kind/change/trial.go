@@ -49,8 +49,8 @@ type changeTrial struct {
 	service subject.Service
 	// left are the servers that have left, by name.
 	left map[string]bool
-	// away is the time when each removed server was last away.
-	away map[string]time.Time
+	// lastRemoved is the time when each removed server was last away.
+	lastRemoved map[string]time.Time
 	// began and took are the start and the duration of each change of the event.
 	began []time.Time
 	took  []time.Duration
@@ -62,9 +62,9 @@ type changeTrial struct {
 	flows map[live.Flow]string
 	// silence and fault are the silence and the fault of the event, came the connections that clients opened again; nil
 	// if the event has none.
-	silence *silence
-	fault   *fault
-	came    *cameAgain
+	silence     *silence
+	fault       *fault
+	reconnected *reconnections
 }
 
 func (c *changeTrial) last() *lab.Host {
@@ -104,7 +104,7 @@ func (c *changeTrial) apply(ctx context.Context, change func(*subject.Service)) 
 	c.service = wanted
 	for _, server := range c.backends() {
 		if c.left[server.Name] = !slices.Contains(wanted.Servers, server); c.left[server.Name] {
-			c.away[server.Name] = time.Now()
+			c.lastRemoved[server.Name] = time.Now()
 		}
 	}
 	return nil
@@ -122,11 +122,11 @@ type fault struct {
 	began time.Time
 	// noticed is when the subject was first seen to have noticed; zero if it never was.
 	noticed time.Time
-	// turns are the times after that when the subject was seen to let the backend serve again, and to stop again,
+	// transitions are the times after that when the subject was seen to let the backend serve again, and to stop again,
 	// alternately.
-	turns []time.Time
-	// over is when the service was back, and back when the subject was seen to have noticed that.
-	over, back time.Time
+	transitions []time.Time
+	// repairedAt is when the service was back, and back when the subject was seen to have noticed that.
+	repairedAt, recoveredAt time.Time
 }
 
 // silence is a time in which a host was silent.
@@ -135,13 +135,13 @@ type silence struct {
 	// noticed is when the subject was first seen to have noticed; zero if it never was.
 	noticed time.Time
 	// restored is when the host was connected again, and back when the subject showed that.
-	restored, back time.Time
+	restored, recoveredAt time.Time
 }
 
-// cameAgain counts the connections that a drained server reset and clients opened again.
-type cameAgain struct {
-	// had is the number of connections from reused ports that the server had.
-	had uint64
+// reconnections counts the connections that a drained server reset and clients opened again.
+type reconnections struct {
+	// openBefore is the number of connections from reused ports that the server had.
+	openBefore uint64
 }
 
 // numberedStream is a running stream of numbered datagrams from the first client to the service.
@@ -160,7 +160,7 @@ type numberedStream struct {
 
 // backends returns the subject's backends.
 func (c *changeTrial) backends() []*lab.Host {
-	return own(c.trial.By).backends(c.runner.Lab.Servers)
+	return settingsOf(c.trial.By).backends(c.runner.Lab.Servers)
 }
 
 // paramEvent is the parameter that distinguishes the results of a change experiment.
@@ -190,7 +190,7 @@ const (
 
 // happens reports whether a trial has the event.
 func (e changeEvent) happens(t bench.Trial) bool {
-	named := own(t.By).Events
+	named := settingsOf(t.By).Events
 	if ofBalancers(e.name) && t.Form.Lab.Balancers == 0 {
 		return false
 	}
@@ -199,7 +199,7 @@ func (e changeEvent) happens(t bench.Trial) bool {
 
 // open opens the connections.
 func (c *changeTrial) open(ctx context.Context) error {
-	changes := own(c.trial.By)
+	changes := settingsOf(c.trial.By)
 	n, note := connections(c.trial.Point, c.runner.Limits)
 	if note != "" {
 		c.notes = append(c.notes, note)
@@ -265,7 +265,7 @@ func ofBalancers(name string) bool { return strings.HasPrefix(name, balancersPre
 // connections returns the number of connections to hold: all of the point, or as many as the subject can carry, with a
 // note then.
 func connections(p bench.Point, limits probe.Limits) (n int, note string) {
-	reused := own(p.By).Reused * p.Form.Lab.Clients
+	reused := settingsOf(p.By).Reused * p.Form.Lab.Clients
 	carried := func(n int) int { return n + n/newShare + reused }
 	fits := func(n int) bool { return p.Subject.SkipReason(p.Params, carried(n), limits) == "" }
 	if fits(p.Concurrency) {

@@ -59,7 +59,7 @@ func (e kind) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.Fai
 		fail(at.To("duration"), "%v is not possible; use whole seconds from 1s to %v", l.Duration, bench.MaxDuration)
 	}
 	form.CheckUDP(at, fail)
-	of := own(l)
+	of := settingsOf(l)
 	if of == nil {
 		fail(at.To("dnsperf"), "missing; say at least clients, generators and backends")
 		return
@@ -101,7 +101,7 @@ func (kind) SkipReason(p bench.Point, limits probe.Limits) string {
 		return reason
 	}
 	// The suite was checked against its own laboratory; an inventory may have fewer hosts.
-	d := own(p.By)
+	d := settingsOf(p.By)
 	switch {
 	case d.Generators[0] > p.Form.Lab.Clients:
 		return fmt.Sprintf("%d generators: there are %d clients", d.Generators[0], p.Form.Lab.Clients)
@@ -113,7 +113,7 @@ func (kind) SkipReason(p bench.Point, limits probe.Limits) string {
 
 // Params returns the parameters, with the sockets of all generators together as the concurrency.
 func (kind) Params(p bench.Point) map[string]any {
-	d := own(p.By)
+	d := settingsOf(p.By)
 	all := map[string]any{
 		"backends": d.Backends[0], "clients": d.Generators[0], "concurrency": d.sockets(),
 		"duration_seconds": int(p.Duration.Seconds()), "question": dnsQuestion,
@@ -172,7 +172,7 @@ func Servers(r *bench.Runner) []*NameServer { return *bench.KeptOf[[]*NameServer
 
 // Services returns one service, with as many servers as the point has backends.
 func (kind) Services(l *lab.Lab, p bench.Point) []subject.Service {
-	return []subject.Service{{Port: Port, UDP: true, Servers: slices.Clone(l.Servers[:own(p.By).Backends[0]])}}
+	return []subject.Service{{Port: Port, UDP: true, Servers: slices.Clone(l.Servers[:settingsOf(p.By).Backends[0]])}}
 }
 
 func (kind) Line(got []results.Trial) string {
@@ -190,7 +190,7 @@ func (kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running
 	blank results.Trial) ([]results.Trial, error) {
 	blank.Metrics = maps.Clone(blank.Metrics)
 	d := &dnsTrial{runner: r, trial: t, running: running, got: &blank,
-		servers: Servers(r)[:own(t.By).Backends[0]]}
+		servers: Servers(r)[:settingsOf(t.By).Backends[0]]}
 	err := d.conduct(ctx)
 	return []results.Trial{blank}, err
 }
@@ -199,7 +199,7 @@ func (kind) BesideContainers() {}
 
 // Expand returns a point for each combination of the load's lists. The load of each point has lists of one value.
 func (kind) Expand(l bench.Load) []bench.Point {
-	asked := own(l)
+	asked := settingsOf(l)
 	if asked == nil {
 		return nil
 	}

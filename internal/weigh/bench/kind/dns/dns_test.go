@@ -38,16 +38,16 @@ func TestHostSharesAreOfTheWholeMachine(t *testing.T) {
 }
 
 func TestStopwatch(t *testing.T) {
-	var s stopwatch
+	var s cpuTimes
 	s.read([]time.Duration{time.Second, 5 * time.Second, 7 * time.Second})
 	s.read([]time.Duration{2 * time.Second, 5 * time.Second, 10 * time.Second})
-	if diff := cmp.Diff(stopwatch{time.Second, 0, 3 * time.Second}, s); diff != "" {
+	if diff := cmp.Diff(cpuTimes{time.Second, 0, 3 * time.Second}, s); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if percent, ok := s.busyPercent(4 * time.Second); !ok || percent != 50 {
 		t.Errorf("%g %%, %v; want the mean of the two that did something", percent, ok)
 	}
-	if _, ok := (stopwatch{}).busyPercent(time.Second); ok {
+	if _, ok := (cpuTimes{}).busyPercent(time.Second); ok {
 		t.Error("no process was busy")
 	}
 }

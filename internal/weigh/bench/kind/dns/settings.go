@@ -32,5 +32,5 @@ type settings struct {
 // Settings reads a load's keys.
 func (kind) Settings(read func(into any)) any { return bench.ReadSettings[settings](read) }
 
-// own returns a load's settings of its queries; nil if it has none.
-func own(l bench.Load) *DNSPerf { return bench.SettingsOf[settings](l).DNSPerf }
+// settingsOf returns a load's settings of its queries; nil if it has none.
+func settingsOf(l bench.Load) *DNSPerf { return bench.SettingsOf[settings](l).DNSPerf }

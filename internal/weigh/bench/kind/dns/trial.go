@@ -39,7 +39,7 @@ type dnsTrial struct {
 	servers []*NameServer
 	// used is the CPU time of their processes while the load ran, and relayed that of the subject's relays, if it has
 	// any.
-	used, relayed stopwatch
+	used, relayed cpuTimes
 }
 
 func (d *dnsTrial) conduct(ctx context.Context) error {
@@ -49,7 +49,7 @@ func (d *dnsTrial) conduct(ctx context.Context) error {
 	if err := d.measurement().Quiet(ctx); err != nil {
 		return err
 	}
-	by := own(d.trial.By)
+	by := settingsOf(d.trial.By)
 	probing := probe.New(d.runner.Lab)
 	drive := load.Drive{
 		Kind: by.kind(), Clients: d.clients(), Bound: d.trial.Duration + by.timeout() + d.runner.Grace,
@@ -84,7 +84,7 @@ func (d *dnsTrial) ready(ctx context.Context) error {
 			return server.WaitFor(ctx, server.host, netip.AddrPortFrom(d.runner.Lab.VIP4, Port))
 		})
 	}
-	for i, client := range d.runner.Generators(d.trial.Point, own(d.trial.By).Generators[0]) {
+	for i, client := range d.runner.Generators(d.trial.Point, settingsOf(d.trial.By).Generators[0]) {
 		if d.trial.Local() && i > 0 {
 			break // the generators of the host share one address
 		}
@@ -119,7 +119,7 @@ var hasTask = lab.NewTask("has-address", func(_ context.Context, h *lab.Host, ad
 })
 
 func (d *dnsTrial) clients() []load.Client {
-	by := own(d.trial.By)
+	by := settingsOf(d.trial.By)
 	var clients []load.Client
 	for i, host := range d.runner.Generators(d.trial.Point, by.Generators[0]) {
 		share := load.Share{Target: d.running.Target(i), Concurrency: by.Clients[0], Duration: d.trial.Duration}
@@ -128,11 +128,11 @@ func (d *dnsTrial) clients() []load.Client {
 	return clients
 }
 
-// stopwatch holds the CPU time of processes after the first reading, and their use between the two readings after the
+// cpuTimes holds the CPU time of processes after the first reading, and their use between the two readings after the
 // second.
-type stopwatch []time.Duration
+type cpuTimes []time.Duration
 
-func (s *stopwatch) read(now []time.Duration) {
+func (s *cpuTimes) read(now []time.Duration) {
 	first := *s
 	*s = now
 	for i := range first {
@@ -185,7 +185,7 @@ func (d *dnsTrial) writeCounts(result *load.Result) {
 	got.Notes = append(got.Notes, result.Problems...)
 	if lost > dnsMostLost {
 		got.Notes = append(got.Notes, fmt.Sprintf("%d queries, %.1f %% of all, had no answer within %v", result.Lost,
-			lost, own(d.trial.By).timeout()))
+			lost, settingsOf(d.trial.By).timeout()))
 	}
 	got.Valid = len(result.Problems) == 0 && result.Failed == 0 && lost <= dnsMostLost
 }
@@ -245,7 +245,7 @@ const idleProcess = 0.005
 
 // busyPercent returns the mean CPU use of the processes that were not idle, in per cent of one core; ok is false if all
 // were.
-func (s stopwatch) busyPercent(interval time.Duration) (percent float64, ok bool) {
+func (s cpuTimes) busyPercent(interval time.Duration) (percent float64, ok bool) {
 	busy := 0
 	for _, used := range s {
 		if share := used.Seconds() / interval.Seconds(); share >= idleProcess {

@@ -44,7 +44,7 @@ func (kind) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.FailF
 	if slices.ContainsFunc(form.Loads, func(other bench.Load) bool { return other.Kind != l.Kind }) {
 		fail(at.To("kind"), "a flood's laboratory is not that of other loads; give it a suite of its own")
 	}
-	of := own(l)
+	of := settingsOf(l)
 	if of == nil {
 		fail(at.To("flood"), "missing; say at least packets and every")
 		return
@@ -95,7 +95,7 @@ func (kind) SkipReason(p bench.Point, limits probe.Limits) string {
 	case files > limits.OpenFiles:
 		return fmt.Sprintf("%d connections: a client needs %d open files, and a process may have %d here",
 			p.Concurrency, files, limits.OpenFiles)
-	case own(p.By).Packets == flood.UDP && slices.Contains([]string{"haproxy-tcp", "haproxy-http"}, p.Subject.Name()):
+	case settingsOf(p.By).Packets == flood.UDP && slices.Contains([]string{"haproxy-tcp", "haproxy-http"}, p.Subject.Name()):
 		return "HAProxy balances no UDP"
 	}
 	return ""
@@ -105,16 +105,16 @@ func (kind) Params(p bench.Point) map[string]any {
 	all := map[string]any{
 		"concurrency":      p.Concurrency,
 		"duration_seconds": p.Duration.Seconds(),
-		"flood":            string(own(p.By).Packets),
-		"beyond":           own(p.By).beyond(),
-		"every_ms":         float64(own(p.By).Every) / float64(time.Millisecond),
-		"new_per_second":   own(p.By).New,
+		"flood":            string(settingsOf(p.By).Packets),
+		"beyond":           settingsOf(p.By).beyond(),
+		"every_ms":         float64(settingsOf(p.By).Every) / float64(time.Millisecond),
+		"new_per_second":   settingsOf(p.By).New,
 	}
-	if own(p.By).Rate > 0 {
-		all["rate"] = own(p.By).Rate
+	if settingsOf(p.By).Rate > 0 {
+		all["rate"] = settingsOf(p.By).Rate
 	}
-	if own(p.By).Timeout > 0 {
-		all["patience_seconds"] = own(p.By).Timeout.Seconds()
+	if settingsOf(p.By).Timeout > 0 {
+		all["patience_seconds"] = settingsOf(p.By).Timeout.Seconds()
 	}
 	return all
 }
@@ -146,7 +146,7 @@ func (kind) Prepare(ctx context.Context, r *bench.Runner) error { return web.Sta
 
 func (kind) Services(l *lab.Lab, p bench.Point) []subject.Service {
 	services := web.Services(l)
-	services[0].UDP = own(p.By).Packets == flood.UDP
+	services[0].UDP = settingsOf(p.By).Packets == flood.UDP
 	return services
 }
 

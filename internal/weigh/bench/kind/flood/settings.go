@@ -34,8 +34,8 @@ type settings struct {
 // Settings reads a load's keys.
 func (kind) Settings(read func(into any)) any { return bench.ReadSettings[settings](read) }
 
-// own returns a load's settings of its flood; nil if it has none.
-func own(l bench.Load) *Flood { return bench.SettingsOf[settings](l).Flood }
+// settingsOf returns a load's settings of its flood; nil if it has none.
+func settingsOf(l bench.Load) *Flood { return bench.SettingsOf[settings](l).Flood }
 
 // kind is the experiment of a flood. It runs open connections, and some new ones, through a subject, first undisturbed
 // and then while the subject is flooded. Flood and connections have a core each.

@@ -97,11 +97,11 @@ func (s *floodStage) load(t bench.Trial) (err error) {
 	if direct {
 		targets = s.lab.Servers
 	}
-	drop := own(t.By).beyond() == beyondDrop
+	drop := settingsOf(t.By).beyond() == beyondDrop
 	options := flood.Options{
-		Packets: own(t.By).Packets, Sources: floodSources, Target: floodTarget(s.lab), From: attacker.MAC,
+		Packets: settingsOf(t.By).Packets, Sources: floodSources, Target: floodTarget(s.lab), From: attacker.MAC,
 		Interface: device,
-		Rate:      own(t.By).Rate, Limit: uint64(floodMostPerSecond * floodTime(t.Duration).Seconds()),
+		Rate:      settingsOf(t.By).Rate, Limit: uint64(floodMostPerSecond * floodTime(t.Duration).Seconds()),
 		Seed:       uint64(t.Repeat),
 		DropAtPort: direct && drop, DropAtExit: drop,
 	}

@@ -78,7 +78,7 @@ func (f *floodTrial) run(ctx context.Context) (err error) {
 		func() error { return errors.Join(f.read(&f.flooded[1]), f.readFlowState(ctx, 1), f.stage.stop()) },
 		func() error { return f.client.pass(ctx, floodEnds) },
 		next,
-		func() error { return f.client.wait(ctx, cmp.Or(own(f.trial.By).Timeout, load.SteadyTimeout)) },
+		func() error { return f.client.wait(ctx, cmp.Or(settingsOf(f.trial.By).Timeout, load.SteadyTimeout)) },
 		func() error { return f.readFlowState(ctx, 2) },
 	} {
 		if err := step(); err != nil {
@@ -144,8 +144,8 @@ func (f *floodTrial) startClient(ctx context.Context) (*steadyClient, error) {
 	host := f.runner.Lab.Clients[0]
 	what, err := json.Marshal(load.Steady{
 		Target: f.running.Target(0), Path: "/" + web.FileName, FileBytes: f.trial.Form.Web.FileBytes,
-		Connections: f.trial.Concurrency, Every: own(f.trial.By).Every, New: own(f.trial.By).New,
-		Timeout: own(f.trial.By).Timeout,
+		Connections: f.trial.Concurrency, Every: settingsOf(f.trial.By).Every, New: settingsOf(f.trial.By).New,
+		Timeout: settingsOf(f.trial.By).Timeout,
 		Phases:  floodPhases(f.trial.Duration),
 	})
 	if err != nil {

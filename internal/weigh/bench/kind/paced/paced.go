@@ -58,7 +58,7 @@ func (arrivals) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.F
 	if form.Web.FileBytes == 0 {
 		fail(at.To("kind"), "%s asks web servers for a file; say how large it is: web: {file_bytes: …}", l.Kind)
 	}
-	of := own(l)
+	of := settingsOf(l)
 	if (len(of.Rate) == 0) == (of.Search == nil) {
 		fail(at, "give one of rate, a list of requests a second, and search, which finds the highest")
 		return
@@ -112,10 +112,10 @@ func (arrivals) Params(p bench.Point) map[string]any {
 		"file_bytes":       p.Form.Web.FileBytes,
 		"concurrency":      p.Concurrency,
 		"duration_seconds": p.Duration.Seconds(),
-		"kept":             bench.YesNo(own(p.By).Keep),
+		"kept":             bench.YesNo(settingsOf(p.By).Keep),
 	}
-	if own(p.By).Search != nil {
-		all["p99_bound_ms"] = own(p.By).Search.P99Ms
+	if settingsOf(p.By).Search != nil {
+		all["p99_bound_ms"] = settingsOf(p.By).Search.P99Ms
 	}
 	return all
 }
@@ -144,12 +144,12 @@ func (x arrivals) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, r
 	if err := web.Ready(ctx, &bench.Measurement{Runner: r, Trial: t, Running: running}); err != nil {
 		return nil, fmt.Errorf("the subject came up, but does not serve: %w", err)
 	}
-	if own(t.By).Search != nil {
-		found, err := p.search(ctx, *own(t.By).Search)
+	if settingsOf(t.By).Search != nil {
+		found, err := p.search(ctx, *settingsOf(t.By).Search)
 		return []results.Trial{found}, err
 	}
 	var all []results.Trial
-	for _, rate := range own(t.By).Rate {
+	for _, rate := range settingsOf(t.By).Rate {
 		got, err := p.at(ctx, rate, 0)
 		if err != nil {
 			return all, err
@@ -178,7 +178,7 @@ func (p *pacedTrial) at(ctx context.Context, rate int, bound time.Duration) (res
 		return got, err
 	}
 	m := &bench.Measurement{Runner: p.runner, Trial: p.trial, Running: p.running, Got: &got,
-		Kind: paced.Kind{Path: "/" + web.FileName, Keep: own(p.trial.By).Keep, Bound: bound}}
+		Kind: paced.Kind{Path: "/" + web.FileName, Keep: settingsOf(p.trial.By).Keep, Bound: bound}}
 	clients := m.Clients()
 	for i := range clients {
 		share := &clients[i].Share

@@ -27,5 +27,5 @@ type settings struct {
 // Settings reads a load's keys.
 func (arrivals) Settings(read func(into any)) any { return bench.ReadSettings[settings](read) }
 
-// own returns a load's settings of its requests.
-func own(l bench.Load) settings { return bench.SettingsOf[settings](l) }
+// settingsOf returns a load's settings of its requests.
+func settingsOf(l bench.Load) settings { return bench.SettingsOf[settings](l) }

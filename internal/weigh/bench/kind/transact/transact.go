@@ -61,7 +61,7 @@ func (x transactions) Check(l bench.Load, form bench.Form, at bench.Path, fail b
 	if l.Pinned {
 		fail(at, "pinned goes with loads that transfer in bulk; a single connection of %s is tied to one core by itself", l.Kind)
 	}
-	if own(l).Generator != "" {
+	if settingsOf(l).Generator != "" {
 		checkNetperf(l, at, fail)
 	}
 	if l.Duration < transactMinDuration || l.Duration > transactMaxDuration {
@@ -90,8 +90,8 @@ func (x transactions) Params(p bench.Point) map[string]any {
 		"duration_seconds": p.Duration.Seconds(),
 		"pinned":           bench.YesNo(p.Alone()),
 	}
-	if own(p.By).Generator != "" {
-		all["generator"] = own(p.By).Generator
+	if settingsOf(p.By).Generator != "" {
+		all["generator"] = settingsOf(p.By).Generator
 	}
 	return all
 }
@@ -178,7 +178,7 @@ var transactTask = lab.NewTask("transact-once",
 	})
 
 func (x transactions) Services(l *lab.Lab, p bench.Point) []subject.Service {
-	if own(p.By).Generator != "" {
+	if settingsOf(p.By).Generator != "" {
 		return netperfServices(l)
 	}
 	return []subject.Service{{Port: x.port(), Servers: l.Servers}}
@@ -189,7 +189,7 @@ func (x transactions) Conduct(ctx context.Context, r *bench.Runner, t bench.Tria
 	// The measurement writes figures of requests, which become figures of transactions.
 	m := &bench.Measurement{Runner: r, Trial: t, Running: running, Got: &blank, Kind: transact.Kind{Test: x.test}}
 	ready := transactsAll
-	if own(t.By).Generator != "" {
+	if settingsOf(t.By).Generator != "" {
 		m.Kind = transact.Netperf{Kind: transact.Kind{Test: x.test}, DataPort: netperfDataPort}
 		ready = netserves
 	}
@@ -200,8 +200,8 @@ func (x transactions) Conduct(ctx context.Context, r *bench.Runner, t bench.Tria
 		return nil, err
 	}
 	if t.Alone() {
-		defer func() { err = errors.Join(err, free(r)) }()
-		if err := tie(r, bench.LastCPU()); err != nil {
+		defer func() { err = errors.Join(err, unpinServing(r)) }()
+		if err := pinServing(r, bench.LastCPU()); err != nil {
 			return nil, err
 		}
 	}
@@ -226,12 +226,14 @@ func transactsAll(ctx context.Context, m *bench.Measurement) error {
 	})
 }
 
-// tie pins the processes of balancer and servers to a core.
-func tie(r *bench.Runner, core int) error {
+// pinServing pins the processes of balancer and servers to a core.
+func pinServing(r *bench.Runner, core int) error {
 	return onServing(r, func(h *lab.Host) error { return h.Pin(core) })
 }
 
-func free(r *bench.Runner) error { return onServing(r, func(h *lab.Host) error { return h.Pin() }) }
+func unpinServing(r *bench.Runner) error {
+	return onServing(r, func(h *lab.Host) error { return h.Pin() })
+}
 
 func onServing(r *bench.Runner, do func(*lab.Host) error) error {
 	errs := []error{do(r.Lab.Balancer)}
@@ -275,7 +277,7 @@ const (
 
 // checkNetperf rejects settings of a load that netperf cannot run.
 func checkNetperf(l bench.Load, at bench.Path, fail bench.FailFunc) {
-	if by := own(l).Generator; by != transact.NetperfProgram {
+	if by := settingsOf(l).Generator; by != transact.NetperfProgram {
 		fail(at.To("generator"), "unknown generator %q; use %s, or leave it out", by, transact.NetperfProgram)
 		return
 	}
@@ -336,11 +338,11 @@ type settings struct {
 // Settings reads a load's keys.
 func (transactions) Settings(read func(into any)) any { return bench.ReadSettings[settings](read) }
 
-// own returns a load's settings of its generator.
-func own(l bench.Load) settings { return bench.SettingsOf[settings](l) }
+// settingsOf returns a load's settings of its generator.
+func settingsOf(l bench.Load) settings { return bench.SettingsOf[settings](l) }
 
 // byNetperf reports whether a load's generator is netperf.
-func byNetperf(l bench.Load) bool { return own(l).Generator == transact.NetperfProgram }
+func byNetperf(l bench.Load) bool { return settingsOf(l).Generator == transact.NetperfProgram }
 
 // netperf has the client and the server of netperf, which both print a version.
 var netperf = &bench.Generator{

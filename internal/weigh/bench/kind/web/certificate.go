@@ -26,8 +26,8 @@ import (
 type certificate struct {
 	// pem has the certificate and its key, in the form that HAProxy and nginx read.
 	pem []byte
-	// shown is the certificate alone (DER), for clients that verify a server's certificate.
-	shown []byte
+	// der is the certificate alone (DER), for clients that verify a server's certificate.
+	der []byte
 }
 
 const (
@@ -83,7 +83,7 @@ func makeCertificate(l *lab.Lab) (*certificate, error) {
 		pem.Encode(&text, &pem.Block{Type: "CERTIFICATE", Bytes: signed}),
 		pem.Encode(&text, &pem.Block{Type: "PRIVATE KEY", Bytes: secret}),
 	)
-	return &certificate{pem: text.Bytes(), shown: signed}, err
+	return &certificate{pem: text.Bytes(), der: signed}, err
 }
 
 // path returns the path of the certificate on a host; empty for nil, which means no TLS.

@@ -19,9 +19,9 @@ const (
 	windowBytes = 10 * 1448
 )
 
-// crowd returns the number of the point's connections whose server ends are in one kernel: all, if the hosts are
+// connectionsPerKernel returns the number of the point's connections whose server ends are in one kernel: all, if the hosts are
 // namespaces of one machine.
-func crowd(p bench.Point) int {
+func connectionsPerKernel(p bench.Point) int {
 	if p.Form.Far {
 		return bench.Part(p.Concurrency, p.Form.Lab.Servers, 0)
 	}
@@ -33,10 +33,10 @@ func crowd(p bench.Point) int {
 // and the trial would measure their retransmissions, if it ended at all (tcp(7), tcp_mem).
 func crowdSkipReason(p bench.Point, limits probe.Limits) string {
 	each := (min(p.Form.Web.FileBytes+headerBytes, windowBytes) + pageBytes - 1) / pageBytes
-	if pages := crowd(p) * each; limits.TCPPages > 0 && pages > limits.TCPPages {
+	if pages := connectionsPerKernel(p) * each; limits.TCPPages > 0 && pages > limits.TCPPages {
 		return fmt.Sprintf(
 			"%d connections at once: their answers take %d pages of a kernel's memory for TCP, which drops what arrives beyond %d here (the second of net.ipv4.tcp_mem, which is the machine's)",
-			crowd(p), pages, limits.TCPPages)
+			connectionsPerKernel(p), pages, limits.TCPPages)
 	}
 	return ""
 }
@@ -49,7 +49,7 @@ const lingerDir = "patient/"
 // the rest of its answer to the kernel, and the kernel resets such connections beyond tcp_max_orphans. ab does not
 // notice some of those resets, and waits forever.
 func mustLinger(p bench.Point, limits probe.Limits) bool {
-	return limits.Orphans > 0 && crowd(p) > limits.Orphans
+	return limits.Orphans > 0 && connectionsPerKernel(p) > limits.Orphans
 }
 
 // lingerNote describes the lingering servers, for the trials that use them.

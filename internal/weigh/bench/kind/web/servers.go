@@ -72,8 +72,8 @@ type Servers struct {
 	lab *lab.Lab
 	// Processes has the process of each server, in the laboratory's order.
 	Processes []*lab.Process
-	// shown is the certificate that the servers present over TLS; nil if no load uses TLS.
-	shown *certificate
+	// tls is the certificate that the servers present over TLS; nil if no load uses TLS.
+	tls *certificate
 }
 
 // Of returns the web servers of a run's laboratory.
@@ -88,7 +88,7 @@ func Start(ctx context.Context, r *bench.Runner) (err error) {
 	}
 	s.lab = r.Lab
 	if encrypted(r.Form) {
-		if s.shown, err = newCertificate(r.Lab); err != nil {
+		if s.tls, err = newCertificate(r.Lab); err != nil {
 			return err
 		}
 	}
@@ -107,7 +107,7 @@ func (s *Servers) start(ctx context.Context, fileBytes int, limits probe.Limits)
 	for _, server := range s.lab.Servers {
 		process, err := startNginx(ctx, server, nginxValues{
 			Dir: server.Dir, Root: root(server), LingerDir: lingerDir, Port: Port, TLSPort: tlsPort,
-			Certificate: s.shown.path(server),
+			Certificate: s.tls.path(server),
 			OpenFiles:   int(limits.OpenFiles), WorkerConnections: workerConnections(limits),
 		})
 		if err != nil {

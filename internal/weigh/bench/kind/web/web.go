@@ -107,7 +107,7 @@ func (kind) Services(l *lab.Lab, p bench.Point) []subject.Service {
 // ChangeSetup gives a subject that terminates TLS the servers' certificate.
 func (kind) ChangeSetup(r *bench.Runner, p bench.Point, setup *subject.Setup) {
 	if overTLS(p) {
-		setup.Certificate = Of(r).shown.path(r.Lab.Balancer)
+		setup.Certificate = Of(r).tls.path(r.Lab.Balancer)
 	}
 }
 
@@ -137,7 +137,7 @@ func Ready(ctx context.Context, m *bench.Measurement) error {
 func readyTLS(ctx context.Context, m *bench.Measurement) error {
 	return m.EachClient(ctx, func(ctx context.Context, client *lab.Host, i int) error {
 		return probe.AskTLS(ctx, client, m.Running.Target(i), "/"+FileName, m.Trial.Form.Web.FileBytes,
-			Of(m.Runner).shown.shown)
+			Of(m.Runner).tls.der)
 	})
 }
 

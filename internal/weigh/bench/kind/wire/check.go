@@ -27,7 +27,7 @@ func (kind) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.FailF
 	if l.Requests != 0 || l.RequestsEach != 0 || l.MinRequests != 0 || l.Pinned || l.Offloads {
 		fail(at, "a packet-level load takes no requests, requests_each, min_requests, pinned or offloads")
 	}
-	if n := len(l.Concurrency); n > 1 || n == 1 && own(l) != nil && l.Concurrency[0] != own(l).connections() {
+	if n := len(l.Concurrency); n > 1 || n == 1 && settingsOf(l) != nil && l.Concurrency[0] != settingsOf(l).connections() {
 		fail(at.To("concurrency"), "how many connections there are says wire, in connections or in its ladder")
 	}
 	if slices.ContainsFunc(form.Loads, func(other bench.Load) bool { return other.Kind != l.Kind }) {
@@ -38,11 +38,11 @@ func (kind) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.FailF
 		fail(at, "the tester has at most %d ports of each side: set clients and servers in lab to 1 to %d",
 			wire.MaxPorts, wire.MaxPorts)
 	}
-	if own(l) == nil {
+	if settingsOf(l) == nil {
 		fail(at.To("wire"), "missing; say at least what the load is, one of %v", wireKinds())
 		return
 	}
-	c := wireCheck{*own(l), at.To("wire"), fail}
+	c := wireCheck{*settingsOf(l), at.To("wire"), fail}
 	c.rates(at)
 	c.amount(l, form)
 	c.details()

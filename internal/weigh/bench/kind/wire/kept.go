@@ -20,13 +20,13 @@ const wireWatch = 500 * time.Millisecond
 
 // watch reads how much state the subject of a load that holds connections stores, until stop is called.
 func (w *wireTrial) watch(ctx context.Context) (stop func() error, err error) {
-	if own(w.trial.By).Load != wire.Capacity {
+	if settingsOf(w.trial.By).Load != wire.Capacity {
 		return func() error { return nil }, nil
 	}
-	if w.kept.before, err = available(); err != nil {
+	if w.stored.before, err = available(); err != nil {
 		return nil, err
 	}
-	w.kept.least = w.kept.before
+	w.stored.least = w.stored.before
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() {
@@ -57,7 +57,7 @@ func (w *wireTrial) sample(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.kept.least = min(w.kept.least, now)
+	w.stored.least = min(w.stored.least, now)
 	remembering, ok := w.running.(subject.Remembering)
 	if !ok {
 		return nil
@@ -66,13 +66,13 @@ func (w *wireTrial) sample(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	kept.Flows = max(kept.Flows, w.kept.remembered.Flows)
-	w.kept.remembered = kept
+	kept.Flows = max(kept.Flows, w.stored.remembered.Flows)
+	w.stored.remembered = kept
 	return nil
 }
 
 // write adds the readings to a result. It must not run concurrently with sample.
-func (k wireKept) write(got *results.Trial) {
+func (k storedState) write(got *results.Trial) {
 	got.Metrics[results.MachineBytes] = float64(k.before - k.least)
 	of := k.remembered
 	if of.What == "" {
@@ -88,13 +88,13 @@ func (k wireKept) write(got *results.Trial) {
 	got.Notes = append(got.Notes, fmt.Sprintf("what it kept: %s", of.What))
 }
 
-// full returns why the subject could hold no more of the connections that a step set up; empty if it could.
-func (w *wireTrial) full(ctx context.Context, step wire.Step) (string, error) {
+// fullReason returns why the subject could hold no more of the connections that a step set up; empty if it could.
+func (w *wireTrial) fullReason(ctx context.Context, step wire.Step) (string, error) {
 	if step.Kind != wire.Setup && step.Kind != wire.Session {
 		return "", nil
 	}
 	of := wireResult{wireTrial: w, step: step}
-	if reason := w.filled([]wire.Step{step}); reason != "" {
+	if reason := w.reachedLimit([]wire.Step{step}); reason != "" {
 		return reason, nil
 	}
 	remembering, ok := w.running.(subject.Remembering)
@@ -111,9 +111,9 @@ func (w *wireTrial) full(ctx context.Context, step wire.Step) (string, error) {
 // fullSetup begins the note on connections that filled the subject.
 const fullSetup = "it was full, so this is how many it holds, and not how fast it sets them up: "
 
-// filled returns the known limit of the subject that the connections of a Setup step reached; empty if no step reached
+// reachedLimit returns the known limit of the subject that the connections of a Setup step reached; empty if no step reached
 // one.
-func (w *wireTrial) filled(steps []wire.Step) string {
+func (w *wireTrial) reachedLimit(steps []wire.Step) string {
 	for _, step := range steps {
 		if step.Kind != wire.Setup {
 			continue

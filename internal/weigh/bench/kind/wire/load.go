@@ -60,8 +60,8 @@ func wireRate(t results.Trial) string {
 	return wire.Kind(kind).Metric()
 }
 
-// room returns the number of connections that the tester must distinguish in a step of the given duration.
-func (w Wire) room(long time.Duration) int {
+// flowsOfStep returns the number of connections that the tester must distinguish in a step of the given duration.
+func (w Wire) flowsOfStep(long time.Duration) int {
 	if n := w.connections(); n > 0 {
 		return n
 	}
@@ -78,10 +78,10 @@ func (w Wire) room(long time.Duration) int {
 	return int(min(float64(rate)*(long+w.WarmUp).Seconds()+1, wire.MaxConnections))
 }
 
-// wireRoom returns the maximum number of flows of a form's loads, so that one tester serves all of them.
-func wireRoom(f bench.Form) (most int) {
+// maxFlows returns the maximum number of flows of a form's loads, so that one tester serves all of them.
+func maxFlows(f bench.Form) (most int) {
 	for _, l := range f.Loads {
-		most = max(most, own(l).room(l.Duration))
+		most = max(most, settingsOf(l).flowsOfStep(l.Duration))
 	}
 	return most
 }

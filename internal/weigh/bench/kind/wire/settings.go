@@ -77,8 +77,8 @@ type settings struct {
 // Settings reads a load's keys.
 func (kind) Settings(read func(into any)) any { return bench.ReadSettings[settings](read) }
 
-// own returns a load's settings of its packets; nil if it has none.
-func own(l bench.Load) *Wire { return bench.SettingsOf[settings](l).Wire }
+// settingsOf returns a load's settings of its packets; nil if it has none.
+func settingsOf(l bench.Load) *Wire { return bench.SettingsOf[settings](l).Wire }
 
 // kind is the experiment of packets: client ports and server ports without sockets, and a subject between them.
 type kind struct{}

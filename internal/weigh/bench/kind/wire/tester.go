@@ -23,9 +23,9 @@ type wireTester struct {
 	atEnd bool
 }
 
-// of returns a tester for the arrangement: the present one, or a new one that replaces it.
-func (w *wireTester) of(ctx context.Context, spec wire.Spec) (*wire.Tester, error) {
-	key := arrangement(spec)
+// testerFor returns a tester for the arrangement: the present one, or a new one that replaces it.
+func (w *wireTester) testerFor(ctx context.Context, spec wire.Spec) (*wire.Tester, error) {
+	key := specKey(spec)
 	if w.tester != nil && w.key == key {
 		return w.tester, nil
 	}
@@ -40,9 +40,9 @@ func (w *wireTester) of(ctx context.Context, spec wire.Spec) (*wire.Tester, erro
 	return tester, nil
 }
 
-// arrangement returns a text with everything that differs between the testers of a run. In one laboratory, the name of
+// specKey returns a text with everything that differs between the testers of a run. In one laboratory, the name of
 // a port identifies it.
-func arrangement(spec wire.Spec) string {
+func specKey(spec wire.Spec) string {
 	for _, ports := range []*[]wire.Port{&spec.Clients, &spec.Servers} {
 		named := make([]wire.Port, len(*ports))
 		for i, p := range *ports {
@@ -81,9 +81,9 @@ type wireTrial struct {
 	running subject.Running
 	tester  *wire.Tester
 	// last is the reading before the step that runs.
-	last wireReading
-	kept wireKept
-	got  []results.Trial
+	last   wireReading
+	stored storedState
+	got    []results.Trial
 	// blank has the trial's names filled in.
 	blank results.Trial
 }
@@ -94,8 +94,8 @@ type wireReading struct {
 	drops map[string]uint64
 }
 
-// wireKept is the maximum state that a subject stored for flows, and the machine's memory for it.
-type wireKept struct {
+// storedState is the maximum state that a subject stored for flows, and the machine's memory for it.
+type storedState struct {
 	remembered subject.Remembered
 	before     uint64 // available memory
 	least      uint64

@@ -23,7 +23,7 @@ func (kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running
 	blank results.Trial) ([]results.Trial, error) {
 	w := &wireTrial{runner: r, trial: t, running: running, blank: blank}
 	var err error
-	if w.tester, err = testerOf(r).of(ctx, w.spec()); err != nil {
+	if w.tester, err = testerOf(r).testerFor(ctx, w.spec()); err != nil {
 		return nil, fmt.Errorf("setting up the tester: %w", err)
 	}
 	// The subject's processes have priority on their core over other programs of the machine.
@@ -47,7 +47,7 @@ func (w *wireTrial) spec() wire.Spec {
 	spec := wire.Spec{
 		// The last core, which is another one, has the processes of the subject.
 		Target: w.running.Target(0), Reply: wire.ReplyToSender, CPU: bench.FirstCPU(), Seed: uint64(w.trial.Repeat),
-		Next: []net.HardwareAddr{l.Balancer.MAC}, Connections: wireRoom(w.trial.Form),
+		Next: []net.HardwareAddr{l.Balancer.MAC}, Connections: maxFlows(w.trial.Form),
 		DSCP: map[uint8]netip.Addr{subject.DSCPPoint: l.VIP4},
 	}
 	for i, client := range l.Clients {
@@ -73,7 +73,7 @@ func (w *wireTrial) spec() wire.Spec {
 // warmUp offers the first rate for a while. It is a separate load, so that the readings around the steps contain
 // nothing of it.
 func (w *wireTrial) warmUp(ctx context.Context) error {
-	by := *own(w.trial.By)
+	by := *settingsOf(w.trial.By)
 	if by.WarmUp == 0 {
 		return nil
 	}
@@ -95,7 +95,7 @@ func (w *wireTrial) run(ctx context.Context) (err error) {
 	if w.last, err = w.read(); err != nil {
 		return err
 	}
-	if own(w.trial.By).Bursts > 1 {
+	if settingsOf(w.trial.By).Bursts > 1 {
 		return w.bursts(ctx)
 	}
 	return w.once(ctx)
@@ -107,7 +107,7 @@ func (w *wireTrial) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	load := own(w.trial.By).load(w.trial.Duration)
+	load := settingsOf(w.trial.By).load(w.trial.Duration)
 	var failed error
 	steps, err := w.tester.Run(ctx, load, func(step wire.Step) {
 		if load.Search == nil && failed == nil {
@@ -116,10 +116,10 @@ func (w *wireTrial) once(ctx context.Context) error {
 	})
 	err = errors.Join(err, failed, stop())
 	if load.Search != nil && len(steps) > 0 {
-		err = errors.Join(err, w.found(ctx, steps))
+		err = errors.Join(err, w.writeSearchResult(ctx, steps))
 	}
 	if load.Kind == wire.Capacity && len(w.got) > 0 {
-		w.kept.write(&w.got[0])
+		w.stored.write(&w.got[0])
 	}
 	return err
 }
@@ -140,13 +140,13 @@ func (w *wireTrial) step(ctx context.Context, step wire.Step) error {
 	if err != nil {
 		return err
 	}
-	full, err := w.full(ctx, step)
+	full, err := w.fullReason(ctx, step)
 	if err != nil {
 		return err
 	}
 	got := w.blank
 	got.Params, got.Metrics = maps.Clone(w.blank.Params), map[string]float64{}
-	if own(w.trial.By).Ladder != nil {
+	if settingsOf(w.trial.By).Ladder != nil {
 		got.Params[paramOffered] = int(step.Offered)
 	}
 	wireResult{w, step, w.last, reading}.write(&got)
@@ -164,17 +164,17 @@ func (w *wireTrial) step(ctx context.Context, step wire.Step) error {
 	return nil
 }
 
-// Whole returns the results of a cancelled trial that are worth keeping: those of its complete steps.
-func (kind) Whole(got []results.Trial) []results.Trial {
+// CompleteSteps returns the results of a cancelled trial that are worth keeping: those of its complete steps.
+func (kind) CompleteSteps(got []results.Trial) []results.Trial {
 	return slices.DeleteFunc(slices.Clone(got), func(step results.Trial) bool { return !step.Valid })
 }
 
 // steps returns the number of results of a ladder's trial; 0 for other loads.
 func steps(t bench.Trial) int {
-	if own(t.By) == nil || own(t.By).Ladder == nil {
+	if settingsOf(t.By) == nil || settingsOf(t.By).Ladder == nil {
 		return 0
 	}
-	l := own(t.By).Ladder
+	l := settingsOf(t.By).Ladder
 	return (l.To-l.From)/l.Step + 1
 }
 
@@ -197,7 +197,7 @@ func (kind) DropPartial(r *bench.Runner, trials []bench.Trial) {
 // bursts runs the load several times. The trial's result is the fastest burst, and its samples include the others. A
 // cancelled trial has no result: fewer bursts find a lower maximum.
 func (w *wireTrial) bursts(ctx context.Context) error {
-	for i := range own(w.trial.By).Bursts {
+	for i := range settingsOf(w.trial.By).Bursts {
 		if err := w.burst(ctx, i); err != nil {
 			w.got = nil
 			return err
@@ -209,8 +209,8 @@ func (w *wireTrial) bursts(ctx context.Context) error {
 
 // burst runs one burst, after the pause between two bursts. The balancer's work in the pause is not counted.
 func (w *wireTrial) burst(ctx context.Context, number int) (err error) {
-	if number > 0 && own(w.trial.By).Pause > 0 {
-		if err := clock.Sleep(ctx, own(w.trial.By).Pause); err != nil {
+	if number > 0 && settingsOf(w.trial.By).Pause > 0 {
+		if err := clock.Sleep(ctx, settingsOf(w.trial.By).Pause); err != nil {
 			return err
 		}
 		if w.last, err = w.read(); err != nil {
@@ -246,9 +246,9 @@ func wasFull(t results.Trial) bool {
 	return len(t.Notes) > 0 && strings.HasPrefix(t.Notes[0], fullSetup)
 }
 
-// found writes the result of a search: the highest rate whose losses were within the bound.
-func (w *wireTrial) found(ctx context.Context, steps []wire.Step) error {
-	search := own(w.trial.By).Search
+// writeSearchResult writes the result of a search: the highest rate whose losses were within the bound.
+func (w *wireTrial) writeSearchResult(ctx context.Context, steps []wire.Step) error {
+	search := settingsOf(w.trial.By).Search
 	var tried []string
 	var tries []wireTry
 	for _, s := range steps {
@@ -269,7 +269,7 @@ func (w *wireTrial) found(ctx context.Context, steps []wire.Step) error {
 	}
 	got := &w.got[len(w.got)-1]
 	// If the best rate filled the subject, the result says so already.
-	if full := w.filled(steps); full != "" && got.Valid {
+	if full := w.reachedLimit(steps); full != "" && got.Valid {
 		got.Valid = false
 		got.Notes = append([]string{fullSetup + full}, got.Notes...)
 	}

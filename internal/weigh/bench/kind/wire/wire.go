@@ -30,8 +30,8 @@ func (kind) SkipReason(p bench.Point, limits probe.Limits) string {
 	// How many connections a subject can hold is the figure of a capacity load, and no reason to skip it. Connections
 	// that a load sets up also stay open, until their rate has been measured.
 	open := 1
-	if own(p.By).Load == wire.Setup {
-		open = max(own(p.By).connections(), 1)
+	if settingsOf(p.By).Load == wire.Setup {
+		open = max(settingsOf(p.By).connections(), 1)
 	}
 	if reason := p.Subject.SkipReason(p.Params, open, limits); reason != "" {
 		return reason
@@ -39,14 +39,14 @@ func (kind) SkipReason(p bench.Point, limits probe.Limits) string {
 	switch {
 	case limits.Cores < 2:
 		return "packets, with the tester's sender, and the processes of what is weighed need a core each, and this machine has one"
-	case own(p.By).udp() && !p.Subject.Can().UDP:
+	case settingsOf(p.By).udp() && !p.Subject.Can().UDP:
 		return p.Subject.Name() + " balances no UDP"
 	}
 	return ""
 }
 
 func (kind) Params(p bench.Point) map[string]any {
-	w := own(p.By)
+	w := settingsOf(p.By)
 	all := map[string]any{paramWire: string(w.Load), "clients": p.Form.Lab.Clients}
 	switch {
 	case w.Ladder != nil:
@@ -108,8 +108,8 @@ func (kind) FrameNotes() []string { return wireNotes }
 
 // Complete sets the number of connections of a load without one: a packet-level load has one point.
 func (kind) Complete(l *bench.Load) {
-	if own(*l) != nil && len(l.Concurrency) == 0 {
-		l.Concurrency = []int{own(*l).connections()}
+	if settingsOf(*l) != nil && len(l.Concurrency) == 0 {
+		l.Concurrency = []int{settingsOf(*l).connections()}
 	}
 }
 
@@ -124,13 +124,13 @@ func (kind) Prepare(_ context.Context, r *bench.Runner) error {
 }
 
 func (kind) Services(l *lab.Lab, p bench.Point) []subject.Service {
-	return []subject.Service{{Port: servicePort, UDP: own(p.By).udp(), Servers: l.Servers}}
+	return []subject.Service{{Port: servicePort, UDP: settingsOf(p.By).udp(), Servers: l.Servers}}
 }
 
 // ChangeSetup gives a subject that stores flows room for those of its longest step and a quarter more, because closed
 // flows stay stored for a while. The room is never less than the subject's default.
 func (kind) ChangeSetup(_ *bench.Runner, p bench.Point, setup *subject.Setup) {
-	room := wireRoom(p.Form)
+	room := maxFlows(p.Form)
 	setup.Flows = max(lb.DefaultFlowLimit, room+room/4)
 }
 

@@ -62,7 +62,7 @@ func TestWireLoads(t *testing.T) {
 		{Kind: wire.DNS, Duration: 500 * time.Millisecond, Question: "example.com"},
 		{Kind: wire.Session, Connections: 9, Rate: 3, Flood: &wire.Flood{Sources: wireFloodSources}},
 	} {
-		if diff := cmp.Diff(want, own(loads[i]).load(loads[i].Duration), cmp.Comparer(func(a, b fmt.Stringer) bool {
+		if diff := cmp.Diff(want, settingsOf(loads[i]).load(loads[i].Duration), cmp.Comparer(func(a, b fmt.Stringer) bool {
 			return a.String() == b.String()
 		})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", loads[i].Name, diff)
@@ -70,7 +70,7 @@ func TestWireLoads(t *testing.T) {
 	}
 	// The tester must distinguish all connections that may begin.
 	for i, want := range []int{700, 501, 5_000_000, 2_500_001, 9} {
-		if got := own(loads[i]).room(loads[i].Duration); got != want {
+		if got := settingsOf(loads[i]).flowsOfStep(loads[i].Duration); got != want {
 			t.Errorf("%s has room for %d connections, want %d", loads[i].Name, got, want)
 		}
 	}
@@ -120,7 +120,7 @@ func TestCeilingOfResumedRun(t *testing.T) {
 	}
 	trials := bench.Plan(suite.Long, probe.Limits{Cores: 2}, bench.Absent{})
 	at := slices.IndexFunc(trials, func(t bench.Trial) bool { return t.Subject.Name() == "bare" && t.Load == "search" })
-	kind := own(trials[at].By).Load
+	kind := settingsOf(trials[at].By).Load
 	before := func(subject, load string, valid bool, rate float64) results.Trial {
 		return results.Trial{Subject: subject, Load: load, Valid: valid,
 			Params: map[string]any{paramWire: string(kind)}, Metrics: map[string]float64{kind.Metric(): rate}}

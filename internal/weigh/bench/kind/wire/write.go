@@ -41,7 +41,7 @@ func (r wireResult) write(got *results.Trial) {
 		got.Notes = append([]string{fmt.Sprintf("of %d %s that were begun, none came to anything", r.step.Begun,
 			r.noun())}, got.Notes...)
 	}
-	if lost := lostWhere(r.from.drops, r.to.drops); lost != "" {
+	if lost := describeDrops(r.from.drops, r.to.drops); lost != "" {
 		got.Notes = append(got.Notes, "frames that found a queue full: "+lost)
 	}
 }
@@ -102,12 +102,12 @@ func (r wireResult) writeParts(got *results.Trial) {
 	case direct(r.trial):
 		got.Saturated = results.SaturatedNone
 		if r.step.Offered == 0 || !r.step.KeptUp || metrics[results.FailedPercent] > wireLoss*100 ||
-			own(r.trial.By).Search != nil {
+			settingsOf(r.trial.By).Search != nil {
 			got.Saturated = results.SaturatedClient
 		}
 	case !r.step.KeptUp, ceiling > 0 && rate >= wireAtCeiling*ceiling:
 		got.Saturated = results.SaturatedClient
-	case metrics[results.FailedPercent] > wireLoss*100, r.step.Offered == 0, own(r.trial.By).Search != nil:
+	case metrics[results.FailedPercent] > wireLoss*100, r.step.Offered == 0, settingsOf(r.trial.By).Search != nil:
 		got.Saturated = results.SaturatedBalancer
 	default:
 		got.Saturated = results.SaturatedNone
@@ -122,7 +122,7 @@ func (r wireResult) writeParts(got *results.Trial) {
 // ceiling returns the tester's own rate under the load without a balancer, if it was to be measured: the highest rate
 // of direct in this run's repeats. A ladder has none.
 func (r wireResult) ceiling(rate float64) float64 {
-	if own(r.trial.By).Ladder != nil || own(r.trial.By).Rate > 0 {
+	if settingsOf(r.trial.By).Ladder != nil || settingsOf(r.trial.By).Rate > 0 {
 		return 0
 	}
 	ceilings := bench.KeptOfRun[map[string]float64](r.runner, "ceilings of packets")
@@ -146,8 +146,8 @@ func ceilingsOf(trials []results.Trial) map[string]float64 {
 	return ceilings
 }
 
-// lostWhere describes where frames were lost between two readings.
-func lostWhere(from, to map[string]uint64) string {
+// describeDrops describes where frames were lost between two readings.
+func describeDrops(from, to map[string]uint64) string {
 	var words []string
 	for _, place := range slices.Sorted(maps.Keys(to)) {
 		if to[place] > from[place] {
