@@ -33,7 +33,7 @@ func (f Form) check(at Path, fail FailFunc) {
 	}
 	between(f.Lab.Clients, 1, maxHosts, "lab", "clients")
 	between(f.Lab.Servers, 1, maxHosts, "lab", "servers")
-	if len(having[servingFiles](f.experiments())) > 0 || f.Web.FileBytes != 0 {
+	if len(implementing[servingFiles](f.experiments())) > 0 || f.Web.FileBytes != 0 {
 		between(f.Web.FileBytes, 1, maxFileBytes, "web", "file_bytes")
 	}
 	between(f.Repeats, 1, MaxRepeats, "repeats")
@@ -52,7 +52,7 @@ func (f Form) check(at Path, fail FailFunc) {
 		seen[s.Name] = true
 		s.check(at.To("subjects", i), fail)
 		if known, ok := subjects.Find(s.Name); ok && known.Can().HTTPOnly &&
-			len(having[speakingHTTP](f.experiments())) < len(f.experiments()) {
+			len(implementing[speakingHTTP](f.experiments())) < len(f.experiments()) {
 			fail(at.To("subjects", i, "name"), "%s speaks HTTP only, and cannot carry a load that does not", s.Name)
 		}
 	}

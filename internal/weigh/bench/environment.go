@@ -50,7 +50,7 @@ var (
 // notes returns the notes on everything that the form measures.
 func (f Form) notes() []string {
 	all := slices.Clone(labNotes)
-	if framed := having[framing](f.experiments()); len(framed) > 0 {
+	if framed := implementing[framing](f.experiments()); len(framed) > 0 {
 		all = append(all, framed[0].FrameNotes()...)
 	} else if slices.ContainsFunc(f.Loads, func(l Load) bool { return !l.Offloads }) {
 		all = append(all, frameNotes...)
@@ -183,7 +183,7 @@ func addLimits(env *results.Environment, limits probe.Limits) {
 // addLab adds the facts about the laboratory that a reader needs to the environment.
 func addLab(env *results.Environment, l *lab.Lab, form Form) {
 	size := form.Lab.String()
-	if of := having[describing](form.experiments()); len(of) > 0 {
+	if of := implementing[describing](form.experiments()); len(of) > 0 {
 		size = of[0].Size(form)
 	}
 	env.Notes = append(append([]string{size}, form.notes()...), l.Notes...)

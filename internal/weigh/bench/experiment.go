@@ -57,8 +57,8 @@ func (p Program) Version(ctx context.Context) (string, error) {
 	return probe.Version(ctx, p.Name, p.Flag)
 }
 
-// Conducted returns the reason why an experiment runs in network namespaces only.
-func Conducted(e Experiment) string {
+// NamespacesOnly returns the reason why an experiment runs in network namespaces only.
+func NamespacesOnly(e Experiment) string {
 	return e.Name() +
 		" needs the laboratory of namespaces: it is conducted step by step in all hosts at once, on one clock and one set of cores"
 }

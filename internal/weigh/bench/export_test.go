@@ -17,7 +17,7 @@ var (
 	NewRunner = newRunner
 	NameOf    = name
 	Blank     = blank
-	AsRead    = asRead
+	AsRead    = jsonParams
 	OrNone    = orNone
 	TuneMode  = tuneMode
 )

@@ -90,7 +90,7 @@ func (m *Measurement) Clients() []load.Client {
 			share.URL = m.URL(share.Target)
 		}
 		share.CPUs = m.Trial.cpus(i)
-		clients = append(clients, m.Runner.Client(i, host, share, m.Trial.tied()...))
+		clients = append(clients, m.Runner.Client(i, host, share, m.Trial.pinnedCPUs()...))
 	}
 	return clients
 }
@@ -106,8 +106,8 @@ func (r *Runner) Client(i int, host *lab.Host, share load.Share, cpus ...int) lo
 	return client
 }
 
-// tied returns the cores that a trial's generators are pinned to; none means no pinning.
-func (t Trial) tied() []int {
+// pinnedCPUs returns the cores that a trial's generators are pinned to; none means no pinning.
+func (t Trial) pinnedCPUs() []int {
 	if t.Alone() {
 		return []int{LastCPU()}
 	}

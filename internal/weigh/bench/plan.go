@@ -156,7 +156,7 @@ func (p Point) Alone() bool {
 func (f Form) spec() lab.Spec {
 	spec := lab.Spec{Clients: f.Lab.Clients, Servers: f.Lab.Servers, Containers: f.Lab.Containers,
 		Balancers: f.Lab.Balancers, KernelSettings: len(f.Tune) > 0}
-	for _, e := range having[demanding](f.experiments()) {
+	for _, e := range implementing[demanding](f.experiments()) {
 		e.Demand(f, &spec)
 	}
 	return spec

@@ -63,8 +63,8 @@ func PollAlive(ctx context.Context, process *lab.Process, try func() error) erro
 	})
 }
 
-// EndOf returns the end of a host's log, after a semicolon; empty if there is none.
-func EndOf(host *lab.Host, path string) string {
+// LogTail returns the end of a host's log, after a semicolon; empty if there is none.
+func LogTail(host *lab.Host, path string) string {
 	const most = 500
 	text, err := host.ReadEnd(path, most)
 	if err != nil || len(text) == 0 {

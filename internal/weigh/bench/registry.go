@@ -70,8 +70,8 @@ type (
 	}
 )
 
-// having returns the experiments with the interface T.
-func having[T any](all []Experiment) []T {
+// implementing returns the experiments with the interface T.
+func implementing[T any](all []Experiment) []T {
 	var able []T
 	for _, e := range all {
 		if one, ok := e.(T); ok {

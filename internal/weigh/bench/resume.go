@@ -113,7 +113,7 @@ func (r *Runner) sameLimits() error {
 
 // remaining drops the trials that the run already has.
 func (r *Runner) remaining(trials []Trial) []Trial {
-	for _, e := range having[stepping](registered) {
+	for _, e := range implementing[stepping](registered) {
 		e.DropPartial(r, trials)
 	}
 	return slices.DeleteFunc(slices.Clone(trials), func(t Trial) bool {
@@ -124,13 +124,13 @@ func (r *Runner) remaining(trials []Trial) []Trial {
 // Has reports whether a result belongs to the trial.
 func (t Trial) Has(done results.Trial) bool {
 	return done.Subject == t.Subject.Name() && done.Load == t.Load && done.Repeat == t.Repeat &&
-		contains(done.Params, asRead(t.params()))
+		contains(done.Params, jsonParams(t.params()))
 }
 
 // contains reports whether a result has all of params. A trial of an experiment may have several results, each with
 // further parameters.
 func contains(of, params map[string]any) bool {
-	of = asRead(of)
+	of = jsonParams(of)
 	for name, value := range params {
 		if got, there := of[name]; !there || !reflect.DeepEqual(got, value) {
 			return false
@@ -139,8 +139,8 @@ func contains(of, params map[string]any) bool {
 	return true
 }
 
-// asRead returns params as they are read from a file, with numbers as float64.
-func asRead(params map[string]any) map[string]any {
+// jsonParams returns params as they are read from a file, with numbers as float64.
+func jsonParams(params map[string]any) map[string]any {
 	var read map[string]any
 	text, err := json.Marshal(params)
 	if err == nil {

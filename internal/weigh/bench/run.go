@@ -302,7 +302,7 @@ func (r *Runner) rebuild(ctx context.Context) error {
 	if err := r.tearDown(); err != nil {
 		r.progress.say("the broken laboratory could not be taken down: %v", err)
 	}
-	r.Lab, r.kept, r.settled, r.tuned = nil, nil, nil, tuning{}
+	r.Lab, r.labState, r.settled, r.tuned = nil, nil, nil, tuning{}
 	r.Alive, r.AfterTrial, r.AtEnd, r.Retuned = nil, nil, nil, nil
 	return r.build(ctx)
 }

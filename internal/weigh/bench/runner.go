@@ -76,8 +76,8 @@ type Runner struct {
 	Lab      *lab.Lab
 	// tuned is the present tuning of the hosts.
 	tuned tuning
-	// kept are the values that experiments keep for this laboratory, keptAll those that they keep for the run.
-	kept, keptAll map[string]any
+	// labState are the values that experiments keep for this laboratory, runState those that they keep for the run.
+	labState, runState map[string]any
 	// Hooks of experiments. Alive are called after each trial and check that the servers of all subjects still run.
 	// AfterTrial clean up after each trial. Retuned are called when hosts have been tuned again. AtEnd undo, before the
 	// laboratory ends, the changes that do not end with it.
@@ -100,13 +100,13 @@ type tuning struct {
 	notes    []string
 }
 
-// KeptOf returns the value that the laboratory keeps under a name. The first call creates it.
-func KeptOf[T any](r *Runner, name string) *T { return keptIn[T](&r.kept, name) }
+// LabState returns the value that the laboratory keeps under a name. The first call creates it.
+func LabState[T any](r *Runner, name string) *T { return stateIn[T](&r.labState, name) }
 
-// KeptOfRun returns the value that the run keeps under a name. The first call creates it.
-func KeptOfRun[T any](r *Runner, name string) *T { return keptIn[T](&r.keptAll, name) }
+// RunState returns the value that the run keeps under a name. The first call creates it.
+func RunState[T any](r *Runner, name string) *T { return stateIn[T](&r.runState, name) }
 
-func keptIn[T any](kept *map[string]any, name string) *T {
+func stateIn[T any](kept *map[string]any, name string) *T {
 	if *kept == nil {
 		*kept = map[string]any{}
 	}

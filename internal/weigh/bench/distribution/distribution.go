@@ -73,8 +73,8 @@ const (
 	half ending = "half"
 )
 
-// counted is a case: a service whose new flows are counted.
-type counted struct {
+// benchCase is a case: a service whose new flows are counted.
+type benchCase struct {
 	scheduler lb.Scheduler
 	backends  int
 	weights   weighting
@@ -82,14 +82,14 @@ type counted struct {
 }
 
 // cases returns all cases with these numbers of backends and weightings.
-func cases(backends []int, weightings []weighting) []counted {
-	var list []counted
+func cases(backends []int, weightings []weighting) []benchCase {
+	var list []benchCase
 	for _, scheduler := range lb.Schedulers {
 		for _, n := range backends {
 			for _, weights := range weightings {
-				list = append(list, counted{scheduler, n, weights, stay})
+				list = append(list, benchCase{scheduler, n, weights, stay})
 				if scheduler.ByLoad() {
-					list = append(list, counted{scheduler, n, weights, half})
+					list = append(list, benchCase{scheduler, n, weights, half})
 				}
 			}
 		}
@@ -97,7 +97,7 @@ func cases(backends []int, weightings []weighting) []counted {
 	return list
 }
 
-func (c counted) params(flows uint32) map[string]any {
+func (c benchCase) params(flows uint32) map[string]any {
 	return map[string]any{"scheduler": string(c.scheduler), "backends": c.backends,
 		"weights": c.weights.name, "flows": flows, "ended": string(c.ending)}
 }
@@ -160,14 +160,14 @@ const (
 )
 
 // service returns the service of a case.
-func (c counted) service() lb.RoutedService {
+func (c benchCase) service() lb.RoutedService {
 	return harness.Service(lb.Service{VIP: vip.Addr(), Port: vip.Port(), Protocol: lb.TCP, Mode: lb.L2DSR,
 		Scheduler: c.scheduler, TableSize: lb.DefaultTableSize(c.backends)}, firstBackend, c.backends,
 		c.weights.turns...)
 }
 
 // count opens the flows of a case in a new balancer. Errors: harness.ErrInterrupted, if more flows were opened.
-func (c counted) count(h *harness.Harness, flows uint32, round int) (results.Trial, error) {
+func (c benchCase) count(h *harness.Harness, flows uint32, round int) (results.Trial, error) {
 	trial := results.Trial{Subject: subject, Load: load, Params: c.params(flows), Repeat: round,
 		Valid: true, Saturated: results.SaturatedNone, Notes: []string{}}
 	balancer := harness.NewBalancer(hook, harness.Room{Flows: flows, Unproven: 2 * flows})
@@ -208,7 +208,7 @@ func (c counted) count(h *harness.Harness, flows uint32, round int) (results.Tri
 const step = 1 << 14
 
 // open opens the flows of a case, from number first on.
-func (c counted) open(h *harness.Harness, balancer *datapath.Datapath, flows, first uint32) error {
+func (c benchCase) open(h *harness.Harness, balancer *datapath.Datapath, flows, first uint32) error {
 	frame := func(flags byte) harness.Frame {
 		return harness.NewFrame(netip.AddrPortFrom(firstClient, 0), vip, lb.TCP, flags)
 	}
@@ -229,7 +229,7 @@ func (c counted) open(h *harness.Harness, balancer *datapath.Datapath, flows, fi
 }
 
 // openAndEnd opens flows step by step, and ends some of a step's flows, chosen at random, after that step.
-func (c counted) openAndEnd(h *harness.Harness, balancer *datapath.Datapath,
+func (c benchCase) openAndEnd(h *harness.Harness, balancer *datapath.Datapath,
 	send func(flags byte, next, packets uint32) error, flows, first uint32) error {
 	random := rand.New(rand.NewPCG(uint64(first), uint64(c.backends)))
 	reset := harness.NewFrame(netip.AddrPortFrom(firstClient, 0), vip, lb.TCP, packet.FlagRST)
@@ -245,7 +245,7 @@ func (c counted) openAndEnd(h *harness.Harness, balancer *datapath.Datapath,
 				end = append(end, stream.Flow(next+i))
 			}
 		}
-		kept, err := h.Keep(reset, end)
+		kept, err := h.StoreFlows(reset, end)
 		if err != nil {
 			return err
 		}
@@ -260,7 +260,7 @@ func (c counted) openAndEnd(h *harness.Harness, balancer *datapath.Datapath,
 }
 
 // metrics compares counts with the shares that the backends should have.
-func (c counted) metrics(service lb.RoutedService, counts []uint64) (map[string]float64, error) {
+func (c benchCase) metrics(service lb.RoutedService, counts []uint64) (map[string]float64, error) {
 	f := fitOf(counts, c.shares())
 	metrics := map[string]float64{
 		results.ChiSquared:          f.chiSquared,
@@ -287,7 +287,7 @@ func (c counted) metrics(service lb.RoutedService, counts []uint64) (map[string]
 }
 
 // shares returns the shares of new flows that the backends should get, in any unit.
-func (c counted) shares() []float64 {
+func (c benchCase) shares() []float64 {
 	shares := make([]float64, c.backends)
 	for i := range shares {
 		switch {

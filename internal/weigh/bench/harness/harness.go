@@ -101,7 +101,7 @@ func (h *Harness) Send(program *ebpf.Program, s Stream, packets uint32) (float64
 			return 0, err
 		}
 	}
-	if err := h.aim(program, s); err != nil {
+	if err := h.configure(program, s); err != nil {
 		return 0, err
 	}
 	return h.run(s.entry(), s.Frame, packets)
@@ -119,7 +119,7 @@ func (h *Harness) SendAtLeast(program *ebpf.Program, s Stream, packets uint32) e
 // Returned sends the first packet of a stream to a program, and returns the program's return code: an XDP action, or a
 // TC verdict.
 func (h *Harness) Returned(program *ebpf.Program, s Stream) (uint32, error) {
-	if err := h.aim(program, s); err != nil {
+	if err := h.configure(program, s); err != nil {
 		return 0, err
 	}
 	returned, _, err := h.Program(s.entry()).Benchmark(s.Frame.Bytes, 1, nil)
@@ -129,8 +129,8 @@ func (h *Harness) Returned(program *ebpf.Program, s Stream) (uint32, error) {
 	return returned, nil
 }
 
-// aim configures the harness to send a stream to a program.
-func (h *Harness) aim(program *ebpf.Program, s Stream) error {
+// configure configures the harness to send a stream to a program.
+func (h *Harness) configure(program *ebpf.Program, s Stream) error {
 	f := s.Frame
 	address, port := f.client()
 	settings := xdpHarness{

@@ -78,7 +78,7 @@ func TestHarnessFlows(t *testing.T) {
 		h := load4(t, hook)
 		for name, f := range frames(hook) {
 			for _, at := range []uint32{0, 1, 70_000} {
-				if err := h.aim(h.Program(Empty), Stream{Frame: f, Count: 1 << 20, Next: at}); err != nil {
+				if err := h.configure(h.Program(Empty), Stream{Frame: f, Count: 1 << 20, Next: at}); err != nil {
 					t.Fatal(err)
 				}
 				number := at * (stride & (1<<20 - 1)) & (1<<20 - 1)
@@ -100,7 +100,7 @@ func TestHarnessRestores(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		h := load4(t, hook)
 		f := ack6(web6)
-		if err := h.aim(h.Program(Adjust), Stream{Frame: f, Count: 1}); err != nil {
+		if err := h.configure(h.Program(Adjust), Stream{Frame: f, Count: 1}); err != nil {
 			t.Fatal(err)
 		}
 		got := seen(t, h, entryCount, f, 5)
@@ -124,7 +124,7 @@ func TestOtherFlows(t *testing.T) {
 	h := load4(t, lb.HookXDP)
 	f := ack6(web6)
 	stream := Stream{Frame: f, Count: 1 << 8, Next: 1, Offset: 1<<20 + 7, AddressBits: 20}
-	if err := h.aim(h.Program(Empty), stream); err != nil {
+	if err := h.configure(h.Program(Empty), stream); err != nil {
 		t.Fatal(err)
 	}
 	number := uint32(stride&0xff + 1<<20 + 7)
@@ -180,21 +180,21 @@ func TestHarnessReplays(t *testing.T) {
 				if n.To != binary.BigEndian.Uint32(OwnMAC[2:]) {
 					t.Errorf("%s: a frame went to %x", name, n.To)
 				}
-				turned = append(turned, n.Turned())
+				turned = append(turned, n.Reply())
 			}
-			kept, err := h.Keep(back, turned)
+			kept, err := h.StoreFlows(back, turned)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for n := uint32(1); n <= 3; n++ {
-				if err := h.aim(h.Program(Empty), Stream{Frame: request, Count: flows}); err != nil {
+				if err := h.configure(h.Program(Empty), Stream{Frame: request, Count: flows}); err != nil {
 					t.Fatal(err)
 				}
 				sent := seen(t, h, entryCount, request, n)
 				if err := h.setLayout(kept.layout); err != nil {
 					t.Fatal(err)
 				}
-				if err := h.aim(h.Program(Empty), Stream{Frame: back, Count: flows, Recording: kept}); err != nil {
+				if err := h.configure(h.Program(Empty), Stream{Frame: back, Count: flows, Recording: kept}); err != nil {
 					t.Fatal(err)
 				}
 				got := seen(t, h, entryReplay, back, n)
@@ -208,7 +208,7 @@ func TestHarnessReplays(t *testing.T) {
 				}
 			}
 		}
-		if _, err := h.Keep(ack4(web4), make([]Tuple, 65)); err == nil {
+		if _, err := h.StoreFlows(ack4(web4), make([]Tuple, 65)); err == nil {
 			t.Error("more flows were kept than there is room for")
 		}
 	})

@@ -42,8 +42,8 @@ func (s Stream) Flow(n uint32) Tuple {
 	return t
 }
 
-// Turned returns the tuple of the replies.
-func (t Tuple) Turned() Tuple {
+// Reply returns the tuple of the replies.
+func (t Tuple) Reply() Tuple {
 	return Tuple{t.Destination, t.Source, t.DestinationPort, t.SourcePort}
 }
 
@@ -79,7 +79,7 @@ func (h *Harness) Record(program *ebpf.Program, s Stream, flows uint32) ([]Seen,
 	}
 	s.Next, s.Recording = 0, &scratch
 	if _, err := Uninterrupted(func() (float64, error) {
-		if err := h.aim(program, s); err != nil {
+		if err := h.configure(program, s); err != nil {
 			return 0, err
 		}
 		// Each run records the result of the previous run.
@@ -105,8 +105,8 @@ func (h *Harness) Record(program *ebpf.Program, s Stream, flows uint32) ([]Seen,
 	return seen, nil
 }
 
-// Keep stores flows for a stream of the frame. Their tuples replace that of the frame.
-func (h *Harness) Keep(f Frame, flows []Tuple) (*Recording, error) {
+// StoreFlows stores flows for a stream of the frame. Their tuples replace that of the frame.
+func (h *Harness) StoreFlows(f Frame, flows []Tuple) (*Recording, error) {
 	if uint64(len(flows)) > uint64(h.room-h.recorded) {
 		return nil, fmt.Errorf("keeping %d flows: the harness has room for %d", len(flows), h.room-h.recorded)
 	}

@@ -89,14 +89,14 @@ func parseAB(text []byte) (abReport, error) {
 	if report.Complete > 1e12 {
 		return abReport{}, fmt.Errorf("%w: ab claims %d requests", ErrOutput, report.Complete)
 	}
-	report.Taken = time.Duration(finer(taken, rate, float64(report.Complete)) * float64(time.Second))
+	report.Taken = time.Duration(refineDuration(taken, rate, float64(report.Complete)) * float64(time.Second))
 	return report, nil
 }
 
-// finer returns the time that ab took with more digits than the three that ab prints. It computes the time from ab's
+// refineDuration returns the time that ab took with more digits than the three that ab prints. It computes the time from ab's
 // rate, which is the number of requests divided by that time, printed to hundredths. It returns taken if the rate does
 // not match it.
-func finer(taken, rate, requests float64) float64 {
+func refineDuration(taken, rate, requests float64) float64 {
 	const rounded = 0.0005
 	if exact := requests / rate; rate > 0 && math.Abs(exact-taken) <= rounded+1e-9 {
 		return exact

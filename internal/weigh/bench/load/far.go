@@ -25,15 +25,15 @@ var waiting = struct {
 	runners map[*lab.Host]*runner
 }{runners: map[*lab.Host]*runner{}}
 
-// farStart describes a generator that a worker has to bring to its gate.
-type farStart struct {
+// generatorSpec describes a generator that a worker has to bring to its gate.
+type generatorSpec struct {
 	Kind     string
 	Settings json.RawMessage
 	Share    Share
 	CPUs     []int
 }
 
-var startTask = lab.NewTask("load-start", func(ctx context.Context, h *lab.Host, s farStart) (struct{}, error) {
+var startTask = lab.NewTask("load-start", func(ctx context.Context, h *lab.Host, s generatorSpec) (struct{}, error) {
 	kind, err := kindOf(s.Kind, s.Settings)
 	if err != nil {
 		return struct{}{}, err
@@ -53,15 +53,15 @@ var startTask = lab.NewTask("load-start", func(ctx context.Context, h *lab.Host,
 	return struct{}{}, err
 })
 
-// farGo is the time when a generator is released, in nanoseconds of Unix time on the clock of its machine, and how long
+// releaseOrder is the time when a generator is released, in nanoseconds of Unix time on the clock of its machine, and how long
 // the generator may take from then.
-type farGo struct {
+type releaseOrder struct {
 	At    int64
 	Bound time.Duration
 }
 
-// farEnd is the report of the end of a generator on a machine.
-type farEnd struct {
+// generatorReport is the report of the end of a generator on a machine.
+type generatorReport struct {
 	// Ended is the time of the end on the machine's clock. Late is the delay of the release.
 	Ended   int64
 	Late    time.Duration
@@ -70,23 +70,23 @@ type farEnd struct {
 	Problem string
 }
 
-var goTask = lab.NewTask("load-go", func(ctx context.Context, h *lab.Host, g farGo) (farEnd, error) {
+var releaseTask = lab.NewTask("load-go", func(ctx context.Context, h *lab.Host, g releaseOrder) (generatorReport, error) {
 	waiting.Lock()
 	r := waiting.runners[h]
 	waiting.Unlock()
 	if r == nil {
-		return farEnd{}, errors.New("no load generator stands ready")
+		return generatorReport{}, errors.New("no load generator stands ready")
 	}
 	at := time.Unix(0, g.At)
 	timer := time.NewTimer(time.Until(at))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return farEnd{}, ctx.Err()
+		return generatorReport{}, ctx.Err()
 	case <-timer.C:
 	}
 	r.gate.Close()
-	end := farEnd{Late: max(time.Since(at), 0)}
+	end := generatorReport{Late: max(time.Since(at), 0)}
 	r.await(ctx, g.Bound)
 	end.Ended = r.ended.UnixNano()
 	outcome, err := r.outcome(Drive{Kind: r.kind, Bound: g.Bound})
@@ -98,8 +98,8 @@ var goTask = lab.NewTask("load-go", func(ctx context.Context, h *lab.Host, g far
 	return end, nil
 })
 
-// leaveTask ends a generator that waits at its gate or runs.
-var leaveTask = lab.NewTask("load-leave", func(_ context.Context, h *lab.Host, _ struct{}) (struct{}, error) {
+// stopTask ends a generator that waits at its gate or runs.
+var stopTask = lab.NewTask("load-leave", func(_ context.Context, h *lab.Host, _ struct{}) (struct{}, error) {
 	if r := exchange(h, nil); r != nil {
 		r.closeHere()
 	}
@@ -142,7 +142,7 @@ type farRunner struct {
 	// offset is how far that machine's clock is ahead of ours. It is uncertain by half of the shortest round trip.
 	offset, uncertain time.Duration
 	done              chan struct{}
-	end               farEnd
+	end               generatorReport
 	err               error
 }
 
@@ -165,7 +165,7 @@ func (f *farRunner) start(ctx context.Context, d Drive, share Share, cpus []int)
 	}
 	settings, err := json.Marshal(d.Kind)
 	if err == nil {
-		_, err = startTask.On(ctx, f.host, farStart{Kind: d.Kind.Name(), Settings: settings, Share: share, CPUs: cpus})
+		_, err = startTask.On(ctx, f.host, generatorSpec{Kind: d.Kind.Name(), Settings: settings, Share: share, CPUs: cpus})
 	}
 	return err
 }
@@ -175,7 +175,7 @@ func (f *farRunner) release(at time.Time, d Drive) {
 	f.done = make(chan struct{})
 	go func() {
 		defer close(f.done)
-		f.end, f.err = goTask.On(context.Background(), f.host, farGo{At: at.Add(f.offset).UnixNano(), Bound: d.Bound})
+		f.end, f.err = releaseTask.On(context.Background(), f.host, releaseOrder{At: at.Add(f.offset).UnixNano(), Bound: d.Bound})
 	}()
 }
 
@@ -205,7 +205,7 @@ func (f *farRunner) Wait() error {
 
 // Stop implements Process.
 func (f *farRunner) Stop(ctx context.Context) error {
-	_, err := leaveTask.On(ctx, f.host, struct{}{})
+	_, err := stopTask.On(ctx, f.host, struct{}{})
 	return err
 }
 

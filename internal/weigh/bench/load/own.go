@@ -15,14 +15,14 @@ import (
 // Shared parts of the generators that run the jeoul binary itself (paced, transact). A client prints a report as JSON,
 // which is read where the trial runs.
 
-// Own is embedded in each [Kind] whose generator is the jeoul binary itself.
-type Own struct{ Requesting }
+// JeoulClient is embedded in each [Kind] whose generator is the jeoul binary itself.
+type JeoulClient struct{ Requesting }
 
 // VersionFlag returns the argument that makes jeoul print its version.
-func (Own) VersionFlag() string { return "version" }
+func (JeoulClient) VersionFlag() string { return "version" }
 
 // SkipReason counts open files and ports.
-func (Own) SkipReason(share Share, limits probe.Limits) string {
+func (JeoulClient) SkipReason(share Share, limits probe.Limits) string {
 	return SkipReason("the client", share, limits)
 }
 

@@ -60,7 +60,7 @@ func TestABsRateIsFinerThanItsTime(t *testing.T) {
 		"of nothing":          {0, 0, 0, 0},
 		"too fast for a time": {0, 1e6, 100, 0.0001},
 	} {
-		if got := finer(test.taken, test.rate, test.requests); got != test.want {
+		if got := refineDuration(test.taken, test.rate, test.requests); got != test.want {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}
 	}

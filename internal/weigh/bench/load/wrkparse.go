@@ -92,7 +92,7 @@ func (r wrkReport) uncorrected(connections uint64) (counts [][2]int64, ok bool) 
 	}
 	counts = slices.Clone(r.Latencies)
 	slices.SortFunc(counts, func(a, b [2]int64) int { return int(a[0] - b[0]) })
-	if expected > 0 && !takeBack(counts, expected) {
+	if expected > 0 && !uncorrect(counts, expected) {
 		return r.Latencies, false
 	}
 	var total uint64
@@ -106,8 +106,8 @@ func (r wrkReport) uncorrected(connections uint64) (counts [][2]int64, ok bool) 
 	return counts, true
 }
 
-// takeBack reverses stats_correct on counts, sorted by their microseconds.
-func takeBack(counts [][2]int64, expected int64) bool {
+// uncorrect reverses stats_correct on counts, sorted by their microseconds.
+func uncorrect(counts [][2]int64, expected int64) bool {
 	at := make(map[int64]int, len(counts))
 	for i, pair := range counts {
 		at[pair[0]] = i

@@ -19,8 +19,8 @@ const (
 	tagLength   = 2
 )
 
-// read is the number of buckets that are read at a time.
-const read = 4096
+// bucketBatch is the number of buckets that are read at a time.
+const bucketBatch = 4096
 
 // remembered counts the flows in a balancer's tables, by the tags in the tables. It does not ask the balancer.
 func remembered(balancer *datapath.Datapath) (flows uint64, err error) {
@@ -42,7 +42,7 @@ func occupied(m *ebpf.Map) (flows uint64, err error) {
 		return 0, fmt.Errorf("reading a table of flows: %w", err)
 	}
 	size := int64(m.ValueSize())
-	some := make([]byte, read*size)
+	some := make([]byte, bucketBatch*size)
 	for at, end := int64(0), int64(m.MaxEntries())*size; at < end; at += int64(len(some)) {
 		some = some[:min(int64(len(some)), end-at)]
 		if _, err := memory.ReadAt(some, at); err != nil {

@@ -53,8 +53,8 @@ const (
 	unproven stage = "unproven"
 )
 
-// stored is a case: the flows of a service that are stored.
-type stored struct {
+// benchCase is a case: the flows of a service that are stored.
+type benchCase struct {
 	scheduler lb.Scheduler
 	ipv6      bool
 	stage     stage
@@ -62,20 +62,20 @@ type stored struct {
 }
 
 // cases returns all cases: with a scheduler that stores every flow, and with one that stores none.
-func cases(flows []uint32) []stored {
-	var list []stored
+func cases(flows []uint32) []benchCase {
+	var list []benchCase
 	for _, n := range flows {
 		for _, ipv6 := range []bool{false, true} {
 			list = append(list,
-				stored{lb.RoundRobin, ipv6, proven, n},
-				stored{lb.RoundRobin, ipv6, unproven, n},
-				stored{lb.Maglev, ipv6, proven, n})
+				benchCase{lb.RoundRobin, ipv6, proven, n},
+				benchCase{lb.RoundRobin, ipv6, unproven, n},
+				benchCase{lb.Maglev, ipv6, proven, n})
 		}
 	}
 	return list
 }
 
-func (s stored) params() map[string]any {
+func (s benchCase) params() map[string]any {
 	family := "ipv4"
 	if s.ipv6 {
 		family = "ipv6"
@@ -133,7 +133,7 @@ var (
 	backend6 = netip.MustParseAddr("2001:2:0:2::1")
 )
 
-func (s stored) addresses() (client netip.Addr, vip netip.AddrPort, backend netip.Addr) {
+func (s benchCase) addresses() (client netip.Addr, vip netip.AddrPort, backend netip.Addr) {
 	if s.ipv6 {
 		return harness.Client6, netip.AddrPortFrom(harness.VIP6(1), 80), backend6
 	}
@@ -142,7 +142,7 @@ func (s stored) addresses() (client netip.Addr, vip netip.AddrPort, backend neti
 
 // room returns the capacity of the balancer's tables: the number of flows of the case for its stage, and the default
 // for the other.
-func (s stored) room() harness.Room {
+func (s benchCase) room() harness.Room {
 	switch {
 	case !s.scheduler.Remembers():
 		return harness.Room{}
@@ -153,7 +153,7 @@ func (s stored) room() harness.Room {
 }
 
 // measure opens the flows of a case in a new balancer; settled returns the memory that the machine has available.
-func (s stored) measure(ctx context.Context, h *harness.Harness,
+func (s benchCase) measure(ctx context.Context, h *harness.Harness,
 	settled func(context.Context) (uint64, error)) (map[string]float64, error) {
 	bare, err := settled(ctx)
 	if err != nil {
@@ -167,14 +167,14 @@ func (s stored) measure(ctx context.Context, h *harness.Harness,
 	if err := balancer.Apply(lb.State{Services: []lb.RoutedService{service}}); err != nil {
 		return nil, err
 	}
-	before, err := take(balancer)
+	before, err := readTables(balancer)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.open(h, balancer); err != nil {
 		return nil, err
 	}
-	after, err := take(balancer)
+	after, err := readTables(balancer)
 	if err != nil {
 		return nil, err
 	}
@@ -185,8 +185,8 @@ func (s stored) measure(ctx context.Context, h *harness.Harness,
 	return s.metrics(before, after, bare-full), nil
 }
 
-// taken has the memory and the flows of a balancer's tables.
-type taken struct {
+// tableUse has the memory and the flows of a balancer's tables.
+type tableUse struct {
 	// bytes is the memory of each stage's table, all that of all maps.
 	bytes map[stage]uint64
 	all   uint64
@@ -196,9 +196,9 @@ type taken struct {
 // tables maps the kernel's names of the tables to stages.
 var tables = map[string]stage{"flows": proven, "newcomers": unproven}
 
-// take reads a balancer's tables.
-func take(balancer *datapath.Datapath) (taken, error) {
-	t := taken{bytes: map[stage]uint64{}}
+// readTables reads a balancer's tables.
+func readTables(balancer *datapath.Datapath) (tableUse, error) {
+	t := tableUse{bytes: map[stage]uint64{}}
 	maps, err := harness.Memlock(balancer.Program())
 	if err != nil {
 		return t, err
@@ -212,7 +212,7 @@ func take(balancer *datapath.Datapath) (taken, error) {
 }
 
 // metrics returns the memory of a case's flows.
-func (s stored) metrics(before, after taken, gone uint64) map[string]float64 {
+func (s benchCase) metrics(before, after tableUse, gone uint64) map[string]float64 {
 	m := map[string]float64{
 		results.FlowsSent:       float64(s.flows),
 		results.FlowsRemembered: float64(after.flows),
@@ -238,7 +238,7 @@ const step = 1 << 16
 // open opens the flows of a case, and proves them if the case needs proven flows. Errors: harness.ErrInterrupted, if
 // more flows were opened at the end than requested. More flows in between do no harm: they are opened again, and are
 // not proven before.
-func (s stored) open(h *harness.Harness, balancer *datapath.Datapath) error {
+func (s benchCase) open(h *harness.Harness, balancer *datapath.Datapath) error {
 	client, vip, _ := s.addresses()
 	send := func(flags byte, next, packets uint32) error {
 		stream := harness.Stream{Frame: harness.NewFrame(netip.AddrPortFrom(client, 0), vip, lb.TCP, flags), Next: next}

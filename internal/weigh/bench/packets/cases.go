@@ -43,8 +43,8 @@ const (
 	move change = "unpinned"
 )
 
-// measured is a case: a program under a stream of packets.
-type measured struct {
+// benchCase is a case: a program under a stream of packets.
+type benchCase struct {
 	// subject is the name of a baseline, or jeoul-MODE-HOOK.
 	subject string
 	hook    lb.Hook
@@ -82,17 +82,17 @@ const (
 )
 
 // baseline reports whether the case is measured for comparison only.
-func (m measured) baseline() bool { return m.mode == "" }
+func (m benchCase) baseline() bool { return m.mode == "" }
 
 // tracked reports whether the balancer stores the flows of the packets.
-func (m measured) tracked() bool {
+func (m benchCase) tracked() bool {
 	return m.scheduler.Remembers() || m.mode == lb.FullNAT || m.change == pin || m.change == move
 }
 
-// spends reports whether the packets use up room in a table.
-func (m measured) spends() bool { return m.tracked() && m.kind == fresh }
+// createsFlows reports whether the packets use up room in a table.
+func (m benchCase) createsFlows() bool { return m.tracked() && m.kind == fresh }
 
-func (m measured) family() family {
+func (m benchCase) family() family {
 	if m.frame.IPv6 {
 		return ipv6
 	}
@@ -100,9 +100,9 @@ func (m measured) family() family {
 }
 
 // reply reports whether the packets come from a backend.
-func (m measured) reply() bool { return m.frame.ToClient }
+func (m benchCase) reply() bool { return m.frame.ToClient }
 
-func (m measured) params() map[string]any {
+func (m benchCase) params() map[string]any {
 	p := map[string]any{"hook": string(m.hook), "flows": m.flows}
 	if m.object != nil {
 		p["packets"], p["protocol"], p["family"] = m.object.Name, m.protocol.String(), string(m.family())
@@ -140,7 +140,7 @@ func (m measured) params() map[string]any {
 }
 
 // String describes the case for readers, and for Options.Only.
-func (m measured) String() string {
+func (m benchCase) String() string {
 	words := []string{m.subject}
 	params := m.params()
 	for _, name := range slices.Sorted(maps.Keys(params)) {
@@ -166,7 +166,7 @@ func reply(backend, client netip.Addr) harness.Frame {
 
 // cases returns the cases of one hook, for each number of flows. The cases of a stream stand next to each other,
 // because they are compared, and a shared machine changes its speed within seconds.
-func cases(hook lb.Hook, flowCounts []uint32) []measured {
+func cases(hook lb.Hook, flowCounts []uint32) []benchCase {
 	c := &caseList{hook: hook, counts: flowCounts}
 	c.baselines()
 	c.l2dsr()
@@ -185,17 +185,17 @@ func cases(hook lb.Hook, flowCounts []uint32) []measured {
 type caseList struct {
 	hook   lb.Hook
 	counts []uint32
-	list   []measured
+	list   []benchCase
 }
 
 // add adds a case for each number of flows, and sets the fields that all cases have in common.
-func (c *caseList) add(m measured, counts ...uint32) {
+func (c *caseList) add(m benchCase, counts ...uint32) {
 	m.hook = c.hook
 	if m.mode != "" {
 		m.subject = fmt.Sprintf("jeoul-%s-%s", m.mode, c.hook)
 	}
 	if m.setup == (setup{}) && m.mode != "" {
-		m.setup = only(m.mode)
+		m.setup = singleMode(m.mode)
 	}
 	if m.protocol == 0 {
 		m.protocol = lb.TCP
@@ -206,7 +206,7 @@ func (c *caseList) add(m measured, counts ...uint32) {
 }
 
 // known adds a case with packets of known flows, which need no entry in a table.
-func (c *caseList) known(m measured) {
+func (c *caseList) known(m benchCase) {
 	m.scheduler, m.kind = lb.Maglev, known
 	c.add(m, c.counts...)
 }
@@ -216,11 +216,11 @@ func (c *caseList) most() uint32   { return c.counts[len(c.counts)-1] }
 
 // pairs adds cases with packets of known flows, each next to one with new flows, which the balancer need not store. The
 // two are compared.
-func (c *caseList) pairs(m measured, open harness.Frame, counts []uint32) {
+func (c *caseList) pairs(m benchCase, open harness.Frame, counts []uint32) {
 	for _, count := range counts {
 		m.kind = known
 		c.add(m, count)
-		if slices.Contains(c.ends(), count) {
+		if slices.Contains(c.fewestAndMost(), count) {
 			opens := m
 			opens.kind, opens.frame = fresh, open
 			c.add(opens, count)
@@ -228,49 +228,49 @@ func (c *caseList) pairs(m measured, open harness.Frame, counts []uint32) {
 	}
 }
 
-// ends returns the lowest and the highest number of flows.
-func (c *caseList) ends() []uint32 { return slices.Compact([]uint32{c.fewest(), c.most()}) }
+// fewestAndMost returns the lowest and the highest number of flows.
+func (c *caseList) fewestAndMost() []uint32 { return slices.Compact([]uint32{c.fewest(), c.most()}) }
 
 func (c *caseList) baselines() {
-	c.add(measured{subject: harness.Empty, frame: ack4(web4)}, c.counts...)
-	c.add(measured{subject: harness.MACSwap, frame: ack4(web4)}, c.counts...)
-	c.add(measured{subject: harness.Adjust, frame: ack4(web4)}, c.counts...)
-	c.add(measured{subject: harness.Line, frame: ack4(web4)}, c.counts...)
+	c.add(benchCase{subject: harness.Empty, frame: ack4(web4)}, c.counts...)
+	c.add(benchCase{subject: harness.MACSwap, frame: ack4(web4)}, c.counts...)
+	c.add(benchCase{subject: harness.Adjust, frame: ack4(web4)}, c.counts...)
+	c.add(benchCase{subject: harness.Line, frame: ack4(web4)}, c.counts...)
 }
 
 func (c *caseList) l2dsr() {
-	c.pairs(measured{mode: lb.L2DSR, scheduler: lb.Maglev, frame: ack4(web4)}, syn4(web4), c.counts)
-	c.known(measured{mode: lb.L2DSR, frame: ack6(web6)})
-	c.known(measured{mode: lb.L2DSR, frame: ack4(web4).Tagged(c.hook), tag: true})
-	maglev := measured{mode: lb.L2DSR, scheduler: lb.Maglev}
+	c.pairs(benchCase{mode: lb.L2DSR, scheduler: lb.Maglev, frame: ack4(web4)}, syn4(web4), c.counts)
+	c.known(benchCase{mode: lb.L2DSR, frame: ack6(web6)})
+	c.known(benchCase{mode: lb.L2DSR, frame: ack4(web4).Tagged(c.hook), tag: true})
+	maglev := benchCase{mode: lb.L2DSR, scheduler: lb.Maglev}
 	udp, other := maglev, maglev
 	udp.kind, udp.protocol, udp.frame = known, lb.UDP, request(client4, dns4, lb.UDP, 0)
-	c.add(udp, c.ends()...)
+	c.add(udp, c.fewestAndMost()...)
 	other.kind, other.frame = foreign, ack4(foreign4)
-	c.add(other, c.ends()...)
+	c.add(other, c.fewestAndMost()...)
 }
 
 // schedulers adds cases of known and new flows with each scheduler but Maglev, which is measured with the mode.
 func (c *caseList) schedulers(mode lb.Mode) {
 	for _, scheduler := range lb.Schedulers {
-		m := measured{mode: mode, scheduler: scheduler, kind: known, frame: ack4(of(scheduler))}
-		open := syn4(of(scheduler))
+		m := benchCase{mode: mode, scheduler: scheduler, kind: known, frame: ack4(vipOf(scheduler))}
+		open := syn4(vipOf(scheduler))
 		switch {
 		case scheduler == lb.Maglev:
 		case scheduler.Remembers():
 			c.remembered(m)
 		default:
-			c.pairs(m, open, c.ends())
+			c.pairs(m, open, c.fewestAndMost())
 		}
 	}
 }
 
 // remembered adds cases with packets of known flows that the balancer stores, and of new flows.
-func (c *caseList) remembered(m measured) {
-	open := syn4(of(m.scheduler))
+func (c *caseList) remembered(m benchCase) {
+	open := syn4(vipOf(m.scheduler))
 	m.setup = remembering(m.mode, m.scheduler)
 	m.prime = []harness.Frame{open, m.frame}
-	c.add(m, c.ends()...)
+	c.add(m, c.fewestAndMost()...)
 	// The cost of a new flow does not depend on the other flows.
 	m.kind, m.prime, m.frame = fresh, nil, open
 	c.add(m, c.most())
@@ -278,21 +278,21 @@ func (c *caseList) remembered(m measured) {
 
 // transition adds cases with packets just after backends were added.
 func (c *caseList) transition() {
-	m := measured{mode: lb.L2DSR, scheduler: lb.Maglev, kind: known, frame: ack4(web4), setup: pinned, change: stay}
-	c.add(m, c.ends()...)
+	m := benchCase{mode: lb.L2DSR, scheduler: lb.Maglev, kind: known, frame: ack4(web4), setup: pinned, change: stay}
+	c.add(m, c.fewestAndMost()...)
 	m.change = pin
 	// The first packet stores the flow, the second proves it.
 	m.prime = []harness.Frame{m.frame, m.frame}
-	c.add(m, c.ends()...)
-	c.add(measured{mode: lb.L2DSR, scheduler: lb.Maglev, kind: fresh, frame: ack4(web4), setup: pinning, change: move},
+	c.add(m, c.fewestAndMost()...)
+	c.add(benchCase{mode: lb.L2DSR, scheduler: lb.Maglev, kind: fresh, frame: ack4(web4), setup: pinning, change: move},
 		c.most())
 }
 
 // configured adds cases with the same packets under different configurations: further services must cost them nothing.
 func (c *caseList) configured() {
 	for _, s := range []setup{oneService, allModes, allSchedulers} {
-		c.add(measured{mode: lb.L2DSR, scheduler: lb.Maglev, kind: known, setup: s, compared: true, frame: ack4(web4)},
-			c.ends()...)
+		c.add(benchCase{mode: lb.L2DSR, scheduler: lb.Maglev, kind: known, setup: s, compared: true, frame: ack4(web4)},
+			c.fewestAndMost()...)
 	}
 }
 
@@ -300,42 +300,42 @@ func (c *caseList) configured() {
 // and both directions of nat.
 func (c *caseList) captured() {
 	for _, name := range slices.Sorted(maps.Keys(captured)) {
-		one, nat := oneService, only(lb.NAT)
+		one, nat := oneService, singleMode(lb.NAT)
 		one.captured, nat.captured = name, name
-		c.add(measured{mode: lb.L2DSR, scheduler: lb.Maglev, kind: known, setup: one, compared: true,
+		c.add(benchCase{mode: lb.L2DSR, scheduler: lb.Maglev, kind: known, setup: one, compared: true,
 			frame: ack4(web4)}, c.fewest())
-		c.add(measured{mode: lb.NAT, scheduler: lb.Maglev, kind: known, setup: nat, frame: ack4(web4)}, c.fewest())
-		c.add(measured{mode: lb.NAT, scheduler: lb.Maglev, kind: known, setup: nat, frame: reply(backend4, client4)},
+		c.add(benchCase{mode: lb.NAT, scheduler: lb.Maglev, kind: known, setup: nat, frame: ack4(web4)}, c.fewest())
+		c.add(benchCase{mode: lb.NAT, scheduler: lb.Maglev, kind: known, setup: nat, frame: reply(backend4, client4)},
 			c.fewest())
 	}
 }
 
 func (c *caseList) tunnels() {
 	for _, mode := range []lb.Mode{lb.IPIP, lb.GUE} {
-		c.known(measured{mode: mode, outer: ipv4, frame: ack4(web4)})
-		c.known(measured{mode: mode, outer: ipv6, frame: ack6(web6)})
-		c.add(measured{mode: mode, scheduler: lb.Maglev, kind: known, outer: ipv4, protocol: lb.UDP,
-			frame: request(client4, dns4, lb.UDP, 0)}, c.ends()...)
-		c.remembered(measured{mode: mode, scheduler: lb.RoundRobin, kind: known, outer: ipv4,
-			frame: ack4(of(lb.RoundRobin))})
+		c.known(benchCase{mode: mode, outer: ipv4, frame: ack4(web4)})
+		c.known(benchCase{mode: mode, outer: ipv6, frame: ack6(web6)})
+		c.add(benchCase{mode: mode, scheduler: lb.Maglev, kind: known, outer: ipv4, protocol: lb.UDP,
+			frame: request(client4, dns4, lb.UDP, 0)}, c.fewestAndMost()...)
+		c.remembered(benchCase{mode: mode, scheduler: lb.RoundRobin, kind: known, outer: ipv4,
+			frame: ack4(vipOf(lb.RoundRobin))})
 	}
-	c.known(measured{mode: lb.IPIP, outer: ipv6, frame: ack4(crossed4)})
+	c.known(benchCase{mode: lb.IPIP, outer: ipv6, frame: ack4(crossed4)})
 }
 
 func (c *caseList) rewriting() {
-	c.known(measured{mode: lb.DSCP, frame: ack4(web4)})
-	c.known(measured{mode: lb.DSCP, frame: ack6(web6)})
-	c.pairs(measured{mode: lb.NAT, scheduler: lb.Maglev, frame: ack4(web4)}, syn4(web4), c.counts)
-	c.known(measured{mode: lb.NAT, frame: ack6(web6)})
-	c.known(measured{mode: lb.NAT, frame: reply(backend4, client4)})
-	c.known(measured{mode: lb.NAT, frame: reply(backend6, client6)})
+	c.known(benchCase{mode: lb.DSCP, frame: ack4(web4)})
+	c.known(benchCase{mode: lb.DSCP, frame: ack6(web6)})
+	c.pairs(benchCase{mode: lb.NAT, scheduler: lb.Maglev, frame: ack4(web4)}, syn4(web4), c.counts)
+	c.known(benchCase{mode: lb.NAT, frame: ack6(web6)})
+	c.known(benchCase{mode: lb.NAT, frame: reply(backend4, client4)})
+	c.known(benchCase{mode: lb.NAT, frame: reply(backend6, client6)})
 }
 
 // fullNAT adds the cases of full NAT. It leaves out a million flows of IPv6: they would fill a table of the same size
 // again, and show nothing new.
 func (c *caseList) fullNAT() {
 	open4, open6 := syn4(web4), syn6(web6)
-	m := measured{mode: lb.FullNAT, scheduler: lb.Maglev, kind: known, prime: []harness.Frame{open4, ack4(web4)},
+	m := benchCase{mode: lb.FullNAT, scheduler: lb.Maglev, kind: known, prime: []harness.Frame{open4, ack4(web4)},
 		frame: ack4(web4)}
 	c.add(m, c.counts...)
 	back := m
@@ -348,7 +348,7 @@ func (c *caseList) fullNAT() {
 	back = six
 	back.prime, back.request, back.frame = nil, &six.frame, reply(backend6, pooled6)
 	c.add(back, few...)
-	c.add(measured{mode: lb.FullNAT, scheduler: lb.Maglev, kind: fresh, setup: newFlows, frame: open4}, c.most())
+	c.add(benchCase{mode: lb.FullNAT, scheduler: lb.Maglev, kind: fresh, setup: newFlows, frame: open4}, c.most())
 }
 
 // Options set how much is measured.

@@ -9,7 +9,7 @@ import (
 )
 
 // cases returns the cases of a hook, and those of the object.
-func (o Options) cases(hook lb.Hook) []measured {
+func (o Options) cases(hook lb.Hook) []benchCase {
 	list := cases(hook, o.flowCounts)
 	if o.Object == nil || o.Object.Setup.Hook != hook {
 		return list
@@ -17,7 +17,7 @@ func (o Options) cases(hook lb.Hook) []measured {
 	for i := range o.Object.Setup.Cases {
 		c := &o.Object.Setup.Cases[i]
 		for _, flows := range c.Flows {
-			list = append(list, measured{subject: o.Object.Setup.Subject, hook: hook, flows: flows, frame: c.Frame(),
+			list = append(list, benchCase{subject: o.Object.Setup.Subject, hook: hook, flows: flows, frame: c.Frame(),
 				prime: c.PrimeFrames(), protocol: c.Transport(), object: c})
 		}
 	}

@@ -42,10 +42,10 @@ func Measure(ctx context.Context, options Options) (trials []results.Trial, err 
 }
 
 func measureAll(ctx context.Context, options Options) ([]results.Trial, error) {
-	lists := make([][]measured, len(options.Hooks))
+	lists := make([][]benchCase, len(options.Hooks))
 	chosen := 0
 	for i, hook := range options.Hooks {
-		lists[i] = slices.DeleteFunc(options.cases(hook), func(m measured) bool {
+		lists[i] = slices.DeleteFunc(options.cases(hook), func(m benchCase) bool {
 			always := m.object != nil || m.subject == harness.Empty
 			return !always && options.Only != nil && !options.Only.MatchString(m.String())
 		})
@@ -129,7 +129,7 @@ func metricsOf(whole, empty float64) map[string]float64 {
 }
 
 // measureRound measures each case of a hook once.
-func measureRound(ctx context.Context, hook lb.Hook, list []measured, options Options,
+func measureRound(ctx context.Context, hook lb.Hook, list []benchCase, options Options,
 	repeat int) ([]results.Trial, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func measureRound(ctx context.Context, hook lb.Hook, list []measured, options Op
 		}
 		trial.Metrics, err = r.figures(id, m)
 		switch {
-		case errors.Is(err, errOutcome), errors.Is(err, object.ErrOtherwise):
+		case errors.Is(err, errOutcome), errors.Is(err, object.ErrOutcome):
 			trial.Valid, trial.Notes = false, []string{err.Error()}
 		case err != nil:
 			return nil, fmt.Errorf("%v: %w", m, err)
@@ -165,7 +165,7 @@ func measureRound(ctx context.Context, hook lb.Hook, list []measured, options Op
 
 // figures measures a case, and right before it the empty program with the same packets: the speed of a shared machine
 // changes within moments.
-func (r *rig) figures(id int, m measured) (map[string]float64, error) {
+func (r *rig) figures(id int, m benchCase) (map[string]float64, error) {
 	empty, err := harness.Uninterrupted(func() (float64, error) { return r.measureEmpty(m, r.packets) })
 	if err != nil {
 		return nil, err

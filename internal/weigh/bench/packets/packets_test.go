@@ -115,9 +115,9 @@ func TestMeasureStopsWithItsContext(t *testing.T) {
 // to known ones. The rig must not report figures for other packets than the case has.
 func TestWrongOutcomeIsAnError(t *testing.T) {
 	testenv.Root(t)
-	m := measured{subject: "jeoul-l2dsr-xdp", hook: lb.HookXDP, mode: lb.L2DSR, setup: only(lb.L2DSR),
+	m := benchCase{subject: "jeoul-l2dsr-xdp", hook: lb.HookXDP, mode: lb.L2DSR, setup: singleMode(lb.L2DSR),
 		scheduler: lb.Maglev, kind: known, protocol: lb.TCP, flows: 1, frame: ack4(foreign4)}
-	r, err := newRig(lb.HookXDP, []measured{m}, 1, 100)
+	r, err := newRig(lb.HookXDP, []benchCase{m}, 1, 100)
 	if err != nil {
 		t.Fatal(err)
 	}

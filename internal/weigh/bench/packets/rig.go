@@ -22,12 +22,12 @@ import (
 type rig struct {
 	hook    lb.Hook
 	harness *harness.Harness
-	list    []measured
+	list    []benchCase
 	// most is the largest number of flows, packets the number of packets that are sent at once.
 	most, packets uint32
 	balancers     map[setup]*datapath.Datapath
-	// spent are the setups whose tables contain flows of packets that open new ones.
-	spent map[setup]bool
+	// dirty are the setups whose tables contain flows of packets that open new ones.
+	dirty map[setup]bool
 	// next is the next flow of each case in the harness: new flows must not be sent twice.
 	next map[int]uint32
 	// replies are the flows whose addresses full NAT selected, by family.
@@ -36,14 +36,14 @@ type rig struct {
 	followers map[setup]*replyroutes.Follower
 	// captures run beside the balancers of setups with a capture.
 	captures map[setup]*capturing
-	// moving are the flows that a change affects, by its effect.
-	moving map[change]*harness.Recording
+	// flowsByChange are the flows that a change affects, by its effect.
+	flowsByChange map[change]*harness.Recording
 	// object is the subject other than jeoul; nil if there is none.
 	object *object.Object
 }
 
 // newRig creates the balancers that the cases of a list need.
-func newRig(hook lb.Hook, list []measured, most, packets uint32) (*rig, error) {
+func newRig(hook lb.Hook, list []benchCase, most, packets uint32) (*rig, error) {
 	// The maximum for replies of each family and for two effects of a change, and one more at a time while sort looks
 	// for these.
 	h, err := harness.New(hook, 5*most)
@@ -51,8 +51,8 @@ func newRig(hook lb.Hook, list []measured, most, packets uint32) (*rig, error) {
 		return nil, err
 	}
 	r := &rig{hook: hook, harness: h, list: list, most: most, packets: packets,
-		balancers: map[setup]*datapath.Datapath{}, spent: map[setup]bool{}, next: map[int]uint32{},
-		replies: map[family]*harness.Recording{}, moving: map[change]*harness.Recording{},
+		balancers: map[setup]*datapath.Datapath{}, dirty: map[setup]bool{}, next: map[int]uint32{},
+		replies: map[family]*harness.Recording{}, flowsByChange: map[change]*harness.Recording{},
 		followers: map[setup]*replyroutes.Follower{}, captures: map[setup]*capturing{}}
 	for _, m := range list {
 		if m.baseline() || r.balancers[m.setup] != nil {
@@ -76,7 +76,7 @@ func (r *rig) renew(s setup) error {
 		}
 		delete(r.captures, s)
 	}
-	r.balancers[s], r.spent[s] = harness.NewBalancer(r.hook, s.room(r.most, r.packets)), false
+	r.balancers[s], r.dirty[s] = harness.NewBalancer(r.hook, s.room(r.most, r.packets)), false
 	if err := r.apply(s); err != nil {
 		return fmt.Errorf("loading the balancer for %s (%s): %w", r.hook, s.name, err)
 	}
@@ -98,7 +98,7 @@ func (r *rig) renew(s setup) error {
 
 // follow mirrors the router's routes into the balancer of a setup whose packets are replies.
 func (r *rig) follow(s setup) error {
-	if !slices.ContainsFunc(r.list, func(m measured) bool { return m.setup == s && m.reply() }) {
+	if !slices.ContainsFunc(r.list, func(m benchCase) bool { return m.setup == s && m.reply() }) {
 		return nil
 	}
 	f := r.followers[s]
@@ -123,17 +123,17 @@ func (r *rig) apply(s setup) error {
 	if err := balancer.Apply(s.before()); err != nil {
 		return err
 	}
-	if len(r.moving) == 0 {
-		if err := r.sort(balancer.Program()); err != nil {
+	if len(r.flowsByChange) == 0 {
+		if err := r.findMovedFlows(balancer.Program()); err != nil {
 			return err
 		}
 	}
 	return balancer.Apply(s.state())
 }
 
-// sort looks for flows that a change moves, and for flows that it does not. It compares the backends of flows before
+// findMovedFlows looks for flows that a change moves, and for flows that it does not. It compares the backends of flows before
 // the change with those in a new balancer that has only seen the state after the change.
-func (r *rig) sort(before *ebpf.Program) error {
+func (r *rig) findMovedFlows(before *ebpf.Program) error {
 	after := harness.NewBalancer(r.hook, harness.Room{})
 	defer after.Close()
 	if err := after.Apply(pinned.state()); err != nil {
@@ -160,11 +160,11 @@ func (r *rig) sort(before *ebpf.Program) error {
 	}
 	var err error
 	for _, kind := range []change{stay, move} {
-		if r.moving[kind], err = r.harness.Keep(ack4(web4), flows[kind][:r.most]); err != nil {
+		if r.flowsByChange[kind], err = r.harness.StoreFlows(ack4(web4), flows[kind][:r.most]); err != nil {
 			return err
 		}
 	}
-	r.moving[pin] = r.moving[move]
+	r.flowsByChange[pin] = r.flowsByChange[move]
 	return nil
 }
 
@@ -194,7 +194,7 @@ func (r *rig) close() {
 }
 
 // program returns the program of a case: the balancer, unless it is a baseline.
-func (r *rig) program(m measured) *ebpf.Program {
+func (r *rig) program(m benchCase) *ebpf.Program {
 	if m.object != nil {
 		return r.object.Program()
 	}
@@ -205,10 +205,10 @@ func (r *rig) program(m measured) *ebpf.Program {
 }
 
 // prime makes the flows of a case known to its balancer.
-func (r *rig) prime(m measured) error {
+func (r *rig) prime(m benchCase) error {
 	for done := uint32(0); done < m.flows; done += primed {
 		for _, frame := range m.prime {
-			stream := harness.Stream{Frame: frame, Count: m.flows, Next: done, Recording: r.moving[m.change]}
+			stream := harness.Stream{Frame: frame, Count: m.flows, Next: done, Recording: r.flowsByChange[m.change]}
 			if err := r.harness.SendAtLeast(r.program(m), stream, min(primed, m.flows)); err != nil {
 				return err
 			}
@@ -220,7 +220,7 @@ func (r *rig) prime(m measured) error {
 // record records full NAT's translations for the case with the most flows of each family. Other cases use as many of
 // them as they have flows.
 func (r *rig) record(s setup) error {
-	most := map[family]measured{}
+	most := map[family]benchCase{}
 	for _, m := range r.list {
 		if m.setup == s && m.request != nil && m.flows > most[m.family()].flows {
 			most[m.family()] = m
@@ -233,50 +233,50 @@ func (r *rig) record(s setup) error {
 		}
 		replies := make([]harness.Tuple, len(made))
 		for i, seen := range made {
-			if replies[i] = seen.Turned(); seen.SourcePort == 0 {
+			if replies[i] = seen.Reply(); seen.SourcePort == 0 {
 				return fmt.Errorf("%v: the balancer made nothing of one of %d requests", m, m.flows)
 			}
 		}
-		if r.replies[of], err = r.harness.Keep(m.frame, replies); err != nil {
+		if r.replies[of], err = r.harness.StoreFlows(m.frame, replies); err != nil {
 			return fmt.Errorf("%v: %w", m, err)
 		}
 	}
 	return nil
 }
 
-// newFrom is the number of the first flow that was never sent: it is beyond all known flows.
-const newFrom = 1 << 31
+// firstNewFlow is the number of the first flow that was never sent: it is beyond all known flows.
+const firstNewFlow = 1 << 31
 
 // stream returns the packets of a case.
-func (r *rig) stream(m measured, next uint32) harness.Stream {
-	s := harness.Stream{Frame: m.frame, Count: m.flows, Next: next, Recording: r.moving[m.change]}
+func (r *rig) stream(m benchCase, next uint32) harness.Stream {
+	s := harness.Stream{Frame: m.frame, Count: m.flows, Next: next, Recording: r.flowsByChange[m.change]}
 	switch {
 	case m.request != nil:
 		s.Recording = r.replies[m.family()]
-	case m.spends() && m.change == "":
+	case m.createsFlows() && m.change == "":
 		// Flows never repeat: they use half of all addresses and ports.
-		s.Count, s.Offset = newFrom, newFrom
+		s.Count, s.Offset = firstNewFlow, firstNewFlow
 	}
 	return s
 }
 
 // measureEmpty runs the empty program with the packets of a case.
-func (r *rig) measureEmpty(m measured, packets uint32) (float64, error) {
+func (r *rig) measureEmpty(m benchCase, packets uint32) (float64, error) {
 	return r.harness.Send(r.harness.Program(harness.Empty), r.stream(m, 0), packets)
 }
 
 // measure runs a case once. It fails unless every packet ended as it should: a figure for dropped packets would be
 // worthless.
-func (r *rig) measure(id int, m measured, packets uint32) (float64, error) {
+func (r *rig) measure(id int, m benchCase, packets uint32) (float64, error) {
 	if m.object != nil {
 		return r.measureObject(m, packets)
 	}
-	if r.spent[m.setup] {
+	if r.dirty[m.setup] {
 		if err := r.renew(m.setup); err != nil {
 			return 0, err
 		}
 	}
-	r.spent[m.setup] = m.spends()
+	r.dirty[m.setup] = m.createsFlows()
 	warm := max(min(m.flows, packets/4), 1)
 	if err := r.harness.SendAtLeast(r.program(m), r.stream(m, r.next[id]), warm); err != nil {
 		return 0, err
@@ -284,7 +284,7 @@ func (r *rig) measure(id int, m measured, packets uint32) (float64, error) {
 	if err := r.storeNext(id); err != nil {
 		return 0, err
 	}
-	if err := r.live(id, m); err != nil {
+	if err := r.markAlive(id, m); err != nil {
 		return 0, err
 	}
 	before, err := r.counts(m)
@@ -305,9 +305,9 @@ func (r *rig) measure(id int, m measured, packets uint32) (float64, error) {
 	return ns, expect(m, before, after, uint64(packets))
 }
 
-// live shows a balancer whose packets are replies that its control plane is alive and follows the kernel's routes: the
+// markAlive shows a balancer whose packets are replies that its control plane is alive and follows the kernel's routes: the
 // clock moves twice, with packets after each move.
-func (r *rig) live(id int, m measured) error {
+func (r *rig) markAlive(id int, m benchCase) error {
 	if !m.reply() {
 		return nil
 	}
@@ -337,7 +337,7 @@ type counts struct {
 }
 
 // counts reads the counters of a case's balancer; a baseline has none.
-func (r *rig) counts(m measured) (counts, error) {
+func (r *rig) counts(m benchCase) (counts, error) {
 	if m.baseline() {
 		return counts{}, nil
 	}
@@ -359,7 +359,7 @@ func (r *rig) counts(m measured) (counts, error) {
 var errOutcome = errors.New("the figure would not be what it claims")
 
 // wanted returns the outcome that all packets of a case must have.
-func (m measured) wanted() string {
+func (m benchCase) wanted() string {
 	switch {
 	case m.kind == foreign:
 		return "passed_no_service"
@@ -370,7 +370,7 @@ func (m measured) wanted() string {
 }
 
 // expect checks that the counters moved as the case requires.
-func expect(m measured, before, after counts, packets uint64) error {
+func expect(m benchCase, before, after counts, packets uint64) error {
 	for name, count := range after.outcomes {
 		want := uint64(0)
 		if name == m.wanted() {
@@ -402,7 +402,7 @@ func (r *rig) load(o *Object) (err error) {
 // measureObject runs a case of the object once. It fails unless a packet of the stream got the setup's return code
 // before, and the counters moved by the setup's amount for each packet: a figure for dropped packets would be
 // worthless.
-func (r *rig) measureObject(m measured, packets uint32) (float64, error) {
+func (r *rig) measureObject(m benchCase, packets uint32) (float64, error) {
 	stream := harness.Stream{Frame: m.frame, Count: m.flows}
 	if err := r.prime(m); err != nil {
 		return 0, err
@@ -417,7 +417,7 @@ func (r *rig) measureObject(m measured, packets uint32) (float64, error) {
 	}
 	if returned != m.object.Returns {
 		return 0, fmt.Errorf("the program returned %d for a packet of case %s instead of %d: %w", returned,
-			m.object.Name, m.object.Returns, object.ErrOtherwise)
+			m.object.Name, m.object.Returns, object.ErrOutcome)
 	}
 	before, err := r.object.Counts()
 	if err != nil {

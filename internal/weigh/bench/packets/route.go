@@ -61,14 +61,14 @@ func route() error {
 		return err
 	}
 	return errors.Join(
-		lead(link, gateway4, clients4),
-		lead(link, gateway6, clients6),
+		addGateway(link, gateway4, clients4),
+		addGateway(link, gateway6, clients6),
 	)
 }
 
-// lead adds an address, a neighbour on its network with a permanent MAC address, and a route to the clients through
+// addGateway adds an address, a neighbour on its network with a permanent MAC address, and a route to the clients through
 // that neighbour.
-func lead(link netlink.Link, own, clients netip.Prefix) error {
+func addGateway(link netlink.Link, own, clients netip.Prefix) error {
 	hop := own.Addr().Next()
 	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(own), Flags: unix.IFA_F_NODAD}); err != nil {
 		return fmt.Errorf("adding the address %s: %w", own, err)

@@ -37,8 +37,8 @@ var (
 	pinned  = setup{name: "pinned"}
 )
 
-// only returns the setup with services of one mode, and schedulers that store no flows.
-func only(mode lb.Mode) setup { return setup{name: string(mode), mode: mode} }
+// singleMode returns the setup with services of one mode, and schedulers that store no flows.
+func singleMode(mode lb.Mode) setup { return setup{name: string(mode), mode: mode} }
 
 // remembering returns the setup with one service that stores its flows.
 func remembering(mode lb.Mode, scheduler lb.Scheduler) setup {
@@ -80,8 +80,8 @@ const (
 func vip4(n byte) netip.AddrPort { return netip.AddrPortFrom(harness.VIP4(n), webPort) }
 func vip6(n byte) netip.AddrPort { return netip.AddrPortFrom(harness.VIP6(n), webPort) }
 
-// of returns the VIP of the service with the given scheduler.
-func of(scheduler lb.Scheduler) netip.AddrPort {
+// vipOf returns the VIP of the service with the given scheduler.
+func vipOf(scheduler lb.Scheduler) netip.AddrPort {
 	if scheduler == lb.Maglev {
 		return web4
 	}
@@ -145,7 +145,7 @@ func (b *builder) add(mode lb.Mode, vip netip.AddrPort, protocol lb.Protocol, fi
 // schedule adds a service with a scheduler, and with backends of its own: the source of a reply identifies its service.
 // The weights differ if the scheduler uses them.
 func (b *builder) schedule(mode lb.Mode, scheduler lb.Scheduler) {
-	vip := of(scheduler)
+	vip := vipOf(scheduler)
 	s := lb.Service{VIP: vip.Addr(), Port: vip.Port(), Protocol: lb.TCP, Mode: mode, Scheduler: scheduler}
 	words := backend4.As4()
 	words[2] = vip.Addr().As4()[3]
@@ -194,7 +194,7 @@ func (s setup) room(most, packets uint32) harness.Room {
 		// Twice: those that prime makes known at a time, and those that a measurement opens.
 		Unproven: max(2*primed, 3*packets),
 	}
-	if s == only(lb.FullNAT) {
+	if s == singleMode(lb.FullNAT) {
 		// The flows of both families.
 		room.Flows *= 2
 	}

@@ -21,8 +21,8 @@ import (
 
 // update is a kind of change of one backend: away from new flows, and back.
 type update struct {
-	name       string
-	away, back func(s *lb.RoutedService, backend int, mac net.HardwareAddr)
+	name           string
+	drain, restore func(s *lb.RoutedService, backend int, mac net.HardwareAddr)
 }
 
 var updates = []update{
@@ -87,7 +87,7 @@ func (c *changer) run(ctx context.Context, kind update) error {
 		}
 		number := c.shape.number(service, backend)
 		mac := c.state.Services[service].Paths[backend].MAC
-		for i, step := range []func(*lb.RoutedService, int, net.HardwareAddr){kind.away, kind.back} {
+		for i, step := range []func(*lb.RoutedService, int, net.HardwareAddr){kind.drain, kind.restore} {
 			duration, err := c.apply(service, func(s *lb.RoutedService) { step(s, backend, mac) })
 			if err != nil {
 				return err

@@ -30,10 +30,10 @@ const (
 // packets measures the cost of a packet in a configuration of a shape, and right after that the cost of the same packet
 // in the small configuration.
 func (b *bench) packets(ctx context.Context, s shape) error {
-	big, small := &sized{bench: b, shape: s}, &sized{bench: b, shape: base}
+	big, small := &balancerRun{bench: b, shape: s}, &balancerRun{bench: b, shape: base}
 	mark := b.harness.Mark()
 	defer b.harness.Reset(mark)
-	for _, z := range []*sized{big, small} {
+	for _, z := range []*balancerRun{big, small} {
 		if err := z.open(); err != nil {
 			return err
 		}
@@ -42,7 +42,7 @@ func (b *bench) packets(ctx context.Context, s shape) error {
 	streams := []string{ofOne, ofAll}
 	if s.backends > base.backends {
 		streams = append(streams, ofTen)
-		if err := big.narrow(small); err != nil {
+		if err := big.addSmallStream(small); err != nil {
 			return err
 		}
 	}
@@ -52,7 +52,7 @@ func (b *bench) packets(ctx context.Context, s shape) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			for _, z := range []*sized{big, small} {
+			for _, z := range []*balancerRun{big, small} {
 				if err := z.measure(of, s, round+1); err != nil {
 					return err
 				}
@@ -62,8 +62,8 @@ func (b *bench) packets(ctx context.Context, s shape) error {
 	return nil
 }
 
-// sized is a balancer with a configuration of a shape, and its streams of packets.
-type sized struct {
+// balancerRun is a balancer with a configuration of a shape, and its streams of packets.
+type balancerRun struct {
 	*bench
 	shape    shape
 	balancer *datapath.Datapath
@@ -71,7 +71,7 @@ type sized struct {
 }
 
 // open creates the balancer, and streams of z.flows flows each: of a service in the middle, and of random services.
-func (z *sized) open() error {
+func (z *balancerRun) open() error {
 	cfg, _, err := z.shape.parse()
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (z *sized) open() error {
 	}
 	for of, tuples := range flows {
 		random.Shuffle(len(tuples), func(i, j int) { tuples[i], tuples[j] = tuples[j], tuples[i] })
-		if err := z.keep(of, tuples); err != nil {
+		if err := z.storeStream(of, tuples); err != nil {
 			return errors.Join(err, z.balancer.Close())
 		}
 	}
@@ -104,15 +104,15 @@ func (z *sized) open() error {
 func (s shape) middle() int { return s.services / 2 }
 
 // frame returns a packet to that service.
-func (z *sized) frame() harness.Frame {
+func (z *balancerRun) frame() harness.Frame {
 	return harness.NewFrame(netip.AddrPortFrom(firstClient, 0), netip.AddrPortFrom(z.shape.vip(z.shape.middle()), port),
 		lb.TCP, packet.FlagACK)
 }
 
-// keep stores a stream of flows; their number must be a power of two.
-func (z *sized) keep(of string, tuples []harness.Tuple) error {
+// storeStream stores a stream of flows; their number must be a power of two.
+func (z *balancerRun) storeStream(of string, tuples []harness.Tuple) error {
 	frame := z.frame()
-	kept, err := z.harness.Keep(frame, tuples)
+	kept, err := z.harness.StoreFlows(frame, tuples)
 	z.streams[of] = harness.Stream{Frame: frame, Count: uint32(len(tuples)), Recording: kept}
 	return err
 }
@@ -120,9 +120,9 @@ func (z *sized) keep(of string, tuples []harness.Tuple) error {
 // errTooFew means that no flow of a service reaches the required backends.
 var errTooFew = errors.New("no flow goes to the first backends of a service")
 
-// narrow makes, for both balancers, the stream of flows to only as many backends as the small configuration has. In the
+// addSmallStream makes, for both balancers, the stream of flows to only as many backends as the small configuration has. In the
 // small configuration, the same clients send to its service.
-func (z *sized) narrow(small *sized) error {
+func (z *balancerRun) addSmallStream(small *balancerRun) error {
 	seen, err := z.harness.Record(z.balancer.Program(), harness.Stream{Frame: z.frame(), Count: z.flows}, z.flows)
 	if err != nil {
 		return err
@@ -133,13 +133,13 @@ func (z *sized) narrow(small *sized) error {
 		return errTooFew
 	}
 	seen = seen[:1<<(bits.Len(uint(len(seen)))-1)]
-	for _, to := range []*sized{z, small} {
+	for _, to := range []*balancerRun{z, small} {
 		var tuples []harness.Tuple
 		for _, s := range seen {
 			s.Destination = word(to.shape.vip(to.shape.middle()))
 			tuples = append(tuples, s.Tuple)
 		}
-		if err := to.keep(ofTen, tuples); err != nil {
+		if err := to.storeStream(ofTen, tuples); err != nil {
 			return err
 		}
 	}
@@ -153,7 +153,7 @@ func word(a netip.Addr) uint32 {
 
 // measure measures a stream, net of the empty program, which runs right before. The trials of the small balancer record
 // the shape that they are compared with.
-func (z *sized) measure(of string, beside shape, round int) error {
+func (z *balancerRun) measure(of string, beside shape, round int) error {
 	send := func(run func() (float64, error)) (float64, error) { return harness.Uninterrupted(run) }
 	empty, err := send(func() (float64, error) {
 		return z.harness.Send(z.harness.Program(harness.Empty), z.streams[of], z.Packets)
@@ -192,7 +192,7 @@ func (z *sized) measure(of string, beside shape, round int) error {
 }
 
 // lost counts the packets that were not forwarded to a backend.
-func (z *sized) lost() (uint64, error) {
+func (z *balancerRun) lost() (uint64, error) {
 	counters, err := z.balancer.Counters()
 	if err != nil {
 		return 0, err

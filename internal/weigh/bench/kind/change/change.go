@@ -121,7 +121,7 @@ func (kind) Params(p bench.Point) map[string]any {
 
 // Programs returns none: servers and clients are parts of jeoul.
 func (kind) Programs() bench.Programs { return bench.Programs{} }
-func (e kind) OnMachines() string     { return bench.Conducted(e) }
+func (e kind) OnMachines() string     { return bench.NamespacesOnly(e) }
 
 func (kind) Notes(f bench.Form) []string {
 	notes := []string{
@@ -156,7 +156,7 @@ func (kind) Notes(f bench.Form) []string {
 // Prepare starts the servers and the proxies in front of them, and waits until each answers.
 func (kind) Prepare(ctx context.Context, r *bench.Runner) (err error) {
 	proxies, servers := proxied(r.Form, r.Lab.Servers)
-	kept := bench.KeptOf[kept](r, "live servers")
+	kept := bench.LabState[kept](r, "live servers")
 	kept.live, err = live.StartServers(ctx, servers, proxies, r.Options.Executable, changePort, checkPort)
 	if err != nil {
 		return err

@@ -27,7 +27,7 @@ const faultTail = "fault tail"
 
 // EndFaults ends a run's faults the given time after the subject has noticed them.
 func EndFaults(r *bench.Runner, after time.Duration) {
-	*bench.KeptOfRun[faultDuration](r, faultTail) = faultDuration(after)
+	*bench.RunState[faultDuration](r, faultTail) = faultDuration(after)
 }
 
 // on reports whether there are health checks.
@@ -136,7 +136,7 @@ func (c *changeTrial) awaitFaultEnd(ctx context.Context, host *lab.Host) error {
 		defer cancel()
 		// If the subject does not notice in time, noticed stays zero, and the result says so.
 		c.fault.noticed, _ = c.waitFor(looking, checking.Serves, host, false)
-		if tail := time.Duration(*bench.KeptOfRun[faultDuration](c.runner, faultTail)); tail > 0 && !c.fault.noticed.IsZero() {
+		if tail := time.Duration(*bench.RunState[faultDuration](c.runner, faultTail)); tail > 0 && !c.fault.noticed.IsZero() {
 			ends = c.fault.noticed.Add(tail)
 			looking, cancel = context.WithDeadline(looking, ends)
 			defer cancel()

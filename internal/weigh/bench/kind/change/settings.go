@@ -81,7 +81,7 @@ type kind struct{}
 type kept struct{ live *live.Servers }
 
 // Live returns the servers of a run's laboratory.
-func Live(r *bench.Runner) *live.Servers { return bench.KeptOf[kept](r, "live servers").live }
+func Live(r *bench.Runner) *live.Servers { return bench.LabState[kept](r, "live servers").live }
 
 // The load's other settings.
 const (

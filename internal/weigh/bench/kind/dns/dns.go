@@ -157,7 +157,7 @@ func (kind) Notes(f bench.Form) []string {
 
 // Prepare starts a name server on every server.
 func (kind) Prepare(ctx context.Context, r *bench.Runner) (err error) {
-	names := bench.KeptOf[[]*NameServer](r, kind{}.Name())
+	names := bench.LabState[[]*NameServer](r, kind{}.Name())
 	if *names, err = startNameServers(ctx, r.Lab); err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (kind) Prepare(ctx context.Context, r *bench.Runner) (err error) {
 }
 
 // Servers returns the name servers of a run's laboratory.
-func Servers(r *bench.Runner) []*NameServer { return *bench.KeptOf[[]*NameServer](r, kind{}.Name()) }
+func Servers(r *bench.Runner) []*NameServer { return *bench.LabState[[]*NameServer](r, kind{}.Name()) }
 
 // Services returns one service, with as many servers as the point has backends.
 func (kind) Services(l *lab.Lab, p bench.Point) []subject.Service {

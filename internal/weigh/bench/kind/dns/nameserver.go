@@ -177,7 +177,7 @@ func (s *NameServer) running() error {
 }
 
 // log returns the end of the server's log, after a semicolon.
-func (s *NameServer) log() string { return bench.EndOf(s.host, filepath.Join(s.dir, "named.log")) }
+func (s *NameServer) log() string { return bench.LogTail(s.host, filepath.Join(s.dir, "named.log")) }
 
 // askNameBound is how long an answer may take.
 const askNameBound = 200 * time.Millisecond

@@ -120,7 +120,7 @@ func (kind) Params(p bench.Point) map[string]any {
 }
 
 func (kind) Programs() bench.Programs { return bench.Programs{Servers: []bench.Program{web.Program}} }
-func (f kind) OnMachines() string     { return bench.Conducted(f) }
+func (f kind) OnMachines() string     { return bench.NamespacesOnly(f) }
 
 // floodNotes replace frameNotes.
 var floodNotes = []string{

@@ -119,7 +119,7 @@ func (transactions) Notes(f bench.Form) []string {
 
 // Prepare starts the servers, which listen at the ports of both tests.
 func (x transactions) Prepare(ctx context.Context, r *bench.Runner) error {
-	running := bench.KeptOf[servers](r, "servers of transactions")
+	running := bench.LabState[servers](r, "servers of transactions")
 	if err := running.startNetserver(ctx, r); err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ const transactTry = 10 * time.Millisecond
 func transactsAll(ctx context.Context, m *bench.Measurement) error {
 	return m.EachClient(ctx, func(ctx context.Context, client *lab.Host, i int) error {
 		if m.Trial.Local() {
-			return m.Runner.Tries(ctx, m.Kind, load.Share{Target: m.Running.Target(i), Concurrency: 1,
+			return m.Runner.TryFromBalancer(ctx, m.Kind, load.Share{Target: m.Running.Target(i), Concurrency: 1,
 				Duration: transactTry})
 		}
 		return transactOnce(ctx, client, m.Running.Target(i))

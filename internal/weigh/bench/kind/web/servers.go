@@ -77,7 +77,7 @@ type Servers struct {
 }
 
 // Of returns the web servers of a run's laboratory.
-func Of(r *bench.Runner) *Servers { return bench.KeptOf[Servers](r, "web servers") }
+func Of(r *bench.Runner) *Servers { return bench.LabState[Servers](r, "web servers") }
 
 // Start starts nginx on every server, unless it runs already, and waits until each answers. The servers are stopped
 // with the laboratory.
@@ -175,7 +175,7 @@ func (s *Servers) running() error {
 
 // errorLog returns the end of a server's error log, after a semicolon.
 func errorLog(server *lab.Host) string {
-	return bench.EndOf(server, filepath.Join(server.Dir, "error.log"))
+	return bench.LogTail(server, filepath.Join(server.Dir, "error.log"))
 }
 
 // emptyLogs empties the access logs. nginx appends to them, and in a long run they would fill the disk.

@@ -66,7 +66,7 @@ func (w *wireTester) close() error {
 
 // testerOf returns the tester of the laboratory's last packet-level load, for the next load with the same arrangement.
 func testerOf(r *bench.Runner) *wireTester {
-	w := bench.KeptOf[wireTester](r, kind{}.Name())
+	w := bench.LabState[wireTester](r, kind{}.Name())
 	if !w.atEnd {
 		w.atEnd = true
 		r.AtEnd = append(r.AtEnd, w.close)

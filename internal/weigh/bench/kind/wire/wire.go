@@ -84,7 +84,7 @@ func (kind) Params(p bench.Point) map[string]any {
 func (kind) Noun() string { return "connections" }
 
 func (kind) Programs() bench.Programs { return bench.Programs{} }
-func (w kind) OnMachines() string     { return bench.Conducted(w) }
+func (w kind) OnMachines() string     { return bench.NamespacesOnly(w) }
 
 // wireNotes replace frameNotes.
 var wireNotes = []string{

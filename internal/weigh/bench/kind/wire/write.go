@@ -125,7 +125,7 @@ func (r wireResult) ceiling(rate float64) float64 {
 	if settingsOf(r.trial.By).Ladder != nil || settingsOf(r.trial.By).Rate > 0 {
 		return 0
 	}
-	ceilings := bench.KeptOfRun[map[string]float64](r.runner, "ceilings of packets")
+	ceilings := bench.RunState[map[string]float64](r.runner, "ceilings of packets")
 	if *ceilings == nil {
 		*ceilings = ceilingsOf(r.runner.Results.Trials)
 	}

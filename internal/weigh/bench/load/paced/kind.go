@@ -12,7 +12,7 @@ import (
 
 // Kind is the load's generator: the jeoul binary itself.
 type Kind struct {
-	load.Own
+	load.JeoulClient
 	// Path is the requested path.
 	Path string
 	// Keep and Bound are as in Options.

@@ -32,8 +32,8 @@ func (o Options) Run(ctx context.Context) (*Report, error) {
 	return o.runMany(ctx)
 }
 
-// one is a client with a single stream: it makes one blocking call after another.
-type one struct {
+// singleStream is a client with a single stream: it makes one blocking call after another.
+type singleStream struct {
 	Options
 	address unix.Sockaddr
 	family  int
@@ -41,7 +41,7 @@ type one struct {
 }
 
 func (o Options) runOne(ctx context.Context) (*Report, error) {
-	c := &one{Options: o}
+	c := &singleStream{Options: o}
 	c.address, c.family = epoll.Address(o.Target)
 	transact := c.connectRequestResponse
 	if o.Test == RR {
@@ -76,7 +76,7 @@ func (o Options) runOne(ctx context.Context) (*Report, error) {
 	return report, nil
 }
 
-func (c *one) connectRequestResponse() error {
+func (c *singleStream) connectRequestResponse() error {
 	fd, err := c.connect()
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func (c *one) connectRequestResponse() error {
 	return err
 }
 
-func (c *one) connect() (int, error) {
+func (c *singleStream) connect() (int, error) {
 	fd, err := epoll.Socket(c.family, 0)
 	if err != nil {
 		return -1, err
@@ -117,7 +117,7 @@ func (c *one) connect() (int, error) {
 }
 
 // ask sends a byte and waits for the answer.
-func (c *one) ask(fd int) error {
+func (c *singleStream) ask(fd int) error {
 	for {
 		_, err := epoll.Send(fd, c.buffer[:])
 		if err == nil {
@@ -134,7 +134,7 @@ func (c *one) ask(fd int) error {
 	return err
 }
 
-func (c *one) read(fd int) (int, error) {
+func (c *singleStream) read(fd int) (int, error) {
 	for {
 		n, err := epoll.Receive(fd, c.buffer[:], 0)
 		if !errors.Is(err, unix.EINTR) {

@@ -12,7 +12,7 @@ import (
 
 // Kind is a test as a load's generator: the jeoul binary itself.
 type Kind struct {
-	load.Own
+	load.JeoulClient
 	Test Test
 }
 

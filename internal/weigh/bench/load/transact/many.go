@@ -14,8 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/load/epoll"
 )
 
-// many is a client with several streams: one thread, which handles the events of sockets.
-type many struct {
+// multiStream is a client with several streams: one thread, which handles the events of sockets.
+type multiStream struct {
 	Options
 	loop    *epoll.Loop
 	address unix.Sockaddr
@@ -46,7 +46,7 @@ const (
 )
 
 func (o Options) runMany(ctx context.Context) (*Report, error) {
-	m := &many{Options: o, report: &Report{Latency: load.NewLatency()}}
+	m := &multiStream{Options: o, report: &Report{Latency: load.NewLatency()}}
 	m.address, m.family = epoll.Address(o.Target)
 	var err error
 	if m.loop, err = epoll.New(); err != nil {
@@ -65,9 +65,9 @@ func (o Options) runMany(ctx context.Context) (*Report, error) {
 }
 
 // begin opens all streams. The connections of TCP_RR are open before the first request, as netperf's are.
-func (m *many) begin() error {
+func (m *multiStream) begin() error {
 	if m.Test == RR {
-		alone := &one{Options: m.Options, address: m.address, family: m.family}
+		alone := &singleStream{Options: m.Options, address: m.address, family: m.family}
 		for range m.Connections {
 			fd, err := alone.connect()
 			if err != nil {
@@ -94,7 +94,7 @@ func (m *many) begin() error {
 	return nil
 }
 
-func (m *many) watch(s *stream, events uint32) error {
+func (m *multiStream) watch(s *stream, events uint32) error {
 	if s.fd >= len(m.streams) {
 		m.streams = append(m.streams, make([]*stream, s.fd+1-len(m.streams))...)
 	}
@@ -107,7 +107,7 @@ func (m *many) watch(s *stream, events uint32) error {
 const checkInterval = 100 * time.Millisecond
 
 // transact handles the events of sockets until the time is over and no transaction is outstanding.
-func (m *many) transact(ctx context.Context) error {
+func (m *multiStream) transact(ctx context.Context) error {
 	next := checkInterval
 	if err := m.loop.After(next); err != nil {
 		return err
@@ -134,10 +134,10 @@ func (m *many) transact(ctx context.Context) error {
 }
 
 // over reports whether the time is over.
-func (m *many) over() bool { return time.Since(m.began) >= m.Duration }
+func (m *multiStream) over() bool { return time.Since(m.began) >= m.Duration }
 
 // giveUp fails streams that have been silent for too long.
-func (m *many) giveUp() {
+func (m *multiStream) giveUp() {
 	for _, s := range m.streams {
 		if s != nil && time.Since(s.at) > timeout {
 			m.fail(s, errSilent)
@@ -147,7 +147,7 @@ func (m *many) giveUp() {
 
 // handle handles the events of a stream. Sockets of TCP_CRR report each change once (EPOLLET), so handle must process
 // everything that follows from it.
-func (m *many) handle(fd int, events uint32) {
+func (m *multiStream) handle(fd int, events uint32) {
 	s := m.streams[fd]
 	if s == nil {
 		return // it was closed by an event before this one
@@ -171,7 +171,7 @@ func (m *many) handle(fd int, events uint32) {
 }
 
 // send sends a request; false means that the stream failed.
-func (m *many) send(s *stream) bool {
+func (m *multiStream) send(s *stream) bool {
 	if s.step == answering && m.Test == RR {
 		s.at = time.Now()
 	}
@@ -183,7 +183,7 @@ func (m *many) send(s *stream) bool {
 	return true
 }
 
-func (m *many) read(s *stream) {
+func (m *multiStream) read(s *stream) {
 	for {
 		n, err := epoll.Receive(s.fd, m.buffer[:], 0)
 		switch {
@@ -212,7 +212,7 @@ func (m *many) read(s *stream) {
 }
 
 // ended counts a transaction and begins the next.
-func (m *many) ended(s *stream) {
+func (m *multiStream) ended(s *stream) {
 	if m.Test == CRR {
 		m.forget(s)
 	}
@@ -231,7 +231,7 @@ func (m *many) ended(s *stream) {
 }
 
 // connect begins a transaction of TCP_CRR in a stream whose previous transaction has ended.
-func (m *many) connect(s *stream) {
+func (m *multiStream) connect(s *stream) {
 	s.at, s.step = time.Now(), connecting
 	var err error
 	if s.fd, err = epoll.Socket(m.family, unix.SOCK_NONBLOCK); err != nil {
@@ -250,18 +250,18 @@ func (m *many) connect(s *stream) {
 
 // fail counts a failed transaction. Its stream gets no further transaction: otherwise a server that refuses connections
 // would get requests without end.
-func (m *many) fail(s *stream, err error) {
+func (m *multiStream) fail(s *stream, err error) {
 	m.report.Fail(err)
 	m.forget(s)
 }
 
-func (m *many) forget(s *stream) {
+func (m *multiStream) forget(s *stream) {
 	m.streams[s.fd] = nil
 	m.open--
 	epoll.Close(s.fd)
 }
 
-func (m *many) close() {
+func (m *multiStream) close() {
 	for _, s := range m.streams {
 		if s != nil {
 			unix.Close(s.fd)

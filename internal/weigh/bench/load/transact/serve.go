@@ -27,20 +27,20 @@ type Server struct {
 // a blocking call also waits for the next connection, as in netserver: another call of epoll would take a tenth of a
 // transaction.
 type server struct {
-	loop             *epoll.Loop
-	closing, keeping int
-	// waits means that accepting at closing blocks.
-	waits bool
+	loop                    *epoll.Loop
+	crrListener, rrListener int
+	// acceptBlocks means that accepting at closing blocks.
+	acceptBlocks bool
 	// conns has the connections by descriptor, open is the number of open ones, and last the descriptor of the newest
 	// one.
-	conns  []served
+	conns  []serverConn
 	open   int
 	last   int
 	buffer [512]byte
 }
 
-// served is a connection of a server.
-type served struct {
+// serverConn is a connection of a server.
+type serverConn struct {
 	open bool
 	// once means that the connection is closed after the first answer.
 	once bool
@@ -64,21 +64,21 @@ func (s Server) Serve(ctx context.Context) error {
 	if runtime.GOMAXPROCS(0) < 2 {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // as a client
 	}
-	r := &server{closing: -1, keeping: -1}
+	r := &server{crrListener: -1, rrListener: -1}
 	defer r.close()
 	var err error
 	if r.loop, err = epoll.New(); err != nil {
 		return err
 	}
 	defer r.loop.WakeAtEnd(ctx)()
-	for at, into := range map[netip.AddrPort]*int{s.Closing: &r.closing, s.Keeping: &r.keeping} {
+	for at, into := range map[netip.AddrPort]*int{s.Closing: &r.crrListener, s.Keeping: &r.rrListener} {
 		if *into, err = r.listen(at); err != nil {
 			return fmt.Errorf("listening at %v: %w", at, err)
 		}
 	}
 	for ctx.Err() == nil {
 		next := r.loop.Wait
-		busy, err := r.alone()
+		busy, err := r.serveSingle()
 		if err != nil {
 			return err
 		}
@@ -105,9 +105,9 @@ func (r *server) listen(at netip.AddrPort) (int, error) {
 	return fd, r.loop.Add(fd, unix.EPOLLIN)
 }
 
-// alone serves, for a while, a client that is the only one. It answers the only connection, and accepts the next one if
+// serveSingle serves, for a while, a client that is the only one. It answers the only connection, and accepts the next one if
 // that connection was for one answer. busy is false if there is no such client, or if it is silent.
-func (r *server) alone() (busy bool, err error) {
+func (r *server) serveSingle() (busy bool, err error) {
 	defer func() { err = errors.Join(err, r.wait(false)) }()
 	for range aloneAnswers {
 		if r.open != 1 {
@@ -125,7 +125,7 @@ func (r *server) alone() (busy bool, err error) {
 			if err := r.wait(true); err != nil {
 				return false, err
 			}
-			fd, err := epoll.Accept(r.closing)
+			fd, err := epoll.Accept(r.crrListener)
 			if err != nil {
 				return false, nil // no client came: the loop reports the next one
 			}
@@ -137,16 +137,16 @@ func (r *server) alone() (busy bool, err error) {
 
 // wait sets whether accepting at closing blocks, for at most aloneSilence.
 func (r *server) wait(waits bool) error {
-	if r.waits == waits {
+	if r.acceptBlocks == waits {
 		return nil
 	}
-	r.waits = waits
-	return unix.SetNonblock(r.closing, !waits)
+	r.acceptBlocks = waits
+	return unix.SetNonblock(r.crrListener, !waits)
 }
 
 func (r *server) handle(fd int, _ uint32) {
 	switch {
-	case fd == r.closing || fd == r.keeping:
+	case fd == r.crrListener || fd == r.rrListener:
 		r.accept(fd)
 	case r.conns[fd].open:
 		r.answer(fd, unix.MSG_DONTWAIT)
@@ -164,7 +164,7 @@ func (r *server) accept(listener int) {
 			return // EAGAIN, or no free descriptor: waiting connections continue to wait
 		}
 		before := r.last
-		if r.add(fd, listener == r.closing); r.open == 1 {
+		if r.add(fd, listener == r.crrListener); r.open == 1 {
 			return // if there are others, the loop reports them
 		}
 		r.watch(before)
@@ -177,9 +177,9 @@ func (r *server) accept(listener int) {
 // add stores a new connection and makes it the last one.
 func (r *server) add(fd int, once bool) {
 	if fd >= len(r.conns) {
-		r.conns = append(r.conns, make([]served, fd+1-len(r.conns))...)
+		r.conns = append(r.conns, make([]serverConn, fd+1-len(r.conns))...)
 	}
-	r.conns[fd] = served{open: true, once: once}
+	r.conns[fd] = serverConn{open: true, once: once}
 	r.open++
 	r.last = fd
 }
@@ -216,7 +216,7 @@ func (r *server) answer(fd, flags int) bool {
 
 // forget closes a connection. If only one other connection is left, that one becomes the last.
 func (r *server) forget(fd int) {
-	r.conns[fd] = served{}
+	r.conns[fd] = serverConn{}
 	r.open--
 	epoll.Close(fd)
 	if r.open == 1 && !r.conns[r.last].open {
@@ -234,7 +234,7 @@ func (r *server) close() {
 			unix.Close(fd)
 		}
 	}
-	for _, fd := range []int{r.closing, r.keeping} {
+	for _, fd := range []int{r.crrListener, r.rrListener} {
 		if fd >= 0 {
 			unix.Close(fd)
 		}

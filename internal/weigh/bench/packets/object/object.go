@@ -23,17 +23,17 @@ type Object struct {
 	program    *ebpf.Program
 }
 
-// ErrUnlike means that the object lacks something that the setup names, or that it differs from the setup.
-var ErrUnlike = errors.New("the object is not as the setup says")
+// ErrMismatch means that the object lacks something that the setup names, or that it differs from the setup.
+var ErrMismatch = errors.New("the object is not as the setup says")
 
 // Load loads the object in a file, with the sizes of its maps that the setup gives, and fills the maps. Maps that the
-// object would pin are not pinned, and are freed by Close. Errors: ErrUnlike, or the kernel's, with the verifier's log.
+// object would pin are not pinned, and are freed by Close. Errors: ErrMismatch, or the kernel's, with the verifier's log.
 func (s *Setup) Load(file string) (*Object, error) {
 	spec, err := ebpf.LoadCollectionSpec(file)
 	if err != nil {
 		return nil, fmt.Errorf("reading the object %s: %w", file, err)
 	}
-	name, err := s.choose(spec)
+	name, err := s.selectProgram(spec)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
@@ -64,8 +64,8 @@ var types = map[lb.Hook]ebpf.ProgramType{lb.HookXDP: ebpf.XDP, lb.HookTC: ebpf.S
 // attachTypes are the attach types of the harness's programs.
 var attachTypes = map[lb.Hook]ebpf.AttachType{lb.HookXDP: ebpf.AttachXDP, lb.HookTC: ebpf.AttachNone}
 
-// choose returns the name of the program under test.
-func (s *Setup) choose(spec *ebpf.CollectionSpec) (string, error) {
+// selectProgram returns the name of the program under test.
+func (s *Setup) selectProgram(spec *ebpf.CollectionSpec) (string, error) {
 	var fit []string
 	for name, program := range spec.Programs {
 		if program.Type == types[s.Hook] {
@@ -77,9 +77,9 @@ func (s *Setup) choose(spec *ebpf.CollectionSpec) (string, error) {
 	case slices.Contains(fit, s.Program):
 		return s.Program, nil
 	case s.Program != "":
-		return "", fmt.Errorf("%w: it has no program %q for %s; it has %s", ErrUnlike, s.Program, s.Hook, listed(fit))
+		return "", fmt.Errorf("%w: it has no program %q for %s; it has %s", ErrMismatch, s.Program, s.Hook, listed(fit))
 	case len(fit) != 1:
-		return "", fmt.Errorf("%w: of its programs for %s (%s), say which: program", ErrUnlike, s.Hook, listed(fit))
+		return "", fmt.Errorf("%w: of its programs for %s (%s), say which: program", ErrMismatch, s.Hook, listed(fit))
 	}
 	return fit[0], nil
 }
@@ -112,11 +112,11 @@ func (s *Setup) fit(spec *ebpf.CollectionSpec, program string) error {
 	for _, name := range slices.Sorted(maps.Keys(s.Variables)) {
 		variable, data := spec.Variables[name], s.Variables[name].bytes()
 		if variable == nil {
-			return fmt.Errorf("%w: it has no variable %q; it has %s", ErrUnlike, name,
+			return fmt.Errorf("%w: it has no variable %q; it has %s", ErrMismatch, name,
 				listed(slices.Sorted(maps.Keys(spec.Variables))))
 		}
 		if int(variable.Size()) != len(data) {
-			return fmt.Errorf("%w: variable %q has %d bytes, and the setup gives %d", ErrUnlike, name,
+			return fmt.Errorf("%w: variable %q has %d bytes, and the setup gives %d", ErrMismatch, name,
 				variable.Size(), len(data))
 		}
 		if err := variable.Set(data); err != nil {
@@ -126,7 +126,7 @@ func (s *Setup) fit(spec *ebpf.CollectionSpec, program string) error {
 	for _, m := range s.Maps {
 		have := spec.Maps[m.Name]
 		if have == nil {
-			return fmt.Errorf("%w: it has no map %q; it has %s", ErrUnlike, m.Name,
+			return fmt.Errorf("%w: it has no map %q; it has %s", ErrMismatch, m.Name,
 				listed(slices.Sorted(maps.Keys(spec.Maps))))
 		}
 		if m.Size != 0 {
@@ -144,7 +144,7 @@ func (o *Object) fill() error {
 			key, value := e.Key.bytes(), e.Value.bytes()
 			if len(key) != int(to.KeySize()) || len(value) != int(to.ValueSize()) {
 				return fmt.Errorf("%w: entry %d of map %q has a key of %d bytes and a value of %d; the map's have %d and %d",
-					ErrUnlike, i, m.Name, len(key), len(value), to.KeySize(), to.ValueSize())
+					ErrMismatch, i, m.Name, len(key), len(value), to.KeySize(), to.ValueSize())
 			}
 			var put any = value
 			if perCPU(to.Type()) {
@@ -189,11 +189,11 @@ func (o *Object) count(c Counter) (sum uint64, err error) {
 	key := c.Key.bytes()
 	switch {
 	case from == nil:
-		return 0, fmt.Errorf("%w: it has no map %q; it has %s", ErrUnlike, c.Map,
+		return 0, fmt.Errorf("%w: it has no map %q; it has %s", ErrMismatch, c.Map,
 			listed(slices.Sorted(maps.Keys(o.collection.Maps))))
 	case len(key) != int(from.KeySize()) || c.At+c.Bytes > int(from.ValueSize()):
 		return 0, fmt.Errorf("%w: map %q has keys of %d bytes and values of %d; the counter's key has %d, and it ends at byte %d",
-			ErrUnlike, c.Map, from.KeySize(), from.ValueSize(), len(key), c.At+c.Bytes)
+			ErrMismatch, c.Map, from.KeySize(), from.ValueSize(), len(key), c.At+c.Bytes)
 	}
 	values := make([][]byte, 1)
 	if perCPU(from.Type()) {
@@ -217,15 +217,15 @@ func (o *Object) count(c Counter) (sum uint64, err error) {
 	return sum, nil
 }
 
-// ErrOtherwise means that packets did not end as the setup says.
-var ErrOtherwise = errors.New("the figure would not be what the setup says")
+// ErrOutcome means that packets did not end as the setup says.
+var ErrOutcome = errors.New("the figure would not be what the setup says")
 
-// Check returns an error that wraps ErrOtherwise unless the counters moved as the setup says for that many packets.
+// Check returns an error that wraps ErrOutcome unless the counters moved as the setup says for that many packets.
 func (o *Object) Check(before, after []uint64, packets uint64) error {
 	for i, c := range o.setup.Counters {
 		if moved := after[i] - before[i]; moved != packets*c.Each {
 			return fmt.Errorf("counters[%d] (map %s) counted %d for %d packets instead of %d: %w",
-				i, c.Map, moved, packets, packets*c.Each, ErrOtherwise)
+				i, c.Map, moved, packets, packets*c.Each, ErrOutcome)
 		}
 	}
 	return nil

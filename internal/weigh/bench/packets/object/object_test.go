@@ -76,7 +76,7 @@ func TestObject(t *testing.T) {
 	if err := o.Check(before, after, 100); err != nil {
 		t.Error(err)
 	}
-	if err := o.Check(before, after, 99); !errors.Is(err, ErrOtherwise) {
+	if err := o.Check(before, after, 99); !errors.Is(err, ErrOutcome) {
 		t.Errorf("a counter that has counted another number of packets: %v", err)
 	}
 }
@@ -106,7 +106,7 @@ func TestUnlike(t *testing.T) {
 			if o, err := setup.Load(file); err == nil {
 				o.Close()
 				t.Error("it was taken")
-			} else if !errors.Is(err, ErrUnlike) || !strings.Contains(err.Error(), test.says) {
+			} else if !errors.Is(err, ErrMismatch) || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("the error is %q, want %q", err, test.says)
 			}
 		})

@@ -18,18 +18,18 @@ type ipvsBalancer struct {
 	syncID int
 	// serves means that the balancer's kernel has the table.
 	serves bool
-	// left are the servers that have been away. A connection that was synchronised while its server was away is bound
+	// removedBefore are the servers that have been away. A connection that was synchronised while its server was away is bound
 	// to no server, and the kernel does not delete it with the server.
-	left map[netip.AddrPort]bool
+	removedBefore map[netip.AddrPort]bool
 }
 
-// noteLeft records the servers that are not in the wanted services.
-func (b *ipvsBalancer) noteLeft(wanted []ipvsService) {
+// noteRemoved records the servers that are not in the wanted services.
+func (b *ipvsBalancer) noteRemoved(wanted []ipvsService) {
 	next := ipvsTable{Services: wanted}
 	for _, s := range b.table.Services {
 		for _, server := range s.Servers {
 			if !next.has(server.At) {
-				b.left[server.At] = true
+				b.removedBefore[server.At] = true
 			}
 		}
 	}

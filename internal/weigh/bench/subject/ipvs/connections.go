@@ -17,15 +17,15 @@ import (
 // forgottenBound is how long the kernel may take to delete connections whose servers were removed.
 const forgottenBound = time.Minute
 
-// awaitForgotten waits until the kernel has no connection to the servers that stayed in its table: a machine that has
+// awaitNoConnections waits until the kernel has no connection to the servers that stayed in its table: a machine that has
 // died has none either.
-func (b *ipvsBalancer) awaitForgotten(ctx context.Context) error {
+func (b *ipvsBalancer) awaitNoConnections(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, forgottenBound)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		n, err := b.connections(func(server netip.AddrPort) bool { return b.table.has(server) && !b.left[server] })
+		n, err := b.connections(func(server netip.AddrPort) bool { return b.table.has(server) && !b.removedBefore[server] })
 		if err != nil || n == 0 {
 			return err
 		}

@@ -97,7 +97,7 @@ func (s keepalived) Start(ctx context.Context, setup subject.Setup, _ subject.Pa
 	running := &runningKeepalived{subject: s, runningIPVS: runningIPVS{method: s.method, setup: setup}}
 	err := running.prepare()
 	if err == nil {
-		err = running.undo.On(running.forget)
+		err = running.undo.On(running.expireRemoved)
 	}
 	if err == nil {
 		err = running.begin(ctx)
@@ -117,8 +117,8 @@ type runningKeepalived struct {
 	previousExpire string
 }
 
-// forget makes the kernel delete connections of removed servers.
-func (r *runningKeepalived) forget(on bool) error {
+// expireRemoved makes the kernel delete connections of removed servers.
+func (r *runningKeepalived) expireRemoved(on bool) error {
 	return r.setup.Lab.Balancer.Do(func() (err error) {
 		if !on {
 			return sysctl.Write(forgetConnections, r.previousExpire)

@@ -29,7 +29,7 @@ func (s ipvs) startSeveral(ctx context.Context, setup subject.Setup, params subj
 	several := &severalIPVS{runningIPVS: &runningIPVS{method: s.method, setup: setup, scheduler: schedulerOf(params)},
 		sync: syncOf(params)}
 	for i, h := range setup.Lab.Balancers {
-		one := &ipvsBalancer{at: h, table: s.table(setup, params), left: map[netip.AddrPort]bool{}}
+		one := &ipvsBalancer{at: h, table: s.table(setup, params), removedBefore: map[netip.AddrPort]bool{}}
 		if several.syncs() {
 			one.syncID = i + 1
 		}
@@ -117,7 +117,7 @@ func (b *ipvsBalancer) set(ctx context.Context, on bool) error {
 		b.table.PreviousExpire = previousExpire
 		return nil
 	}
-	return b.awaitForgotten(ctx)
+	return b.awaitNoConnections(ctx)
 }
 
 // Count returns the number of balancers.
@@ -193,7 +193,7 @@ func (r *severalIPVS) ResumeSpeaker(ctx context.Context, n int) (time.Duration, 
 func (r *severalIPVS) Change(_ context.Context, services []subject.Service) error {
 	wanted := ipvsServices(r.setup.With(services))
 	for _, one := range r.all {
-		one.noteLeft(wanted)
+		one.noteRemoved(wanted)
 		if !one.serves {
 			for i := range wanted {
 				one.table.Services[i].Servers = wanted[i].Servers

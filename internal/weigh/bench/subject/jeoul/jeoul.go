@@ -184,8 +184,8 @@ func (r *runningJeoul) configure(setup subject.Setup) error {
 	file := r.subject.config(setup, r.params, r.socket())
 	var text []byte
 	var err error
-	if r.hand != nil {
-		err = r.hand(file, setup)
+	if r.editConfig != nil {
+		err = r.editConfig(file, setup)
 	}
 	if err == nil {
 		text, err = config.Write(file)
@@ -277,13 +277,13 @@ type runningJeoul struct {
 	client  *api.Client
 	hook    ops.Hook
 	reloads reloads
-	// hand changes the configuration; nil for no change.
-	hand func(*config.Config, subject.Setup) error
+	// editConfig changes the configuration; nil for no change.
+	editConfig func(*config.Config, subject.Setup) error
 	// upgraded means that the other build runs, or is about to run.
 	upgraded bool
-	// spoke is the last known process that speaks BGP, and hung means that it was suspended.
-	spoke int
-	hung  bool
+	// speakerPID is the last known process that speaks BGP, and hung means that it was suspended.
+	speakerPID       int
+	speakerSuspended bool
 	// weights are the original weights of the file.
 	weights map[string]int
 }

@@ -31,7 +31,7 @@ func TestImportedConfig(t *testing.T) {
 			setup.Services[0].Port, setup.Services[0].PlainPort = 443, 80
 		}
 		file := newJeoulProxy().config(setup, subject.Params{proxy.ParamThreads: 2}, "/tmp/jeoul.sock")
-		if err := hand(file, setup, 2, probe.Limits{OpenFiles: 20_000, Cores: 2}); err != nil {
+		if err := useImported(file, setup, 2, probe.Limits{OpenFiles: 20_000, Cores: 2}); err != nil {
 			t.Fatal(err)
 		}
 		text, err := config.Write(file)

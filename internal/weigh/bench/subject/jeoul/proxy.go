@@ -68,9 +68,9 @@ func imported(setup subject.Setup, threads int, limits probe.Limits) (*config.Co
 	return file, nil
 }
 
-// hand makes the proxy engine serve the imported service, under the name of the configuration's service, and with its
+// useImported makes the proxy engine serve the imported service, under the name of the configuration's service, and with its
 // checks if the suite has some.
-func hand(file *config.Config, setup subject.Setup, threads int, limits probe.Limits) error {
+func useImported(file *config.Config, setup subject.Setup, threads int, limits probe.Limits) error {
 	from, err := imported(setup, threads, limits)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (s jeoulProxy) Start(ctx context.Context, setup subject.Setup, params subje
 	threads := params[proxy.ParamThreads].(int)
 	running := &runningJeoulProxy{threads: threads, runningJeoul: &runningJeoul{subject: s.jeoul, setup: setup,
 		params: params, weights: setup.Services[0].Weights}}
-	running.hand = func(file *config.Config, setup subject.Setup) error { return hand(file, setup, threads, limits) }
+	running.editConfig = func(file *config.Config, setup subject.Setup) error { return useImported(file, setup, threads, limits) }
 	if err := s.start(ctx, running.runningJeoul); err != nil {
 		return nil, errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
 	}

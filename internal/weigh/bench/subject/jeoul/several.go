@@ -22,7 +22,7 @@ type runningSeveral struct {
 	*runningJeoul // the first balancer, which is asked if one is enough
 	all           []*runningJeoul
 	router        *subject.Router
-	held          subject.VIPHolders
+	vipHolders    subject.VIPHolders
 	// routed undoes the routes and other settings of the laboratory.
 	routed subject.Undo
 }
@@ -76,7 +76,7 @@ func (r *runningSeveral) start(ctx context.Context, s jeoul) (err error) {
 func (r *runningSeveral) prepareServers(mode lb.Mode) (err error) {
 	switch {
 	case mode != lb.FullNAT:
-		r.held, err = subject.HoldVIP(r.setup.Lab, mode)
+		r.vipHolders, err = subject.HoldVIP(r.setup.Lab, mode)
 	case r.setup.Members:
 		err = r.routed.On(func(on bool) error { return detourReplies(r.setup, on) })
 	}
@@ -160,7 +160,7 @@ func (r *runningSeveral) Stop(ctx context.Context) error {
 	errs := []error{r.each(func(one *runningJeoul) error {
 		return errors.Join(one.signalSpeaker(ctx, syscall.SIGCONT), one.Stop(ctx))
 	})}
-	return errors.Join(append(errs, r.router.Stop(ctx), r.routed.All(), r.held.Release())...)
+	return errors.Join(append(errs, r.router.Stop(ctx), r.routed.All(), r.vipHolders.Release())...)
 }
 
 // until calls do with a balancer, and returns how long it took until the router sent to the balancer, or no longer did.
@@ -229,8 +229,8 @@ func (r *runningJeoul) speaker(ctx context.Context) (int, error) {
 	case status.BGP == nil || status.BGP.SpeakerPID == 0:
 		return 0, fmt.Errorf("%w: it shows no speaker", subject.ErrNotUp)
 	}
-	r.spoke = status.BGP.SpeakerPID
-	return r.spoke, nil
+	r.speakerPID = status.BGP.SpeakerPID
+	return r.speakerPID, nil
 }
 
 // signalSpeaker signals the speaker. A suspended speaker does not answer its daemon, so signalSpeaker resumes the last
@@ -240,12 +240,12 @@ func (r *runningJeoul) signalSpeaker(ctx context.Context, signal syscall.Signal)
 		if _, err := r.speaker(ctx); err != nil {
 			return err
 		}
-		r.hung = true
-		return syscall.Kill(r.spoke, signal)
+		r.speakerSuspended = true
+		return syscall.Kill(r.speakerPID, signal)
 	}
-	if !r.hung {
+	if !r.speakerSuspended {
 		return nil
 	}
-	r.hung = false
-	return syscall.Kill(r.spoke, signal)
+	r.speakerSuspended = false
+	return syscall.Kill(r.speakerPID, signal)
 }

@@ -168,7 +168,7 @@ func (r *runningLoxiLB) configure(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("waiting for LoxiLB's API: %w", err)
 	}
-	if err := r.process.WaitUntil(ctx, func() error { return r.sees(ctx) }); err != nil {
+	if err := r.process.WaitUntil(ctx, func() error { return r.checkReady(ctx) }); err != nil {
 		return fmt.Errorf("waiting for LoxiLB to be on the link: %w", err)
 	}
 	for _, rule := range loxilbRules(r.setup) {
@@ -233,9 +233,9 @@ type loxilbNeighbours struct {
 	} `json:"neighborAttr"`
 }
 
-// sees returns an error that names the first thing that LoxiLB needs to carry packets and lacks: its program on the
+// checkReady returns an error that names the first thing that LoxiLB needs to carry packets and lacks: its program on the
 // link, or a neighbour.
-func (r *runningLoxiLB) sees(ctx context.Context) error {
+func (r *runningLoxiLB) checkReady(ctx context.Context) error {
 	if err := r.setup.Lab.Balancer.Do(func() error { return hasProgram(r.setup.Lab.Balancer.Interface) }); err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ func (dockerProxy) Start(ctx context.Context, setup subject.Setup, _ subject.Par
 	}
 	if err == nil {
 		err = iptablesRules{to: toRelay}.set(ctx, setup, false)
-		running.ruled = err == nil
+		running.rulesSet = err == nil
 	}
 	if err != nil {
 		return nil, errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
@@ -106,8 +106,8 @@ type runningRelays struct {
 	setup  subject.Setup
 	relays []*subject.Program
 	undo   subject.Undo
-	// ruled means that the rules were set.
-	ruled bool
+	// rulesSet means that the rules were set.
+	rulesSet bool
 }
 
 // startRelays starts a relay for each server and protocol, and waits until all listen.
@@ -181,9 +181,9 @@ func (r *runningRelays) Quiesce(ctx context.Context) error {
 
 func (r *runningRelays) Stop(ctx context.Context) error {
 	err := r.Quiesce(ctx)
-	if r.ruled {
+	if r.rulesSet {
 		err = errors.Join(err, clearNAT(ctx, iptablesRules{}, r.setup))
-		r.ruled = false
+		r.rulesSet = false
 	}
 	return errors.Join(err, r.undo.All())
 }

@@ -186,6 +186,6 @@ func (r iptablesRules) clearFar(ctx context.Context, setup subject.Setup) error 
 	return err
 }
 
-func (r iptablesRules) taken(setup subject.Setup) farRules {
+func (r iptablesRules) removal(setup subject.Setup) farRules {
 	return farRules{Program: iptablesProgram + "-restore", Args: []string{"-n"}, Text: r.deleting(setup)}
 }

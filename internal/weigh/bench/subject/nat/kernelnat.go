@@ -21,8 +21,8 @@ type kernelNAT struct {
 	rules natRules
 	setup subject.Setup
 	undo  subject.Undo
-	// ruled means that the rules were set.
-	ruled bool
+	// rulesSet means that the rules were set.
+	rulesSet bool
 }
 
 // startKernelNAT makes the balancer a router that has the VIP, routes the servers' replies through it and sets the
@@ -38,7 +38,7 @@ func startKernelNAT(ctx context.Context, setup subject.Setup, rules natRules) (s
 		if err = rules.set(ctx, setup, false); err != nil {
 			err = errors.Join(err, guardFar(ctx, rules, setup, false))
 		} else {
-			running.ruled = true
+			running.rulesSet = true
 		}
 	}
 	if err != nil {
@@ -55,9 +55,9 @@ func (r *kernelNAT) Notes() []string             { return []string{r.rules.note(
 
 func (r *kernelNAT) Stop(ctx context.Context) error {
 	var err error
-	if r.ruled {
+	if r.rulesSet {
 		err = clearNAT(ctx, r.rules, r.setup)
-		r.ruled = false
+		r.rulesSet = false
 	}
 	return errors.Join(err, r.undo.All())
 }

@@ -18,8 +18,8 @@ type natRules interface {
 	set(ctx context.Context, setup subject.Setup, anew bool) error
 	// clear removes the rules, and with them the tracking of connections.
 	clear(ctx context.Context, setup subject.Setup) error
-	// taken returns how a machine that has lost its bench removes the rules.
-	taken(setup subject.Setup) farRules
+	// removal returns how a machine that has lost its bench removes the rules.
+	removal(setup subject.Setup) farRules
 	// can returns an error that wraps [subject.ErrCannot] and gives the reason if the rules cannot balance services.
 	can(services []subject.Service) error
 	// note describes the rules, and changeMethod how they change.
@@ -68,7 +68,7 @@ func guardFar(ctx context.Context, rules natRules, setup subject.Setup, on bool)
 	if !setup.Lab.Far() {
 		return nil
 	}
-	guarded := rules.taken(setup)
+	guarded := rules.removal(setup)
 	guarded.On = on
 	_, err := rulesTask.On(ctx, setup.Lab.Balancer, guarded)
 	return err

@@ -119,7 +119,7 @@ func startHAProxy(ctx context.Context, setup subject.Setup, params subject.Param
 	values := haproxyValuesOf(setup, params[ParamThreads].(int), haproxyMaxConn(limits, files), limits.Cores)
 	values.Splice, values.Socket = params[paramSplice] == spliceAuto, running.socket
 	running.write = func(services []subject.Service) error {
-		values.Services = endedServices(setup.With(services))
+		values.Services = terminatedServices(setup.With(services))
 		return subject.WriteConfig(setup.Lab.Balancer, running.path, config, values)
 	}
 	if err := running.write(setup.Services); err != nil {

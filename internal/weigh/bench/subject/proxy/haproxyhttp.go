@@ -59,6 +59,6 @@ func (HAProxyHTTP) Start(ctx context.Context, setup subject.Setup, params subjec
 // HTTPConfig returns the hand-written configuration of [HAProxyHTTP] for a set-up, for a host with these limits.
 func HTTPConfig(setup subject.Setup, threads int, limits probe.Limits) ([]byte, error) {
 	values := haproxyValuesOf(setup, threads, haproxyMaxConn(limits, haproxyFiles), limits.Cores)
-	values.Services = endedServices(setup)
+	values.Services = terminatedServices(setup)
 	return subject.Render(haproxyConfig, values)
 }

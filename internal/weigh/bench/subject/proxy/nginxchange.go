@@ -43,11 +43,11 @@ func (r *changingNginx) Reload(ctx context.Context) error {
 	if err := r.process.Process.Signal(syscall.SIGHUP); err != nil {
 		return fmt.Errorf("reloading nginx: %w", err)
 	}
-	return r.process.WaitUntil(ctx, func() error { return r.tookOver(old) })
+	return r.process.WaitUntil(ctx, func() error { return r.workersReplaced(old) })
 }
 
-// tookOver returns nil once the configured number of new workers runs, and all old ones are finishing or gone.
-func (r *changingNginx) tookOver(old []int) error {
+// workersReplaced returns nil once the configured number of new workers runs, and all old ones are finishing or gone.
+func (r *changingNginx) workersReplaced(old []int) error {
 	now, err := r.children()
 	if err != nil {
 		return err

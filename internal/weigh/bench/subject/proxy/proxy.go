@@ -128,9 +128,9 @@ type proxyServer struct {
 	Weight  int
 }
 
-// endedServices returns the services for a proxy that terminates TLS if there is any. Its connections to servers are
+// terminatedServices returns the services for a proxy that terminates TLS if there is any. Its connections to servers are
 // without TLS.
-func endedServices(setup subject.Setup) []proxyService {
+func terminatedServices(setup subject.Setup) []proxyService {
 	services := proxyServices(setup)
 	if setup.Certificate == "" {
 		return services
