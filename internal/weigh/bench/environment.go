@@ -116,7 +116,7 @@ func environment(ctx context.Context, form Form, options Options) (env results.E
 		}
 	}
 	for _, g := range form.generators() {
-		version, missing, err := g.here(ctx)
+		version, missing, err := g.localVersion(ctx)
 		env.Versions[g.Name], absent.Generators[g.Name] = version, missing
 		errs = append(errs, err)
 	}

@@ -40,4 +40,4 @@ func (f Form) Spec() lab.Spec                                   { return f.spec(
 func (f Form) Notes() []string                                  { return f.notes() }
 func (f Form) NotesOnMachines() []string                        { return f.notesOnMachines() }
 func (f Form) OnMachines(of *remote.Inventory) (Form, error)    { return f.onMachines(of) }
-func (f Form) FarAbsent() map[string]string                     { return f.farAbsent() }
+func (f Form) RemoteAbsent() map[string]string                  { return f.remoteAbsent() }

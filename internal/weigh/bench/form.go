@@ -42,8 +42,8 @@ type Form struct {
 	// all, document, or an item of `jeoul tune`. An empty list keeps the laboratory's own settings.
 	Tune []string `yaml:"tune"`
 
-	// Far means that the hosts are machines.
-	Far bool `yaml:"-"`
+	// Remote means that the hosts are machines.
+	Remote bool `yaml:"-"`
 }
 
 // Size is the number of hosts of a laboratory.

@@ -38,14 +38,14 @@ func (f Form) notesOnMachines() []string {
 func (f Form) onMachines(inventory *remote.Inventory) (Form, error) {
 	contained, several := f.Lab.Containers, f.Lab.Balancers > 0
 	f.Lab = Size{Clients: len(inventory.Clients), Servers: len(inventory.Servers)}
-	f.Far = true
+	f.Remote = true
 	if contained {
 		return f, fmt.Errorf("%w: its servers are containers of the balancer's host (lab.containers)", ErrMachines)
 	}
 	if several {
 		return f, fmt.Errorf("%w: several balancers share a router (lab.balancers)", ErrMachines)
 	}
-	reasons := f.farAbsent()
+	reasons := f.remoteAbsent()
 	var all []string
 	for _, l := range f.Loads {
 		reason := reasons[l.Kind]
@@ -57,8 +57,8 @@ func (f Form) onMachines(inventory *remote.Inventory) (Form, error) {
 	return f, fmt.Errorf("%w: %s", ErrMachines, strings.Join(slices.Compact(all), "; "))
 }
 
-// farAbsent maps kinds of loads to the reasons why they cannot run on machines.
-func (f Form) farAbsent() map[string]string {
+// remoteAbsent maps kinds of loads to the reasons why they cannot run on machines.
+func (f Form) remoteAbsent() map[string]string {
 	absent := map[string]string{}
 	for _, e := range f.experiments() {
 		if reason := e.OnMachines(); reason != "" {
@@ -68,13 +68,13 @@ func (f Form) farAbsent() map[string]string {
 	return absent
 }
 
-// farSkipReason names the setting that keeps a point from running on machines; empty if there is none, or if the hosts
+// remoteSkipReason names the setting that keeps a point from running on machines; empty if there is none, or if the hosts
 // are no machines.
-func (p Point) farSkipReason() string {
+func (p Point) remoteSkipReason() string {
 	switch {
-	case p.Form.Far && p.Pinned:
+	case p.Form.Remote && p.Pinned:
 		return "pinned: it ties clients and servers that share one machine to cores of their own; on machines each has its own"
-	case p.Form.Far && p.Tune != "":
+	case p.Form.Remote && p.Tune != "":
 		return "tune: machines keep their settings; prepare them by `jeoul tune` or the role in deploy/ansible"
 	}
 	return ""
@@ -109,7 +109,7 @@ func addMachines(ctx context.Context, env *results.Environment, l *lab.Lab, form
 
 // limitsOf reads the limits of a run: the balancer's cores, and the minimum over all hosts of every other resource.
 func limitsOf(ctx context.Context, l *lab.Lab) (probe.Limits, error) {
-	if !l.Far() {
+	if !l.Remote() {
 		// On a client, because the range of local ports belongs to its namespace.
 		limits, err := probe.LimitsOf(ctx, l.Clients[0])
 		limits.ReadKernel()

@@ -40,7 +40,7 @@ func TestDocumentsSuitesRunOnMachines(t *testing.T) {
 			t.Errorf("%s: %v", suite, err)
 			continue
 		}
-		for _, trial := range Plan(form, roomy, Absent{Kinds: form.FarAbsent()}) {
+		for _, trial := range Plan(form, roomy, Absent{Kinds: form.RemoteAbsent()}) {
 			params := trial.AllParams()
 			if pinned, there := params["pinned"]; there && pinned != "no" {
 				t.Errorf("%s, %s: pinned is %v", suite, trial.Load, pinned)

@@ -100,8 +100,8 @@ func (m *Measurement) Clients() []load.Client {
 func (r *Runner) Client(i int, host *lab.Host, share load.Share, cpus ...int) load.Client {
 	share.Dir, share.Executable = r.Lab.Clients[i].Dir, host.Executable(r.Options.Executable)
 	client := load.Client{Name: host.Name, Share: share, Start: load.StartOn(host, cpus...)}
-	if host.Far() {
-		client.Far, client.CPUs = host, cpus
+	if host.Remote() {
+		client.Remote, client.CPUs = host, cpus
 	}
 	return client
 }

@@ -120,7 +120,7 @@ func (p Point) skipReason(limits probe.Limits, absent Absent) string {
 		generator = g.Name
 	}
 	return cmp.Or(absent.Subjects[p.Subject.Name()], absent.Kinds[p.By.Kind], absent.Generators[generator],
-		p.farSkipReason(), p.Experiment.SkipReason(p, limits))
+		p.remoteSkipReason(), p.Experiment.SkipReason(p, limits))
 }
 
 // params returns all parameters of the point, for the results.
@@ -140,7 +140,7 @@ func (p Point) params() map[string]any {
 	}
 	maps.Copy(all, p.Experiment.Params(p))
 	maps.Copy(all, p.Params)
-	if p.Offloads && !p.Form.Far {
+	if p.Offloads && !p.Form.Remote {
 		all["offloads"] = YesNo(true)
 	}
 	return all

@@ -131,8 +131,8 @@ func (f Form) generators() []*Generator {
 	return all
 }
 
-// here returns the generator's version on this machine, or why it is missing.
-func (g *Generator) here(ctx context.Context) (version, missing string, err error) {
+// localVersion returns the generator's version on this machine, or why it is missing.
+func (g *Generator) localVersion(ctx context.Context) (version, missing string, err error) {
 	for _, program := range slices.Concat(g.Servers, g.Clients) {
 		version, err = program.Version(ctx)
 		if errors.Is(err, probe.ErrNotInstalled) {

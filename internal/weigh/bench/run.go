@@ -64,7 +64,7 @@ func (r *Runner) prepare(ctx context.Context) (err error) {
 	if options.Inventory == nil {
 		env, r.Absent, err = environment(ctx, form, options)
 	} else if err = r.reach(ctx); err == nil {
-		env, r.Absent, err = farEnvironment(ctx, r.Lab, form, options)
+		env, r.Absent, err = remoteEnvironment(ctx, r.Lab, form, options)
 	}
 	if err != nil {
 		return err
@@ -175,7 +175,7 @@ func (r *Runner) build(ctx context.Context) (err error) {
 		return err
 	}
 	addLimits(&r.Results.Environment, r.Limits)
-	if r.Lab.Far() {
+	if r.Lab.Remote() {
 		err = addMachines(ctx, &r.Results.Environment, r.Lab, r.Form)
 	} else {
 		addLab(&r.Results.Environment, r.Lab, r.Form)

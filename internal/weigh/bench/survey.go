@@ -32,12 +32,12 @@ var programTask = lab.NewTask("program",
 		return programVersion{Version: version}, err
 	})
 
-// farEnvironment describes the machines and their programs, as environment does for this machine. If a machine lacks a
+// remoteEnvironment describes the machines and their programs, as environment does for this machine. If a machine lacks a
 // program that all trials need, the error names the line of the inventory.
-func farEnvironment(ctx context.Context, l *lab.Lab, form Form, options Options) (env results.Environment,
+func remoteEnvironment(ctx context.Context, l *lab.Lab, form Form, options Options) (env results.Environment,
 	absent Absent, err error) {
 	s := &survey{inventory: options.Inventory, absent: Absent{
-		Subjects: map[string]string{}, Kinds: form.farAbsent(), Generators: map[string]string{}}}
+		Subjects: map[string]string{}, Kinds: form.remoteAbsent(), Generators: map[string]string{}}}
 	if s.env, err = describeTask.On(ctx, l.Balancer, struct{}{}); err != nil {
 		return s.env, s.absent, err
 	}

@@ -156,8 +156,8 @@ func (r *Runner) tune(ctx context.Context, t Trial) error {
 	if t.Tune == "" || t.Tune == r.tuned.by && mode == r.tuned.mode {
 		return nil
 	}
-	if r.Lab.Far() {
-		return fmt.Errorf("tuning hosts: %w: `jeoul tune apply` does it there", lab.ErrFar)
+	if r.Lab.Remote() {
+		return fmt.Errorf("tuning hosts: %w: `jeoul tune apply` does it there", lab.ErrRemote)
 	}
 	now := tuning{by: t.Tune, mode: mode}
 	for _, h := range r.tunedHosts() {

@@ -71,10 +71,10 @@ func (l *Lab) linkToRouter(h *Host, n int) error {
 		veth.PeerName, veth.PeerNamespace = h.Uplink, netlink.NsFd(h.netns.Fd())
 		veth.PeerHardwareAddr = net.HardwareAddr{0x02, 0x00, 0x13, byte(n), 0, 2}
 		return errors.Join(netlink.LinkAdd(veth),
-			netdev.GiveAddress(h.GatewayPort, netip.PrefixFrom(h.Gateway4, uplinkBits)))
+			netdev.SetUpWithAddress(h.GatewayPort, netip.PrefixFrom(h.Gateway4, uplinkBits)))
 	})
 	if err != nil {
 		return err
 	}
-	return h.onKeeper(func() error { return netdev.GiveAddress(h.Uplink, netip.PrefixFrom(h.Uplink4, uplinkBits)) })
+	return h.onKeeper(func() error { return netdev.SetUpWithAddress(h.Uplink, netip.PrefixFrom(h.Uplink4, uplinkBits)) })
 }

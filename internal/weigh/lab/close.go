@@ -24,10 +24,10 @@ func (l *Lab) Close() error {
 
 func (l *Lab) close() error {
 	switch {
-	case l.far != nil:
-		return l.closeFar()
-	case l.here != nil:
-		return l.closeHere()
+	case l.remote != nil:
+		return l.closeRemote()
+	case l.local != nil:
+		return l.closeLocal()
 	}
 	if l.lock == nil {
 		return nil
@@ -65,13 +65,13 @@ func (l *Lab) close() error {
 func CleanStale(ctx context.Context) (removed []string, err error) { return claim.Clean(ctx) }
 
 // Close ends every process that was started, with SIGTERM first, and undoes the changes to the machine.
-func (h *Here) Close() error { return h.lab.Close() }
+func (h *LocalMachine) Close() error { return h.lab.Close() }
 
-// closeFar releases the machines.
-func (l *Lab) closeFar() error {
+// closeRemote releases the machines.
+func (l *Lab) closeRemote() error {
 	var err error
-	if l.far.close != nil {
-		err = l.far.close()
+	if l.remote.close != nil {
+		err = l.remote.close()
 	}
 	for _, h := range l.Hosts() {
 		h.mu.Lock()

@@ -18,7 +18,7 @@ import (
 // error.
 func (h *Host) NetStat(names ...string) (map[string]uint64, error) {
 	if h.machine != nil {
-		return briefly(netStatTask, h, names)
+		return runTask(netStatTask, h, names)
 	}
 	return h.netStat(names...)
 }
@@ -59,7 +59,7 @@ func (h *Host) netStat(names ...string) (map[string]uint64, error) {
 func (h *Host) DeviceDrops() (Drops, error) {
 	var d Drops
 	if h.machine != nil {
-		read, err := briefly(deviceTask, h, nothing{})
+		read, err := runTask(deviceTask, h, nothing{})
 		return read.Drops, err
 	}
 	if h.Interface == "" {
@@ -85,7 +85,7 @@ func (h *Host) DeviceDrops() (Drops, error) {
 // that a person can watch without disturbing the load. Of machines it reads the devices of the balancer and the
 // clients.
 func (l *Lab) Traffic() (map[string]Traffic, error) {
-	if l.far != nil {
+	if l.remote != nil {
 		read, err := collect(append([]*Host{l.Balancer}, l.Clients...), deviceTask, func(*Host) nothing {
 			return nothing{}
 		})

@@ -25,15 +25,15 @@ func (h *Host) CPUTime() (time.Duration, error) {
 
 // CPU returns the CPU time of every host, by name, from one walk through /proc.
 func (l *Lab) CPU() (map[string]CPU, error) {
-	if l.far != nil {
-		return l.cpuFar()
+	if l.remote != nil {
+		return l.cpuRemote()
 	}
 	return l.usage.Read(measured(l.Hosts()))
 }
 
 // Machines reads the machines that the lab's hosts run on: this machine, for namespaces.
 func (l *Lab) Machines() ([]MachineStat, error) {
-	if l.far == nil {
+	if l.remote == nil {
 		var names []string
 		for _, h := range l.Hosts() {
 			names = append(names, h.Name)
@@ -58,10 +58,10 @@ func (l *Lab) Machines() ([]MachineStat, error) {
 	return all, nil
 }
 
-// cpuFar is CPU on machines. Of several hosts on a machine, only the first reads the packet work: each further host
+// cpuRemote is CPU on machines. Of several hosts on a machine, only the first reads the packet work: each further host
 // that traced the kernel would add to the cost of that work.
-func (l *Lab) cpuFar() (map[string]CPU, error) {
-	if l.far.meters == nil {
+func (l *Lab) cpuRemote() (map[string]CPU, error) {
+	if l.remote.meters == nil {
 		machines, err := l.Machines()
 		if err != nil {
 			return nil, err
@@ -72,40 +72,40 @@ func (l *Lab) cpuFar() (map[string]CPU, error) {
 				meters[name] = m.Hosts[0]
 			}
 		}
-		l.far.meters = meters
+		l.remote.meters = meters
 	}
-	read, err := collect(l.Hosts(), usageTask, func(h *Host) bool { return l.far.meters[h.Name] == h.Name })
+	read, err := collect(l.Hosts(), usageTask, func(h *Host) bool { return l.remote.meters[h.Name] == h.Name })
 	if err != nil {
 		return nil, err
 	}
 	all := map[string]CPU{}
 	for _, h := range l.Hosts() {
-		all[h.Name] = read[h.Name].CPU.WithSoftirqs(read[h.Name].Namespace, read[l.far.meters[h.Name]].reading(), false)
+		all[h.Name] = read[h.Name].CPU.WithSoftirqs(read[h.Name].Namespace, read[l.remote.meters[h.Name]].reading(), false)
 	}
 	return all, nil
 }
 
-// farUsage reads the host's processes, and with meter also the machine's packet work.
-func (h *Host) farUsage(meter bool) (farUsage, error) {
+// remoteUsage reads the host's processes, and with meter also the machine's packet work.
+func (h *Host) remoteUsage(meter bool) (remoteUsage, error) {
 	u := &h.lab.usage
 	if meter {
-		h.lab.here.meterOnce.Do(func() { u.Meter, h.lab.here.meterErr = softirq.NewMeter() })
+		h.lab.local.meterOnce.Do(func() { u.Meter, h.lab.local.meterErr = softirq.NewMeter() })
 	}
 	all, err := u.ProcessTimes(measured([]*Host{h}))
 	if err != nil {
-		return farUsage{}, err
+		return remoteUsage{}, err
 	}
-	usage := farUsage{CPU: all[h.Name], Namespace: h.inode}
+	usage := remoteUsage{CPU: all[h.Name], Namespace: h.inode}
 	if u.Meter == nil {
 		return usage, nil // without the meter, all is billed to processes
 	}
 	reading, err := u.Meter.Read()
 	if err != nil {
-		return farUsage{}, err
+		return remoteUsage{}, err
 	}
 	usage.Billed = map[uint64]int64{}
 	for device, work := range reading.Devices {
-		usage.Softirqs = append(usage.Softirqs, farSoftirq{device, work.Nanoseconds()})
+		usage.Softirqs = append(usage.Softirqs, remoteSoftirq{device, work.Nanoseconds()})
 	}
 	for namespace, billed := range reading.PerNamespace {
 		usage.Billed[namespace] = billed.Nanoseconds()
@@ -114,7 +114,7 @@ func (h *Host) farUsage(meter bool) (farUsage, error) {
 }
 
 // reading returns the machine's packet work in the form of the meter.
-func (f farUsage) reading() softirq.Reading {
+func (f remoteUsage) reading() softirq.Reading {
 	reading := softirq.Reading{Devices: map[softirq.Device]time.Duration{}, PerNamespace: map[uint64]time.Duration{}}
 	for _, s := range f.Softirqs {
 		reading.Devices[s.Device] = time.Duration(s.Ns)
@@ -125,24 +125,24 @@ func (f farUsage) reading() softirq.Reading {
 	return reading
 }
 
-// farUsage is the CPU time of a machine's processes, and of its packet work.
-type farUsage struct {
+// remoteUsage is the CPU time of a machine's processes, and of its packet work.
+type remoteUsage struct {
 	CPU CPU
 	// Namespace is the inode number of the host's network namespace.
 	Namespace uint64
 	// Softirqs is the packet work of the whole machine, by device and namespace.
-	Softirqs []farSoftirq
+	Softirqs []remoteSoftirq
 	Billed   map[uint64]int64
 }
 
-type farSoftirq struct {
+type remoteSoftirq struct {
 	Device softirq.Device
 	Ns     int64
 }
 
 var (
-	usageTask = NewTask("cpu", func(_ context.Context, h *Host, meter bool) (farUsage, error) {
-		return h.farUsage(meter)
+	usageTask = NewTask("cpu", func(_ context.Context, h *Host, meter bool) (remoteUsage, error) {
+		return h.remoteUsage(meter)
 	})
 	machineTask = NewTask("machine", func(_ context.Context, h *Host, _ nothing) (MachineStat, error) {
 		return measure.ReadMachine(h.Name)

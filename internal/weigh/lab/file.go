@@ -13,25 +13,25 @@ import (
 
 // WriteFile writes a file on the host, and makes its directory. Other users may read the file.
 func (h *Host) WriteFile(path string, data []byte) error {
-	_, err := briefly(writeFileTask, h, fileContent{path, data, 0o644})
+	_, err := runTask(writeFileTask, h, fileContent{path, data, 0o644})
 	return err
 }
 
 // WriteSecret writes a file on the host that only root may read. The file should be in the host's directory, with which
 // it is removed.
 func (h *Host) WriteSecret(path string, data []byte) error {
-	_, err := briefly(writeFileTask, h, fileContent{path, data, 0o600})
+	_, err := runTask(writeFileTask, h, fileContent{path, data, 0o600})
 	return err
 }
 
 // ReadEnd reads the last bytes of a file on the host, at most a given number; none if the file does not exist.
 func (h *Host) ReadEnd(path string, most int) ([]byte, error) {
-	return briefly(readEndTask, h, fileEnd{path, most})
+	return runTask(readEndTask, h, fileEnd{path, most})
 }
 
 // Empty truncates a file on the host, if it exists.
 func (h *Host) Empty(path string) error {
-	_, err := briefly(emptyTask, h, path)
+	_, err := runTask(emptyTask, h, path)
 	return err
 }
 

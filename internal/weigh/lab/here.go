@@ -26,9 +26,9 @@ type Location struct {
 	Address   netip.Addr
 }
 
-// Here is the machine that this process runs on (more precisely, its network namespace) as the only host of a lab: the
+// LocalMachine is the machine that this process runs on (more precisely, its network namespace) as the only host of a lab: the
 // far end of a Machine.
-type Here struct {
+type LocalMachine struct {
 	*Host
 	// Prefix is the segment's prefix, from the interface's address.
 	Prefix netip.Prefix
@@ -37,10 +37,10 @@ type Here struct {
 // journalName is the name of the journal of a worker's changes to its machine's network.
 const journalName = "bench"
 
-// NewHere claims this machine: no other run can use it until it is closed. NewHere undoes what a killed worker has
+// NewLocalMachine claims this machine: no other run can use it until it is closed. NewLocalMachine undoes what a killed worker has
 // left. dir is the host's directory, which exists. Errors: hostnet.ErrBusy, and other faults of the machine.
-func NewHere(name, dir string, where Location) (*Here, error) {
-	l := &Lab{Dir: dir, here: &here{}}
+func NewLocalMachine(name, dir string, where Location) (*LocalMachine, error) {
+	l := &Lab{Dir: dir, local: &local{}}
 	h := &Host{Name: name, Dir: dir, lab: l, role: topology.Balancer}
 	l.Balancer = h
 	l.usage.Init()
@@ -49,13 +49,13 @@ func NewHere(name, dir string, where Location) (*Here, error) {
 		return nil, err
 	}
 	h.Interface, h.MAC, h.IPv4 = link.Attrs().Name, link.Attrs().HardwareAddr, prefix.Addr()
-	if l.here.changes, err = hostnet.Open("", journalName); err != nil {
+	if l.local.changes, err = hostnet.Open("", journalName); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(removeRoutes(), h.holdNamespaces()); err != nil {
-		return nil, errors.Join(err, l.closeHere())
+		return nil, errors.Join(err, l.closeLocal())
 	}
-	return &Here{Host: h, Prefix: prefix}, nil
+	return &LocalMachine{Host: h, Prefix: prefix}, nil
 }
 
 // holdNamespaces opens the namespaces of the process, so that they can be entered.
@@ -122,19 +122,19 @@ func (w Location) find() (netlink.Link, netip.Prefix, error) {
 // AtEnd registers a function that is called when the machine that this process runs on is released, and replaces the
 // function of that name; nil removes it.
 func (h *Host) AtEnd(name string, do func() error) {
-	here := h.lab.here
-	here.mu.Lock()
-	defer here.mu.Unlock()
-	if here.atEnd == nil {
-		here.atEnd = map[string]func() error{}
+	local := h.lab.local
+	local.mu.Lock()
+	defer local.mu.Unlock()
+	if local.atEnd == nil {
+		local.atEnd = map[string]func() error{}
 	}
-	delete(here.atEnd, name)
+	delete(local.atEnd, name)
 	if do != nil {
-		here.atEnd[name] = do
+		local.atEnd[name] = do
 	}
 }
 
-func (l *Lab) closeHere() error {
+func (l *Lab) closeLocal() error {
 	var ending sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
@@ -147,7 +147,7 @@ func (l *Lab) closeHere() error {
 		})
 	}
 	ending.Wait()
-	for _, do := range l.here.atEnd {
+	for _, do := range l.local.atEnd {
 		errs = append(errs, do())
 	}
 	if l.usage.Meter != nil {
@@ -157,7 +157,7 @@ func (l *Lab) closeHere() error {
 		errs = append(errs, removeRoutes())
 		l.Balancer.leave()
 	}
-	return errors.Join(append(errs, l.here.changes.Close())...)
+	return errors.Join(append(errs, l.local.changes.Close())...)
 }
 
 // routeProtocol marks the routes of a worker, so that the next worker finds those of a killed one (rtnetlink(7): the

@@ -68,11 +68,11 @@ type Host struct {
 
 // Do runs f on an OS thread inside the host's network namespace, with the host's /sys mounted, and returns its error.
 // The thread is f's alone and ends with it; goroutines that f starts are outside of the namespace, but sockets that f
-// opens stay inside. Several Do may run at once, and nest. Do returns ErrClosed after the lab was closed, and ErrFar
+// opens stay inside. Several Do may run at once, and nest. Do returns ErrClosed after the lab was closed, and ErrRemote
 // where the host is a machine. A lab's namespaces continue to exist while f runs.
 func (h *Host) Do(f func() error) error {
 	if h.machine != nil {
-		return fmt.Errorf("enter host %s: %w", h.Name, ErrFar)
+		return fmt.Errorf("enter host %s: %w", h.Name, ErrRemote)
 	}
 	var err error
 	returned := false

@@ -76,13 +76,13 @@ type Lab struct {
 	ownDir bool
 	// offload and xdp are the settings of Offload and AcceptXDP.
 	offload, xdp bool
-	usage        measure.Book
+	usage        measure.CPUAccounts
 	fastPath     *l2switch.FastPath
 	wires        *l2switch.Wires
 	refused      []string // the settings that the kernel keeps for the machine
-	// far is set for a lab of machines, here for a lab that is this machine.
-	far       *far
-	here      *here
+	// remote is set for a lab of machines, here for a lab that is this machine.
+	remote    *remote
+	local     *local
 	closeOnce sync.Once
 	closeErr  error
 }
@@ -121,16 +121,16 @@ func (l *Lab) allBalancers() []*Host {
 	return []*Host{l.Balancer}
 }
 
-// far is the state of a lab of machines.
-type far struct {
+// remote is the state of a lab of machines.
+type remote struct {
 	scope measure.Scope
 	close func() error
 	// meters maps a host's name to the name of the host that measures the packet work of its machine.
 	meters map[string]string
 }
 
-// here is the state of a lab that is this machine.
-type here struct {
+// local is the state of a lab that is this machine.
+type local struct {
 	changes *hostnet.Changes
 	// atEnd are the functions that are called when the machine is released.
 	mu        sync.Mutex

@@ -9,8 +9,8 @@ import (
 	"os"
 )
 
-// ErrFar means that only a host in a namespace of this machine supports the request.
-var ErrFar = errors.New("not possible on another machine")
+// ErrRemote means that only a host in a namespace of this machine supports the request.
+var ErrRemote = errors.New("not possible on another machine")
 
 // Machine is a host that is no namespace of this machine. Package remote reaches it through a worker there, which is a
 // jeoul of the same build.
@@ -18,11 +18,11 @@ type Machine interface {
 	// Call performs a task there; args and the result are JSON.
 	Call(ctx context.Context, task string, args []byte) ([]byte, error)
 	// Start runs a command there. An *os.File as output receives only what is written to it, like any other writer.
-	Start(ctx context.Context, c Command) (FarProcess, error)
+	Start(ctx context.Context, c Command) (RemoteProcess, error)
 }
 
-// FarProcess is a process on another machine; its methods are those of Process.
-type FarProcess interface {
+// RemoteProcess is a process on another machine; its methods are those of Process.
+type RemoteProcess interface {
 	PID() int
 	Done() <-chan struct{}
 	Wait() error

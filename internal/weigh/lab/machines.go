@@ -41,9 +41,9 @@ type Places struct {
 // Assemble makes a lab of machines. It has no switch that can be entered, and its devices stay as they are: Offload and
 // AcceptXDP change nothing.
 func Assemble(places Places) *Lab {
-	l := &Lab{VIP4: places.VIP4, FullNAT: places.FullNAT, Notes: places.Notes, far: &far{close: places.Close}}
+	l := &Lab{VIP4: places.VIP4, FullNAT: places.FullNAT, Notes: places.Notes, remote: &remote{close: places.Close}}
 	add := func(p Place, r topology.Role, n int) *Host {
-		l.far.scope.Addresses = append(l.far.scope.Addresses, p.IPv4)
+		l.remote.scope.Addresses = append(l.remote.scope.Addresses, p.IPv4)
 		return &Host{Name: p.Name, Interface: p.Interface, MAC: p.MAC, IPv4: p.IPv4, Dir: p.Dir,
 			lab: l, role: r, number: n, machine: p.Machine, executable: p.Executable}
 	}
@@ -54,16 +54,16 @@ func Assemble(places Places) *Lab {
 	for i, p := range places.Servers {
 		l.Servers = append(l.Servers, add(p, topology.Server, i+1))
 	}
-	l.far.scope.Addresses = append(l.far.scope.Addresses, places.VIP4)
-	l.far.scope.OwnPorts = places.OwnPorts
+	l.remote.scope.Addresses = append(l.remote.scope.Addresses, places.VIP4)
+	l.remote.scope.OwnPorts = places.OwnPorts
 	return l
 }
 
-// Far reports whether the lab's hosts are machines, and not namespaces of this machine.
-func (l *Lab) Far() bool { return l.far != nil }
+// Remote reports whether the lab's hosts are machines, and not namespaces of this machine.
+func (l *Lab) Remote() bool { return l.remote != nil }
 
-// Far reports whether the host is a machine, and not a namespace of this machine.
-func (h *Host) Far() bool { return h.machine != nil }
+// Remote reports whether the host is a machine, and not a namespace of this machine.
+func (h *Host) Remote() bool { return h.machine != nil }
 
 // Executable returns the path of the jeoul binary on the host, which in namespaces is the caller's own.
 func (h *Host) Executable(own string) string {
@@ -75,15 +75,15 @@ func (h *Host) Executable(own string) string {
 
 // scope selects those of a host's connections that belong to the lab: all of a namespace's.
 func (h *Host) scope() measure.Scope {
-	if h.lab == nil || h.lab.far == nil {
+	if h.lab == nil || h.lab.remote == nil {
 		return measure.Scope{}
 	}
-	return h.lab.far.scope
+	return h.lab.remote.scope
 }
 
 // Each calls do for hosts, for all at once if they are machines: there, each call is a round trip.
 func Each(hosts []*Host, do func(h *Host) error) error {
-	if len(hosts) == 0 || !hosts[0].Far() {
+	if len(hosts) == 0 || !hosts[0].Remote() {
 		for _, h := range hosts {
 			if err := do(h); err != nil {
 				return err
@@ -104,7 +104,7 @@ func collect[Args, Result any](hosts []*Host, t Task[Args, Result], args func(h 
 	var mu sync.Mutex
 	all := map[string]Result{}
 	err := Each(hosts, func(h *Host) error {
-		got, err := briefly(t, h, args(h))
+		got, err := runTask(t, h, args(h))
 		mu.Lock()
 		defer mu.Unlock()
 		all[h.Name] = got

@@ -70,7 +70,7 @@ func (l *Lab) build(ctx context.Context) error {
 	if err := l.addHosts(ctx); err != nil {
 		return err
 	}
-	if err := l.plugIn(); err != nil {
+	if err := l.attachFastPath(); err != nil {
 		return err
 	}
 	if err := l.presetNeighbours(); err != nil {
@@ -88,9 +88,9 @@ func (l *Lab) build(ctx context.Context) error {
 	return nil
 }
 
-// plugIn makes the switch forward past its bridge. A lab works without this, but a lab for loads of packets would
+// attachFastPath makes the switch forward past its bridge. A lab works without this, but a lab for loads of packets would
 // measure its bridge.
-func (l *Lab) plugIn() error {
+func (l *Lab) attachFastPath() error {
 	var ports []l2switch.Port
 	for _, h := range l.Hosts()[1:] {
 		if h.portOn == l.Switch {

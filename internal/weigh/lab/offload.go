@@ -46,7 +46,7 @@ func (l *Lab) portOffloads(h *Host) netdev.Offloads {
 // (net.core.netdev_max_backlog) are dropped and counted.
 func (l *Lab) Offload(on bool) error {
 	l.offload = on
-	if l.far != nil {
+	if l.remote != nil {
 		return nil // network cards are as they are
 	}
 	l.usage.Spread.Store(on)
@@ -78,7 +78,7 @@ func (l *Lab) Offload(on bool) error {
 // instead of 6,200).
 func (l *Lab) AcceptXDP(on bool) error {
 	l.xdp = on
-	if l.far != nil {
+	if l.remote != nil {
 		return nil
 	}
 	return errors.Join(l.acceptAtSwitch(on), l.acceptAtRouter(on))

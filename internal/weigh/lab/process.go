@@ -30,10 +30,10 @@ const (
 type Process struct {
 	host *Host
 	// name is the program as it was requested.
-	name string
-	cmd  *exec.Cmd // nil where far is set
-	far  FarProcess
-	done chan struct{}
+	name   string
+	cmd    *exec.Cmd // nil where far is set
+	remote RemoteProcess
+	done   chan struct{}
 	// err is the result of Wait; it is set before done is closed.
 	err error
 
@@ -54,7 +54,7 @@ func (h *Host) Start(ctx context.Context, c Command) (*Process, error) {
 		return fail(err)
 	}
 	if h.machine != nil {
-		p, err := h.startFar(ctx, c)
+		p, err := h.startRemote(ctx, c)
 		if err != nil {
 			return fail(err)
 		}
@@ -96,7 +96,7 @@ func (h *Host) Start(ctx context.Context, c Command) (*Process, error) {
 // deathSignal is the signal that a process gets when this one dies. A lab of namespaces is removed completely; a
 // machine remains, and programs on it must be able to undo their changes to it.
 func (l *Lab) deathSignal() syscall.Signal {
-	if l.here != nil {
+	if l.local != nil {
 		return syscall.SIGTERM
 	}
 	return syscall.SIGKILL
@@ -154,8 +154,8 @@ func awaitExit(pid int) time.Duration {
 
 // PID returns the process's ID, which is also the ID of its group.
 func (p *Process) PID() int {
-	if p.far != nil {
-		return p.far.PID()
+	if p.remote != nil {
+		return p.remote.PID()
 	}
 	return p.cmd.Process.Pid
 }
@@ -177,8 +177,8 @@ func (p *Process) Signal(s os.Signal) error {
 	if !ok {
 		return fmt.Errorf("signal %s on %s: unknown signal %v", p.name, p.host.Name, s)
 	}
-	if p.far != nil {
-		return p.far.Signal(int(sig))
+	if p.remote != nil {
+		return p.remote.Signal(int(sig))
 	}
 	return p.kill(p.PID(), sig)
 }
@@ -195,8 +195,8 @@ func (p *Process) kill(id int, sig syscall.Signal) error {
 // Stop ends the process and its group: by SIGTERM, and by SIGKILL if the process still exists after five seconds or
 // when ctx ends. It returns an error only if the process outlives that. Stopping an ended process does nothing.
 func (p *Process) Stop(ctx context.Context) error {
-	if p.far != nil {
-		return p.far.Stop(ctx)
+	if p.remote != nil {
+		return p.remote.Stop(ctx)
 	}
 	if p.end(ctx, syscall.SIGTERM) {
 		return nil
@@ -207,14 +207,14 @@ func (p *Process) Stop(ctx context.Context) error {
 // Kill ends the process and its group as a crash does: by SIGKILL, without a signal before. It returns when the process
 // is gone. Killing an ended process does nothing.
 func (p *Process) Kill(ctx context.Context) error {
-	if p.far == nil {
+	if p.remote == nil {
 		return p.destroy()
 	}
-	if err := p.far.Signal(int(syscall.SIGKILL)); err != nil {
+	if err := p.remote.Signal(int(syscall.SIGKILL)); err != nil {
 		return err
 	}
 	select {
-	case <-p.far.Done():
+	case <-p.remote.Done():
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -267,7 +267,7 @@ func (l *Lab) processes() (all []*Process) {
 // CPUTime returns the CPU time of the process itself by its CPU clock, including its ended threads and the packet work
 // that ran on top of it. It returns an error once the process has ended.
 func (p *Process) CPUTime() (time.Duration, error) {
-	used, err := briefly(processClockTask, p.host, p.PID())
+	used, err := runTask(processClockTask, p.host, p.PID())
 	if err != nil {
 		return 0, fmt.Errorf("read the CPU time of %s on %s: %w", p.name, p.host.Name, err)
 	}
@@ -278,20 +278,20 @@ var processClockTask = NewTask("process-clock", func(_ context.Context, _ *Host,
 	return measure.ProcessClock(pid)
 })
 
-// startFar runs a command on another machine.
-func (h *Host) startFar(ctx context.Context, c Command) (*Process, error) {
+// startRemote runs a command on another machine.
+func (h *Host) startRemote(ctx context.Context, c Command) (*Process, error) {
 	if c.Dir == "" {
 		c.Dir = h.Dir
 	}
 	p := &Process{host: h, name: c.Path, done: make(chan struct{})}
 	var err error
-	if p.far, err = h.machine.Start(ctx, c); err != nil {
+	if p.remote, err = h.machine.Start(ctx, c); err != nil {
 		return nil, err
 	}
 	go func() {
 		defer close(p.done)
-		<-p.far.Done()
-		p.err = p.far.Wait()
+		<-p.remote.Done()
+		p.err = p.remote.Wait()
 	}()
 	stopAfter := context.AfterFunc(ctx, func() { p.Stop(context.Background()) })
 	go func() {

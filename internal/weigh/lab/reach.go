@@ -67,10 +67,10 @@ func (h *Host) Set(name, value string) error {
 
 // Disconnect disconnects the host from the segment, as if its cable were unplugged or its power off, and connects it
 // again: the switch's end of its link goes down, so nothing passes, including ARP and NDP. The host's processes,
-// addresses and sockets stay. It returns ErrFar where the host is a machine.
+// addresses and sockets stay. It returns ErrRemote where the host is a machine.
 func (h *Host) Disconnect(on bool) error {
 	if h.machine != nil {
-		return fmt.Errorf("take host %s off the segment: %w", h.Name, ErrFar)
+		return fmt.Errorf("take host %s off the segment: %w", h.Name, ErrRemote)
 	}
 	err := h.portOn.Do(func() error {
 		port, err := netlink.LinkByName(h.Port)
@@ -91,9 +91,9 @@ func (h *Host) Disconnect(on bool) error {
 // discardPort is the port of the discard protocol (RFC 863).
 const discardPort = 9
 
-// Greet sends another host a datagram, which is not answered. The ARP request before it updates that host's neighbour
+// SendDatagram sends another host a datagram, which is not answered. The ARP request before it updates that host's neighbour
 // table and the switch's, as the first packet of a booted machine does.
-func (h *Host) Greet(other *Host) error {
+func (h *Host) SendDatagram(other *Host) error {
 	err := h.Do(func() error {
 		conn, err := net.Dial("udp4", netip.AddrPortFrom(other.IPv4, discardPort).String())
 		if err != nil {

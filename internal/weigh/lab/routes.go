@@ -21,8 +21,8 @@ import (
 
 // Forward makes the balancer forward IPv4 packets between clients and servers as a router does, or undoes that.
 func (l *Lab) Forward(on bool) error {
-	if l.far != nil {
-		_, err := briefly(forwardTask, l.Balancer, on)
+	if l.remote != nil {
+		_, err := runTask(forwardTask, l.Balancer, on)
 		return err
 	}
 	value := "0"
@@ -71,7 +71,7 @@ func (l *Lab) addressesOf(of topology.Role) (ranges []netip.Prefix) {
 	switch {
 	case l.contained(of):
 		return []netip.Prefix{l.ContainerRange()}
-	case l.far == nil:
+	case l.remote == nil:
 		return []netip.Prefix{topology.Range(of)}
 	}
 	for _, h := range l.Hosts() {
@@ -84,8 +84,8 @@ func (l *Lab) addressesOf(of topology.Role) (ranges []netip.Prefix) {
 
 // detour adds routes through the balancer to hosts, or deletes them.
 func (l *Lab) detour(from []*Host, to []netip.Prefix, on bool) error {
-	if l.far != nil {
-		return l.detourFar(from, to, on)
+	if l.remote != nil {
+		return l.detourRemote(from, to, on)
 	}
 	for _, h := range from {
 		err := h.Do(func() error {
@@ -130,8 +130,8 @@ const hashOfPorts = "1"
 // Spread adds a route to an IPv4 VIP over servers to hosts, or deletes it: the hash of each connection selects one
 // server, as through a balancer but without one on the path. The servers must have the VIP.
 func (l *Lab) Spread(from []*Host, vip netip.Addr, servers []*Host, on bool) error {
-	if l.far != nil {
-		return spreadFar(from, vip, servers, on)
+	if l.remote != nil {
+		return spreadRemote(from, vip, servers, on)
 	}
 	for _, h := range from {
 		err := h.Do(func() error {
@@ -199,14 +199,14 @@ func (l *Lab) groupBalancer() (err error) {
 
 // The tasks that set routes and addresses on a machine.
 var (
-	routeTask = NewTask("route", func(_ context.Context, h *Host, r farRoute) (nothing, error) {
+	routeTask = NewTask("route", func(_ context.Context, h *Host, r remoteRoute) (nothing, error) {
 		return nothing{}, h.Do(func() error { return r.set(h.Interface) })
 	})
 	forwardTask = NewTask("forward", func(_ context.Context, h *Host, on bool) (nothing, error) {
-		return nothing{}, h.lab.here.changes.EnableForwarding([]string{h.Interface}, on, false)
+		return nothing{}, h.lab.local.changes.EnableForwarding([]string{h.Interface}, on, false)
 	})
-	addressTask = NewTask("address", func(_ context.Context, h *Host, a farAddress) (nothing, error) {
-		changes := h.lab.here.changes
+	addressTask = NewTask("address", func(_ context.Context, h *Host, a remoteAddress) (nothing, error) {
+		changes := h.lab.local.changes
 		if a.On {
 			return nothing{}, changes.AddAddress(h.Interface, a.Address, hostnet.AddressOptions{})
 		}
@@ -214,22 +214,22 @@ var (
 	})
 )
 
-// farAddress is an address to add to a host's device, or to delete from it.
-type farAddress struct {
+// remoteAddress is an address to add to a host's device, or to delete from it.
+type remoteAddress struct {
 	Address netip.Addr
 	On      bool
 }
 
-// farRoute is a route to add to a host, or to delete: to ranges of addresses through others, by the hash of ports if
+// remoteRoute is a route to add to a host, or to delete: to ranges of addresses through others, by the hash of ports if
 // there are several.
-type farRoute struct {
+type remoteRoute struct {
 	To      []netip.Prefix
 	Through []netip.Addr
 	On      bool
 }
 
 // set makes or removes the route on a device of the calling thread's namespace.
-func (r farRoute) set(device string) error {
+func (r remoteRoute) set(device string) error {
 	link, err := netlink.LinkByName(device)
 	if err != nil {
 		return err
@@ -257,36 +257,36 @@ var hashPolicyTask = NewTask("multipath-hash", func(_ context.Context, h *Host, 
 	if !on {
 		return nothing{}, nil // undone with the worker
 	}
-	return nothing{}, h.lab.here.changes.SetSysctl(name, hashOfPorts)
+	return nothing{}, h.lab.local.changes.SetSysctl(name, hashOfPorts)
 })
 
-// spreadFar is Spread on machines.
-func spreadFar(from []*Host, vip netip.Addr, servers []*Host, on bool) error {
-	route := farRoute{To: []netip.Prefix{netip.PrefixFrom(vip, vip.BitLen())}, On: on}
+// spreadRemote is Spread on machines.
+func spreadRemote(from []*Host, vip netip.Addr, servers []*Host, on bool) error {
+	route := remoteRoute{To: []netip.Prefix{netip.PrefixFrom(vip, vip.BitLen())}, On: on}
 	for _, server := range servers {
 		route.Through = append(route.Through, server.IPv4)
 	}
 	return Each(from, func(h *Host) error {
-		if _, err := briefly(hashPolicyTask, h, on); err != nil {
+		if _, err := runTask(hashPolicyTask, h, on); err != nil {
 			return err
 		}
-		_, err := briefly(routeTask, h, route)
+		_, err := runTask(routeTask, h, route)
 		return err
 	})
 }
 
-// detourFar is detour on machines.
-func (l *Lab) detourFar(from []*Host, to []netip.Prefix, on bool) error {
-	route := farRoute{To: to, Through: []netip.Addr{l.Balancer.IPv4}, On: on}
+// detourRemote is detour on machines.
+func (l *Lab) detourRemote(from []*Host, to []netip.Prefix, on bool) error {
+	route := remoteRoute{To: to, Through: []netip.Addr{l.Balancer.IPv4}, On: on}
 	return Each(from, func(h *Host) error {
-		_, err := briefly(routeTask, h, route)
+		_, err := runTask(routeTask, h, route)
 		return err
 	})
 }
 
-// Hold adds an address to a machine's device, as one of its own (/32), or deletes it; an address that is already gone
+// SetAddress adds an address to a machine's device, as one of its own (/32), or deletes it; an address that is already gone
 // is no error.
-func (h *Host) Hold(address netip.Addr, on bool) error {
-	_, err := briefly(addressTask, h, farAddress{address, on})
+func (h *Host) SetAddress(address netip.Addr, on bool) error {
+	_, err := runTask(addressTask, h, remoteAddress{address, on})
 	return err
 }

@@ -45,7 +45,7 @@ func TestSilence(t *testing.T) {
 // TestGreet proves that a greeting teaches the other host a MAC address.
 func TestGreet(t *testing.T) {
 	l := newLab(t)
-	if err := l.Servers[0].Greet(l.Balancer); err != nil {
+	if err := l.Servers[0].SendDatagram(l.Balancer); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the balancer knows its neighbour", func() (known bool) {

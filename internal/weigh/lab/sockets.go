@@ -18,7 +18,7 @@ import (
 // Sockets counts the host's TCP sockets; on a machine, only those of the lab.
 func (h *Host) Sockets() (SocketCount, error) {
 	if h.machine != nil {
-		return briefly(socketsTask, h, h.scope())
+		return runTask(socketsTask, h, h.scope())
 	}
 	return h.sockets(measure.Scope{})
 }
@@ -44,7 +44,7 @@ func (h *Host) DestroySockets() error {
 	if h.machine == nil {
 		return h.destroySockets(measure.Scope{})
 	}
-	can, err := briefly(destroySocketsTask, h, h.scope())
+	can, err := runTask(destroySocketsTask, h, h.scope())
 	if err == nil && !can {
 		err = fmt.Errorf("destroy the sockets of %s: %w", h.Name, ErrNoSocketDestroy)
 	}
@@ -64,7 +64,7 @@ func (h *Host) destroySockets(of measure.Scope) error {
 // On a machine it counts the connections that were made to the VIP.
 func (h *Host) Conntrack() (int, error) {
 	if h.machine != nil {
-		return briefly(conntrackTask, h, measure.TrackedTo{Address: h.lab.VIP4})
+		return runTask(conntrackTask, h, measure.ConntrackTo{Address: h.lab.VIP4})
 	}
 	var n int
 	err := h.Do(func() error {
@@ -84,10 +84,10 @@ func (h *Host) Conntrack() (int, error) {
 	return n, nil
 }
 
-// ForgetTracked deletes the connections that the host tracks; on a machine, those that were made to the VIP.
-func (h *Host) ForgetTracked() error {
+// FlushConntrack deletes the connections that the host tracks; on a machine, those that were made to the VIP.
+func (h *Host) FlushConntrack() error {
 	if h.machine != nil {
-		_, err := briefly(forgetTask, h, measure.TrackedTo{Address: h.lab.VIP4})
+		_, err := runTask(forgetTask, h, measure.ConntrackTo{Address: h.lab.VIP4})
 		return err
 	}
 	return h.Do(func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
@@ -105,7 +105,7 @@ var (
 		}
 		return err == nil, err
 	})
-	conntrackTask = NewTask("conntrack", func(_ context.Context, h *Host, of measure.TrackedTo) (int, error) {
+	conntrackTask = NewTask("conntrack", func(_ context.Context, h *Host, of measure.ConntrackTo) (int, error) {
 		n := 0
 		err := h.Do(func() (err error) {
 			n, err = of.Count()
@@ -113,7 +113,7 @@ var (
 		})
 		return n, err
 	})
-	forgetTask = NewTask("forget-tracked", func(_ context.Context, h *Host, of measure.TrackedTo) (nothing, error) {
-		return nothing{}, h.Do(of.Forget)
+	forgetTask = NewTask("forget-tracked", func(_ context.Context, h *Host, of measure.ConntrackTo) (nothing, error) {
+		return nothing{}, h.Do(of.Delete)
 	})
 )

@@ -75,8 +75,8 @@ func Perform(ctx context.Context, h *Host, name string, args []byte) ([]byte, er
 // taskBound is how long a task without its own context may take.
 const taskBound = 20 * time.Second
 
-// briefly performs a task that ends within moments, or fails.
-func briefly[Args, Result any](t Task[Args, Result], h *Host, args Args) (Result, error) {
+// runTask performs a task that ends within moments, or fails.
+func runTask[Args, Result any](t Task[Args, Result], h *Host, args Args) (Result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), taskBound)
 	defer cancel()
 	return t.On(ctx, h, args)

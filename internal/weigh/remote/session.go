@@ -109,14 +109,14 @@ func (s *session) Call(ctx context.Context, task string, args []byte) ([]byte, e
 }
 
 // Start implements lab.Machine.
-func (s *session) Start(ctx context.Context, c lab.Command) (lab.FarProcess, error) {
+func (s *session) Start(ctx context.Context, c lab.Command) (lab.RemoteProcess, error) {
 	args := StartArgs{Path: c.Path, Args: c.Args, Env: c.Env, Dir: c.Dir, CPUs: c.CPUs, Session: c.Session,
 		Out: c.Stdout != nil, Err: c.Stderr != nil}
 	var reply StartReply
 	if err := s.call(ctx, "Start", args, &reply); err != nil {
 		return nil, err
 	}
-	p := &farProcess{session: s, id: reply.ID, pid: reply.PID, done: make(chan struct{})}
+	p := &remoteProcess{session: s, id: reply.ID, pid: reply.PID, done: make(chan struct{})}
 	go p.follow(c)
 	return p, nil
 }
@@ -145,8 +145,8 @@ func (s *session) close() error {
 	return nil
 }
 
-// farProcess is a process on a machine. It is a lab.FarProcess.
-type farProcess struct {
+// remoteProcess is a process on a machine. It is a lab.FarProcess.
+type remoteProcess struct {
 	session *session
 	id, pid int
 	done    chan struct{}
@@ -154,7 +154,7 @@ type farProcess struct {
 }
 
 // follow copies the process's output to its writers until the process ends.
-func (p *farProcess) follow(c lab.Command) {
+func (p *remoteProcess) follow(c lab.Command) {
 	defer close(p.done)
 	for {
 		var reply ReadReply
@@ -177,21 +177,21 @@ func (p *farProcess) follow(c lab.Command) {
 	}
 }
 
-func (p *farProcess) PID() int              { return p.pid }
-func (p *farProcess) Done() <-chan struct{} { return p.done }
+func (p *remoteProcess) PID() int              { return p.pid }
+func (p *remoteProcess) Done() <-chan struct{} { return p.done }
 
-func (p *farProcess) Wait() error {
+func (p *remoteProcess) Wait() error {
 	<-p.done
 	return p.err
 }
 
-func (p *farProcess) Signal(number int) error {
+func (p *remoteProcess) Signal(number int) error {
 	return p.session.call(context.Background(), "Signal", SignalArgs{p.id, number}, &None{})
 }
 
 // Stop does not end with ctx before the far end has tried to stop the process: a process that stayed there would
 // disturb the next one.
-func (p *farProcess) Stop(ctx context.Context) error {
+func (p *remoteProcess) Stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endBound)
 	defer cancel()
 	err := p.session.call(ctx, "Stop", p.id, &None{})

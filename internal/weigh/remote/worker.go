@@ -26,7 +26,7 @@ type Worker struct {
 	called chan struct{}
 
 	mu        sync.Mutex
-	here      *lab.Here
+	local     *lab.LocalMachine
 	processes map[int]*process
 }
 
@@ -104,10 +104,10 @@ func (w *Worker) noteCall() {
 func (w *Worker) close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.here == nil {
+	if w.local == nil {
 		return nil
 	}
-	return w.here.Close()
+	return w.local.Close()
 }
 
 // host returns the machine as a host, after Begin was called.
@@ -115,10 +115,10 @@ func (w *Worker) host() (*lab.Host, error) {
 	w.noteCall()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.here == nil {
+	if w.local == nil {
 		return nil, errors.New("the worker was not told to begin")
 	}
-	return w.here.Host, nil
+	return w.local.Host, nil
 }
 
 // Begin claims the machine.
@@ -129,18 +129,18 @@ func (w *Worker) Begin(args BeginArgs, reply *BeginReply) error {
 	if args.Build != w.build {
 		return fmt.Errorf("the worker is jeoul %s, and the bench is %s", w.build, args.Build)
 	}
-	if w.here != nil {
+	if w.local != nil {
 		return errors.New("the worker has begun already")
 	}
 	if err := errors.Join(systemPath(), openfiles.Raise()); err != nil {
 		return err
 	}
-	here, err := lab.NewHere(args.Name, w.dir, lab.Location{Interface: args.Interface, Address: args.IPv4})
+	local, err := lab.NewLocalMachine(args.Name, w.dir, lab.Location{Interface: args.Interface, Address: args.IPv4})
 	if err != nil {
 		return err
 	}
-	w.here = here
-	*reply = BeginReply{Interface: here.Interface, Prefix: here.Prefix, MAC: here.MAC, PATH: os.Getenv("PATH")}
+	w.local = local
+	*reply = BeginReply{Interface: local.Interface, Prefix: local.Prefix, MAC: local.MAC, PATH: os.Getenv("PATH")}
 	return nil
 }
 

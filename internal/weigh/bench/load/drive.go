@@ -34,10 +34,10 @@ type Client struct {
 	Share Share
 	// Start runs a command (the program first) on the machine.
 	Start func(ctx context.Context, command []string, stdout, stderr io.Writer) (Process, error)
-	// Far, if it is not nil, is the machine's host in a lab of machines. A worker there then starts and reads the
+	// Remote, if it is not nil, is the machine's host in a lab of machines. A worker there then starts and reads the
 	// generator, pinned to CPUs if there are any.
-	Far  *lab.Host
-	CPUs []int
+	Remote *lab.Host
+	CPUs   []int
 }
 
 // Drive is a load that is ready to run.
@@ -85,9 +85,9 @@ type runner struct {
 	stdout, stderr capped
 	ended          time.Time
 	hung           bool
-	// far is set for a generator on another machine. kind is set if this process is the worker of the generator.
-	far  *farRunner
-	kind Kind
+	// remote is set for a generator on another machine. kind is set if this process is the worker of the generator.
+	remote *remoteRunner
+	kind   Kind
 }
 
 // Run runs the load. A generator that dies, hangs or writes nonsense is a Problem in the result. An error means that
@@ -96,8 +96,8 @@ func (d Drive) Run(ctx context.Context) (*Result, error) {
 	runners := make([]*runner, len(d.Clients))
 	for i, client := range d.Clients {
 		runners[i] = &runner{client: client}
-		if client.Far != nil {
-			runners[i].far = &farRunner{host: client.Far}
+		if client.Remote != nil {
+			runners[i].remote = &remoteRunner{host: client.Remote}
 		}
 	}
 	defer func() {
@@ -131,8 +131,8 @@ func (d Drive) bringUp(ctx context.Context, runners []*runner) error {
 		return nil
 	}
 	err := eachRunner(runners, func(r *runner) error {
-		if r.far != nil {
-			return at(r, r.far.start(ctx, d, r.client.Share, r.client.CPUs))
+		if r.remote != nil {
+			return at(r, r.remote.start(ctx, d, r.client.Share, r.client.CPUs))
 		}
 		return at(r, r.start(ctx, d.Kind))
 	})
@@ -142,7 +142,7 @@ func (d Drive) bringUp(ctx context.Context, runners []*runner) error {
 	ready, cancel := context.WithTimeout(ctx, gateBound)
 	defer cancel()
 	for _, r := range runners {
-		if r.far == nil {
+		if r.remote == nil {
 			if err := r.waitAtGate(ready); err != nil {
 				return at(r, err)
 			}
@@ -204,14 +204,14 @@ func (d Drive) wait(ctx context.Context, runners []*runner) {
 	var all sync.WaitGroup
 	for _, r := range runners {
 		all.Go(func() {
-			if r.far == nil {
+			if r.remote == nil {
 				r.await(ctx, d.Bound)
 				return
 			}
-			r.process = r.far
-			r.await(ctx, d.Bound+farGrace)
+			r.process = r.remote
+			r.await(ctx, d.Bound+remoteGrace)
 			if !r.hung {
-				r.ended = r.far.ended()
+				r.ended = r.remote.ended()
 			}
 		})
 	}
@@ -244,14 +244,14 @@ func (r *runner) stop() {
 }
 
 func (r *runner) close() {
-	if r.far != nil {
-		r.closeFar()
+	if r.remote != nil {
+		r.closeRemote()
 		return
 	}
-	r.closeHere()
+	r.closeLocal()
 }
 
-func (r *runner) closeHere() {
+func (r *runner) closeLocal() {
 	if r.gate != nil {
 		r.gate.Close() // the error of a second close means nothing
 	}
@@ -298,7 +298,7 @@ func (d Drive) collect(runners []*runner) *Result {
 			last = ended
 		}
 	}
-	result.Problems, result.Notes = problems.lines(), append(notes.lines(), farNotes(runners)...)
+	result.Problems, result.Notes = problems.lines(), append(notes.lines(), remoteNotes(runners)...)
 	result.Duration = last.Sub(first)
 	switch {
 	case len(result.Problems) > 0:
@@ -312,8 +312,8 @@ func (d Drive) collect(runners []*runner) *Result {
 
 // outcome reads the report of the client's generator, or returns why it cannot.
 func (r *runner) outcome(d Drive) (*Outcome, error) {
-	if r.far != nil && !r.hung {
-		return r.far.outcome()
+	if r.remote != nil && !r.hung {
+		return r.remote.outcome()
 	}
 	if r.hung {
 		return nil, fmt.Errorf("did not end within %v of its start, so it was killed%s", d.Bound, r.lastOutput())

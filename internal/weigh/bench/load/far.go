@@ -40,7 +40,7 @@ var startTask = lab.NewTask("load-start", func(ctx context.Context, h *lab.Host,
 	}
 	r := &runner{kind: kind, client: Client{Name: h.Name, Share: s.Share, Start: StartOn(h, s.CPUs...)}}
 	if other := exchange(h, r); other != nil {
-		other.closeHere()
+		other.closeLocal()
 	}
 	ready, cancel := context.WithTimeout(ctx, gateBound)
 	defer cancel()
@@ -48,7 +48,7 @@ var startTask = lab.NewTask("load-start", func(ctx context.Context, h *lab.Host,
 		err = r.waitAtGate(ready)
 	}
 	if err != nil {
-		r.closeHere()
+		r.closeLocal()
 	}
 	return struct{}{}, err
 })
@@ -101,7 +101,7 @@ var releaseTask = lab.NewTask("load-go", func(ctx context.Context, h *lab.Host, 
 // stopTask ends a generator that waits at its gate or runs.
 var stopTask = lab.NewTask("load-leave", func(_ context.Context, h *lab.Host, _ struct{}) (struct{}, error) {
 	if r := exchange(h, nil); r != nil {
-		r.closeHere()
+		r.closeLocal()
 	}
 	return struct{}{}, nil
 })
@@ -136,8 +136,8 @@ func StartOn(host *lab.Host, cpus ...int) func(context.Context, []string, io.Wri
 	}
 }
 
-// farRunner is a client's generator on another machine. It is the runner's Process.
-type farRunner struct {
+// remoteRunner is a client's generator on another machine. It is the runner's Process.
+type remoteRunner struct {
 	host *lab.Host
 	// offset is how far that machine's clock is ahead of ours. It is uncertain by half of the shortest round trip.
 	offset, uncertain time.Duration
@@ -151,7 +151,7 @@ type farRunner struct {
 const clockSamples = 5
 
 // start starts the generator up to its gate.
-func (f *farRunner) start(ctx context.Context, d Drive, share Share, cpus []int) error {
+func (f *remoteRunner) start(ctx context.Context, d Drive, share Share, cpus []int) error {
 	f.uncertain = math.MaxInt64
 	for range clockSamples {
 		sent := time.Now()
@@ -171,7 +171,7 @@ func (f *farRunner) start(ctx context.Context, d Drive, share Share, cpus []int)
 }
 
 // release schedules the release of the generator, and waits for its end in another goroutine.
-func (f *farRunner) release(at time.Time, d Drive) {
+func (f *remoteRunner) release(at time.Time, d Drive) {
 	f.done = make(chan struct{})
 	go func() {
 		defer close(f.done)
@@ -180,9 +180,9 @@ func (f *farRunner) release(at time.Time, d Drive) {
 }
 
 // ended returns when the generator ended, on our clock.
-func (f *farRunner) ended() time.Time { return time.Unix(0, f.end.Ended).Add(-f.offset) }
+func (f *remoteRunner) ended() time.Time { return time.Unix(0, f.end.Ended).Add(-f.offset) }
 
-func (f *farRunner) outcome() (*Outcome, error) {
+func (f *remoteRunner) outcome() (*Outcome, error) {
 	switch {
 	case f.err != nil:
 		return nil, f.err
@@ -195,36 +195,36 @@ func (f *farRunner) outcome() (*Outcome, error) {
 }
 
 // Done implements Process.
-func (f *farRunner) Done() <-chan struct{} { return f.done }
+func (f *remoteRunner) Done() <-chan struct{} { return f.done }
 
 // Wait implements Process.
-func (f *farRunner) Wait() error {
+func (f *remoteRunner) Wait() error {
 	<-f.done
 	return f.err
 }
 
 // Stop implements Process.
-func (f *farRunner) Stop(ctx context.Context) error {
+func (f *remoteRunner) Stop(ctx context.Context) error {
 	_, err := stopTask.On(ctx, f.host, struct{}{})
 	return err
 }
 
-// closeFar ends the process that waits at its gate, or runs, on the machine.
-func (r *runner) closeFar() {
-	if r.far.done != nil {
+// closeRemote ends the process that waits at its gate, or runs, on the machine.
+func (r *runner) closeRemote() {
+	if r.remote.done != nil {
 		select {
-		case <-r.far.done:
+		case <-r.remote.done:
 			return
 		default:
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), stopBound)
 	defer cancel()
-	_ = r.far.Stop(ctx) // if that fails, the worker ends its processes when it ends
+	_ = r.remote.Stop(ctx) // if that fails, the worker ends its processes when it ends
 }
 
-// farGrace is how long a machine may take, beyond its generator's bound, to end the generator and to report the result.
-const farGrace = 15 * time.Second
+// remoteGrace is how long a machine may take, beyond its generator's bound, to end the generator and to report the result.
+const remoteGrace = 15 * time.Second
 
 // releaseLead is the time between the message that schedules a start on machines and that start.
 const releaseLead = 30 * time.Millisecond
@@ -236,34 +236,34 @@ const lateBound = 10 * time.Millisecond
 func (d Drive) release(runners []*runner) {
 	lead := time.Duration(0)
 	for _, r := range runners {
-		if r.far != nil {
-			lead = max(lead, releaseLead+4*r.far.uncertain)
+		if r.remote != nil {
+			lead = max(lead, releaseLead+4*r.remote.uncertain)
 		}
 	}
 	at := time.Now().Add(lead)
 	for _, r := range runners {
-		if r.far != nil {
-			r.far.release(at, d)
+		if r.remote != nil {
+			r.remote.release(at, d)
 			continue
 		}
 		r.gate.Close()
 	}
 }
 
-// farNotes describe how precisely the generators were released at the same moment.
-func farNotes(runners []*runner) []string {
+// remoteNotes describe how precisely the generators were released at the same moment.
+func remoteNotes(runners []*runner) []string {
 	var uncertain time.Duration
 	var late byClient
 	far := false
 	for _, r := range runners {
-		if r.far == nil {
+		if r.remote == nil {
 			continue
 		}
 		far = true
-		uncertain = max(uncertain, r.far.uncertain)
-		if r.far.end.Late > lateBound {
+		uncertain = max(uncertain, r.remote.uncertain)
+		if r.remote.end.Late > lateBound {
 			late.add(r.client.Name, fmt.Sprintf("began %v late, for word of it came late",
-				r.far.end.Late.Round(time.Millisecond)))
+				r.remote.end.Late.Round(time.Millisecond)))
 		}
 	}
 	if !far {
@@ -278,7 +278,7 @@ func eachRunner(runners []*runner, do func(r *runner) error) error {
 	var all sync.WaitGroup
 	errs := make([]error, len(runners))
 	for i, r := range runners {
-		if r.far != nil {
+		if r.remote != nil {
 			all.Go(func() { errs[i] = do(r) })
 			continue
 		}

@@ -36,8 +36,8 @@ const DSCPPoint = 1
 // HoldVIP prepares every web server for a mode, as `jeoul agent` does. The caller must release the holders even if
 // HoldVIP fails.
 func HoldVIP(l *lab.Lab, mode lb.Mode) (holders VIPHolders, err error) {
-	if l.Far() {
-		return holdFar(l, mode)
+	if l.Remote() {
+		return holdRemote(l, mode)
 	}
 	for _, server := range l.Servers {
 		options := agent.Options{VIPs: []netip.Addr{l.VIP4}, Modes: []lb.Mode{mode},
@@ -73,8 +73,8 @@ func (v VIPHolders) Release() error {
 	return errors.Join(errs...)
 }
 
-// holdFar prepares machines as HoldVIP prepares hosts, with the program of the agent.
-func holdFar(l *lab.Lab, mode lb.Mode) (holders VIPHolders, err error) {
+// holdRemote prepares machines as HoldVIP prepares hosts, with the program of the agent.
+func holdRemote(l *lab.Lab, mode lb.Mode) (holders VIPHolders, err error) {
 	ctx := context.Background() // every step has its own time limit
 	var mu sync.Mutex
 	err = lab.Each(l.Servers, func(server *lab.Host) error {
@@ -145,8 +145,8 @@ func changeAddress(host *lab.Host, device string, addr netip.Addr,
 
 // OwnVIP adds the VIP to the balancer, or removes it. It is no error if the VIP is gone already.
 func OwnVIP(l *lab.Lab, on bool) error {
-	if l.Far() {
-		return l.Balancer.Hold(l.VIP4, on)
+	if l.Remote() {
+		return l.Balancer.SetAddress(l.VIP4, on)
 	}
 	if on {
 		return changeAddress(l.Balancer, l.Balancer.Interface, l.VIP4, netlink.AddrReplace)

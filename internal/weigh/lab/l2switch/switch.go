@@ -44,14 +44,14 @@ func NewFastPath(ports []Port) (*FastPath, error) {
 		return nil, fmt.Errorf("load the switch's program: %w", err)
 	}
 	for _, h := range ports {
-		if err := f.plug(h); err != nil {
+		if err := f.addPort(h); err != nil {
 			return nil, errors.Join(fmt.Errorf("plug %s into the switch: %w", h.Host, err), f.Close())
 		}
 	}
 	return f, nil
 }
 
-func (f *FastPath) plug(h Port) error {
+func (f *FastPath) addPort(h Port) error {
 	port, err := netlink.LinkByName(h.Name)
 	if err != nil {
 		return err

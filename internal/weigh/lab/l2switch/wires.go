@@ -31,14 +31,14 @@ func NewWires(ports []Port) (*Wires, error) {
 		return nil, fmt.Errorf("load the switch's program: %w", err)
 	}
 	for _, h := range ports {
-		if err := s.plug(h); err != nil {
+		if err := s.addPort(h); err != nil {
 			return nil, errors.Join(fmt.Errorf("plug %s into the switch: %w", h.Host, err), s.Close())
 		}
 	}
 	return s, nil
 }
 
-func (s *Wires) plug(h Port) error {
+func (s *Wires) addPort(h Port) error {
 	port, err := netlink.LinkByName(h.Name)
 	if err != nil {
 		return err

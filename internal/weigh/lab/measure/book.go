@@ -32,8 +32,8 @@ type Host struct {
 	Inode uint64
 }
 
-// Book accounts for a lab's CPU time.
-type Book struct {
+// CPUAccounts accounts for a lab's CPU time.
+type CPUAccounts struct {
 	mu    sync.Mutex
 	live  map[int]Process // started and not yet ended, by PID
 	hosts map[string]*hostUsage
@@ -47,9 +47,9 @@ type Book struct {
 type hostUsage struct {
 	ended   time.Duration
 	threads map[string]time.Duration
-	// loose are the tasks that no process of the lab waits for, as last seen; otherwise their time would be lost when
+	// unwaited are the tasks that no process of the lab waits for, as last seen; otherwise their time would be lost when
 	// they end.
-	loose map[taskKey]task
+	unwaited map[taskKey]task
 }
 
 // taskKey identifies a task across the reuse of PIDs.
@@ -68,20 +68,20 @@ type task struct {
 }
 
 // Init initializes the book.
-func (b *Book) Init() {
+func (b *CPUAccounts) Init() {
 	b.live = map[int]Process{}
 	b.hosts = map[string]*hostUsage{}
 }
 
-func (b *Book) host(name string) *hostUsage {
+func (b *CPUAccounts) host(name string) *hostUsage {
 	if b.hosts[name] == nil {
-		b.hosts[name] = &hostUsage{threads: map[string]time.Duration{}, loose: map[taskKey]task{}}
+		b.hosts[name] = &hostUsage{threads: map[string]time.Duration{}, unwaited: map[taskKey]task{}}
 	}
 	return b.hosts[name]
 }
 
 // Started runs start and enters its process, so that no reading comes between the two.
-func (b *Book) Started(p Process, start func() error) error {
+func (b *CPUAccounts) Started(p Process, start func() error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := start(); err != nil {
@@ -92,7 +92,7 @@ func (b *Book) Started(p Process, start func() error) error {
 }
 
 // Ended books the whole CPU time of a process that is not yet reaped.
-func (b *Book) Ended(p Process, used time.Duration) {
+func (b *CPUAccounts) Ended(p Process, used time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	pid := p.PID()
@@ -105,7 +105,7 @@ func (b *Book) Ended(p Process, used time.Duration) {
 }
 
 // Processes returns the processes that have not ended.
-func (b *Book) Processes() []Process {
+func (b *CPUAccounts) Processes() []Process {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var all []Process
@@ -116,7 +116,7 @@ func (b *Book) Processes() []Process {
 }
 
 // Read returns the CPU time of the hosts, by name, from one walk through /proc.
-func (b *Book) Read(hosts []Host) (map[string]CPU, error) {
+func (b *CPUAccounts) Read(hosts []Host) (map[string]CPU, error) {
 	result, err := b.ProcessTimes(hosts)
 	if err != nil || b.Meter == nil {
 		return result, err
@@ -132,14 +132,14 @@ func (b *Book) Read(hosts []Host) (map[string]CPU, error) {
 }
 
 // ProcessTimes reads the CPU time of the hosts' processes, with the packet work that ran on top of them.
-func (b *Book) ProcessTimes(hosts []Host) (map[string]CPU, error) {
+func (b *CPUAccounts) ProcessTimes(hosts []Host) (map[string]CPU, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	tasks, err := b.tasks(hosts)
 	if err != nil {
 		return nil, fmt.Errorf("read the hosts' CPU time: %w", err)
 	}
-	b.settleLoose(tasks)
+	b.chargeUnwaited(tasks)
 	result := map[string]CPU{}
 	for _, h := range hosts {
 		booked := b.host(h.Name)
@@ -170,26 +170,26 @@ func (c CPU) WithSoftirqs(netns uint64, reading softirq.Reading, spread bool) CP
 	return c
 }
 
-// settleLoose charges the loose tasks that are gone and remembers those that exist.
-func (b *Book) settleLoose(tasks map[int]task) {
+// chargeUnwaited charges the loose tasks that are gone and remembers those that exist.
+func (b *CPUAccounts) chargeUnwaited(tasks map[int]task) {
 	for _, h := range b.hosts {
-		for key, t := range h.loose {
+		for key, t := range h.unwaited {
 			if tasks[key.pid].key != key {
 				h.ended += t.used
 			}
 		}
-		clear(h.loose)
+		clear(h.unwaited)
 	}
 	for pid, t := range tasks {
 		_, waited := tasks[t.ppid]
 		if b.live[pid] == nil && !waited {
-			b.host(t.host).loose[t.key] = t
+			b.host(t.host).unwaited[t.key] = t
 		}
 	}
 }
 
 // tasks finds the lab's processes, by PID.
-func (b *Book) tasks(hosts []Host) (map[int]task, error) {
+func (b *CPUAccounts) tasks(hosts []Host) (map[int]task, error) {
 	byInode := map[uint64]string{}
 	for _, h := range hosts {
 		byInode[h.Inode] = h.Name
@@ -219,7 +219,7 @@ func (b *Book) tasks(hosts []Host) (map[int]task, error) {
 
 // addZombies adds the processes that have ended but were not yet waited for: they have no namespace any more, so only
 // their parent identifies their host.
-func (b *Book) addZombies(found map[int]task, zombies []procfs.Proc) {
+func (b *CPUAccounts) addZombies(found map[int]task, zombies []procfs.Proc) {
 	for _, p := range zombies {
 		if live := b.live[p.PID]; live != nil {
 			addTask(found, p, live.HostName())

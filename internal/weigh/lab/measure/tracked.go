@@ -11,20 +11,20 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TrackedTo selects the tracked connections that were made to an address.
-type TrackedTo struct{ Address netip.Addr }
+// ConntrackTo selects the tracked connections that were made to an address.
+type ConntrackTo struct{ Address netip.Addr }
 
-func (t TrackedTo) has(flow *netlink.ConntrackFlow) bool {
+func (t ConntrackTo) has(flow *netlink.ConntrackFlow) bool {
 	to, ok := netip.AddrFromSlice(flow.Forward.DstIP)
 	return ok && to.Unmap() == t.Address
 }
 
 // MatchConntrackFlow is the netlink library's CustomConntrackFilter.
-func (t TrackedTo) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool { return t.has(flow) }
+func (t ConntrackTo) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool { return t.has(flow) }
 
 // Count counts the selected connections of the calling thread's namespace; 0 where the kernel has no connection
 // tracking.
-func (t TrackedTo) Count() (n int, err error) {
+func (t ConntrackTo) Count() (n int, err error) {
 	flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, netlink.FAMILY_V4)
 	if errors.Is(err, os.ErrNotExist) || err != nil && strings.Contains(err.Error(), "protocol not supported") {
 		return 0, nil
@@ -37,8 +37,8 @@ func (t TrackedTo) Count() (n int, err error) {
 	return n, err
 }
 
-// Forget deletes the selected connections of the calling thread's namespace from the kernel's table.
-func (t TrackedTo) Forget() error {
+// Delete deletes the selected connections of the calling thread's namespace from the kernel's table.
+func (t ConntrackTo) Delete() error {
 	_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.FAMILY_V4, t)
 	return err
 }

@@ -64,8 +64,8 @@ func IPNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// GiveAddress sets a device of the calling thread's namespace up, with an address.
-func GiveAddress(device string, prefix netip.Prefix) error {
+// SetUpWithAddress sets a device of the calling thread's namespace up, with an address.
+func SetUpWithAddress(device string, prefix netip.Prefix) error {
 	link, err := netlink.LinkByName(device)
 	if err != nil {
 		return fmt.Errorf("find %s: %w", device, err)

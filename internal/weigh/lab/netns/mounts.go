@@ -13,10 +13,10 @@ import (
 // A process may be in a chroot. Its "/" is then any directory, which may be no mount point. After setns, a thread's
 // root is not that directory, but the root of the namespace.
 
-// partMounts separates the calling thread's new mount namespace from the machine's: what is mounted in it stays in it.
+// isolateMounts separates the calling thread's new mount namespace from the machine's: what is mounted in it stays in it.
 // It returns the thread's root as seen from the root of the namespace, "/" where the process is in no chroot.
-func partMounts() (root string, err error) {
-	root, dir, err := partFromRoot()
+func isolateMounts() (root string, err error) {
+	root, dir, err := makeRootSlave()
 	if err != nil {
 		return "", err
 	}
@@ -29,23 +29,23 @@ func partMounts() (root string, err error) {
 	return root, EnterRoot(root, dir)
 }
 
-// partMountsOnly gives the calling thread its own mount namespace, with the machine's mounts: what is unmounted in it
+// unshareMounts gives the calling thread its own mount namespace, with the machine's mounts: what is unmounted in it
 // stays mounted in the machine's.
-func partMountsOnly() error {
+func unshareMounts() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare the mount namespace: %w", err)
 	}
-	root, dir, err := partFromRoot()
+	root, dir, err := makeRootSlave()
 	if err != nil {
 		return fmt.Errorf("part the mounts from the machine's: %w", err)
 	}
 	return EnterRoot(root, dir)
 }
 
-// partFromRoot makes the mounts of the calling thread's new mount namespace slaves of the machine's, and leaves the
+// makeRootSlave makes the mounts of the calling thread's new mount namespace slaves of the machine's, and leaves the
 // thread at the root of that namespace. It returns the root and the working directory of the process, which the caller
 // enters again.
-func partFromRoot() (root, dir string, err error) {
+func makeRootSlave() (root, dir string, err error) {
 	if dir, err = os.Getwd(); err != nil {
 		return "", "", err
 	}
@@ -122,7 +122,7 @@ func OwnMounts() (root string, err error) {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return "", fmt.Errorf("unshare the mount namespace: %w", err)
 	}
-	if root, err = partMounts(); err != nil {
+	if root, err = isolateMounts(); err != nil {
 		return "", fmt.Errorf("part the mounts from the machine's: %w", err)
 	}
 	if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {

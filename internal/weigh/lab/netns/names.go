@@ -157,7 +157,7 @@ func RemoveNames(id string) error {
 	done := make(chan struct{})
 	OnOwnThread(func() {
 		defer close(done)
-		if failed = partMountsOnly(); failed == nil {
+		if failed = unshareMounts(); failed == nil {
 			failed = removeCoveredNames(id)
 		}
 	})

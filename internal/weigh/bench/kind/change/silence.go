@@ -77,7 +77,7 @@ func (c *changeTrial) reconnectHost(server *lab.Host) error {
 			destroyed))
 		destroyed = nil
 	}
-	return errors.Join(destroyed, server.Disconnect(false), server.Greet(c.runner.Lab.Balancer))
+	return errors.Join(destroyed, server.Disconnect(false), server.SendDatagram(c.runner.Lab.Balancer))
 }
 
 // waitFor returns when a subject was first seen to reach a server, or no longer to reach it, by its counters or status.

@@ -148,7 +148,7 @@ func (kind) Notes(f bench.Form) []string {
 			"counts are even where the sockets are a multiple of the backends",
 		"the name servers' CPU is that of the processes, in per cent of one core, packet work that ran on top of them included; user, system, softirq (interrupts included) and idle are of the whole machine",
 	}
-	if f.Far {
+	if f.Remote {
 		all = append(all,
 			"on machines, user, system, softirq and idle are of all machines together, and what other programs of a server are sent over UDP is among its queries")
 	}

@@ -60,7 +60,7 @@ type NameServer struct {
 // (automatic-interface-scan).
 func startNameServers(ctx context.Context, l *lab.Lab) ([]*NameServer, error) {
 	servers := make([]*NameServer, len(l.Servers))
-	threads := nameServerThreads(l.Far(), runtime.NumCPU(), len(l.Servers))
+	threads := nameServerThreads(l.Remote(), runtime.NumCPU(), len(l.Servers))
 	err := lab.Each(l.Servers, func(host *lab.Host) error {
 		s := &NameServer{host: host, dir: filepath.Join(host.Dir, "dns")}
 		servers[slices.Index(l.Servers, host)] = s
@@ -141,7 +141,7 @@ func nameServerThreads(far bool, cores, servers int) int {
 
 // nameServerThreadsNote describes the number of threads of each name server of a form.
 func nameServerThreadsNote(f bench.Form) string {
-	threads := nameServerThreads(f.Far, runtime.NumCPU(), f.Lab.Servers)
+	threads := nameServerThreads(f.Remote, runtime.NumCPU(), f.Lab.Servers)
 	if threads == 0 {
 		return "each has as many threads as its machine has cores"
 	}

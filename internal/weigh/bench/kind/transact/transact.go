@@ -80,7 +80,7 @@ func (x transactions) SkipReason(p bench.Point, limits probe.Limits) string {
 // Alone reports whether the point has a single connection. All work of generator, balancer and server is then done on
 // one core: each step waits for the one before it, and the time to wake another core would be most of the figure. On
 // machines, which have cores of their own, nothing is pinned.
-func (transactions) Alone(p bench.Point) bool { return p.Concurrency == 1 && !p.Form.Far }
+func (transactions) Alone(p bench.Point) bool { return p.Concurrency == 1 && !p.Form.Remote }
 
 func (x transactions) Params(p bench.Point) map[string]any {
 	all := map[string]any{
@@ -111,7 +111,7 @@ const (
 )
 
 func (transactions) Notes(f bench.Form) []string {
-	if f.Far {
+	if f.Remote {
 		return []string{transactTestNote, transactFreeNote, transactSelfNote}
 	}
 	return []string{transactTestNote, transactTiedNote, transactSelfNote}

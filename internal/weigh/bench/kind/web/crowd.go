@@ -22,7 +22,7 @@ const (
 // connectionsPerKernel returns the number of the point's connections whose server ends are in one kernel: all, if the hosts are
 // namespaces of one machine.
 func connectionsPerKernel(p bench.Point) int {
-	if p.Form.Far {
+	if p.Form.Remote {
 		return bench.Part(p.Concurrency, p.Form.Lab.Servers, 0)
 	}
 	return p.Concurrency

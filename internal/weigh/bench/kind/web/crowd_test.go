@@ -42,7 +42,7 @@ func TestOneKernelHoldsSoManyConnections(t *testing.T) {
 		}
 	}
 	// On machines, each server's kernel only has its own connections.
-	form.Far = true
+	form.Remote = true
 	for _, trial := range bench.Plan(form, limits, bench.Absent{}) {
 		if mustLinger(trial.Point, limits) || trial.SkipReason != "" {
 			t.Errorf("%d connections to 25 machines: linger %v, skip reason %q", trial.Concurrency,

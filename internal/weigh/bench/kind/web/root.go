@@ -14,7 +14,7 @@ import (
 
 // writeRoot writes the web servers' file, once for all namespaces or on each machine, and returns its directory.
 func writeRoot(ctx context.Context, l *lab.Lab, fileBytes int) (root func(*lab.Host) string, err error) {
-	if !l.Far() {
+	if !l.Remote() {
 		dir := filepath.Join(l.Dir, "html")
 		return func(*lab.Host) string { return dir }, fill(filepath.Join(dir, FileName), fileBytes)
 	}

@@ -96,7 +96,7 @@ func (ipvs) Versions(ctx context.Context) (map[string]string, error) {
 func (s ipvs) table(setup subject.Setup, params subject.Params) *ipvsTable {
 	return &ipvsTable{
 		Flags: ipvsMethods[s.method].flags, Upper: threshold(params, paramUpper), Lower: threshold(params, paramLower),
-		Guarded: setup.Lab.Far(), Services: scheduledBy(schedulerOf(params), ipvsServices(setup)),
+		Guarded: setup.Lab.Remote(), Services: scheduledBy(schedulerOf(params), ipvsServices(setup)),
 	}
 }
 

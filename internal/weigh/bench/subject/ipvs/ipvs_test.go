@@ -181,9 +181,9 @@ func TestIPVSOnAMachine(t *testing.T) {
 }
 
 // hold manages the machine until the test ends.
-func hold(t *testing.T) *lab.Here {
+func hold(t *testing.T) *lab.LocalMachine {
 	t.Helper()
-	here, err := lab.NewHere("balancer", t.TempDir(), lab.Location{Interface: "eth0"})
+	here, err := lab.NewLocalMachine("balancer", t.TempDir(), lab.Location{Interface: "eth0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func hold(t *testing.T) *lab.Here {
 }
 
 // setTable lets the machine's worker run the task. Its error must contain refusal.
-func setTable(t *testing.T, here *lab.Here, table *ipvsTable, on bool, refusal string) {
+func setTable(t *testing.T, here *lab.LocalMachine, table *ipvsTable, on bool, refusal string) {
 	t.Helper()
 	text, err := json.Marshal(ipvsChange{*table, on})
 	if err != nil {

@@ -87,7 +87,7 @@ func (r *runningIPVS) Notes() []string             { return []string{r.method.no
 
 // Change changes the kernel's table.
 func (r *runningIPVS) Change(_ context.Context, services []subject.Service) error {
-	if r.setup.Lab.Far() {
+	if r.setup.Lab.Remote() {
 		return fmt.Errorf("%w: the table of a machine is made once", subject.ErrCannot)
 	}
 	r.setup = r.setup.With(services)

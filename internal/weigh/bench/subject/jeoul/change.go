@@ -186,7 +186,7 @@ func (r *runningJeoul) Restart(ctx context.Context) error {
 
 // Upgrade restarts the daemon as the other build, or as the first one if the other one runs.
 func (r *runningJeoul) Upgrade(ctx context.Context) error {
-	if r.setup.Other == "" || r.setup.Balancer().Far() {
+	if r.setup.Other == "" || r.setup.Balancer().Remote() {
 		return fmt.Errorf("%w: upgrades need another build here: `make other`, and `--other bin/jeoul-other`",
 			subject.ErrCannot)
 	}

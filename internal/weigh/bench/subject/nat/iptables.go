@@ -138,8 +138,8 @@ func (r iptablesRules) set(ctx context.Context, setup subject.Setup, anew bool) 
 }
 
 func (r iptablesRules) clear(ctx context.Context, setup subject.Setup) error {
-	if setup.Lab.Far() {
-		return r.clearFar(ctx, setup)
+	if setup.Lab.Remote() {
+		return r.clearRemote(ctx, setup)
 	}
 	return restoreIPTables(ctx, setup.Lab.Balancer, []byte(iptablesTable+r.each(setup, "-F", "-X")+"COMMIT\n"))
 }
@@ -177,15 +177,15 @@ func (r iptablesRules) deleting(setup subject.Setup) []byte {
 	return []byte(strings.ReplaceAll(string(r.text(setup, false)), "-A PREROUTING", "-D PREROUTING"))
 }
 
-// clearFar removes exactly the rules that were set, and also the chain, unless it contains rules of another program: on
+// clearRemote removes exactly the rules that were set, and also the chain, unless it contains rules of another program: on
 // a machine, other rules belong to other programs.
-func (r iptablesRules) clearFar(ctx context.Context, setup subject.Setup) error {
+func (r iptablesRules) clearRemote(ctx context.Context, setup subject.Setup) error {
 	err := restoreIPTables(ctx, setup.Lab.Balancer, r.deleting(setup))
 	// An error is expected here if the chain has rules of other programs.
 	_ = restoreIPTables(ctx, setup.Lab.Balancer, []byte("*nat\n-X PREROUTING\nCOMMIT\n"))
 	return err
 }
 
-func (r iptablesRules) removal(setup subject.Setup) farRules {
-	return farRules{Program: iptablesProgram + "-restore", Args: []string{"-n"}, Text: r.deleting(setup)}
+func (r iptablesRules) removal(setup subject.Setup) remoteRules {
+	return remoteRules{Program: iptablesProgram + "-restore", Args: []string{"-n"}, Text: r.deleting(setup)}
 }

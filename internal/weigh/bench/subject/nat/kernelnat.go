@@ -32,11 +32,11 @@ func startKernelNAT(ctx context.Context, setup subject.Setup, rules natRules) (s
 	err := running.undo.Rewriting(setup.Lab)
 	if err == nil {
 		// Before the rules exist: the run may die right after they are set.
-		err = guardFar(ctx, rules, setup, true)
+		err = guardRemote(ctx, rules, setup, true)
 	}
 	if err == nil {
 		if err = rules.set(ctx, setup, false); err != nil {
-			err = errors.Join(err, guardFar(ctx, rules, setup, false))
+			err = errors.Join(err, guardRemote(ctx, rules, setup, false))
 		} else {
 			running.rulesSet = true
 		}
@@ -65,7 +65,7 @@ func (r *kernelNAT) Stop(ctx context.Context) error {
 // clearNAT removes the rules and deletes tracked connections, too: they would outlive the rules by minutes. Settings
 // that ended with their laboratory need no removal.
 func clearNAT(ctx context.Context, rules natRules, setup subject.Setup) error {
-	err := errors.Join(rules.clear(ctx, setup), guardFar(ctx, rules, setup, false), setup.Lab.Balancer.ForgetTracked())
+	err := errors.Join(rules.clear(ctx, setup), guardRemote(ctx, rules, setup, false), setup.Lab.Balancer.FlushConntrack())
 	if errors.Is(err, lab.ErrClosed) {
 		return nil
 	}

@@ -119,6 +119,6 @@ func applyNFT(ctx context.Context, host *lab.Host, rules []byte) error {
 	return applyRules(ctx, host, "nftables.nft", rules, nftProgram, "-f")
 }
 
-func (nftRules) removal(subject.Setup) farRules {
-	return farRules{Program: nftProgram, Args: []string{"-f"}, Text: []byte(nftClear)}
+func (nftRules) removal(subject.Setup) remoteRules {
+	return remoteRules{Program: nftProgram, Args: []string{"-f"}, Text: []byte(nftClear)}
 }

@@ -19,7 +19,7 @@ type natRules interface {
 	// clear removes the rules, and with them the tracking of connections.
 	clear(ctx context.Context, setup subject.Setup) error
 	// removal returns how a machine that has lost its bench removes the rules.
-	removal(setup subject.Setup) farRules
+	removal(setup subject.Setup) remoteRules
 	// can returns an error that wraps [subject.ErrCannot] and gives the reason if the rules cannot balance services.
 	can(services []subject.Service) error
 	// note describes the rules, and changeMethod how they change.
@@ -43,8 +43,8 @@ func applyRules(ctx context.Context, host *lab.Host, name string, rules []byte, 
 	return nil
 }
 
-// farRules is the text by which a machine's worker undoes rules if the run does not.
-type farRules struct {
+// remoteRules is the text by which a machine's worker undoes rules if the run does not.
+type remoteRules struct {
 	// Program reads Text, after the arguments Args. On reports whether the rules are set now, or were undone.
 	Program string
 	Args    []string
@@ -52,7 +52,7 @@ type farRules struct {
 	On      bool
 }
 
-var rulesTask = lab.NewTask("nat-rules", func(_ context.Context, h *lab.Host, r farRules) (struct{}, error) {
+var rulesTask = lab.NewTask("nat-rules", func(_ context.Context, h *lab.Host, r remoteRules) (struct{}, error) {
 	if !r.On {
 		h.AtEnd(r.Program, nil)
 		return struct{}{}, nil
@@ -63,9 +63,9 @@ var rulesTask = lab.NewTask("nat-rules", func(_ context.Context, h *lab.Host, r 
 	return struct{}{}, nil
 })
 
-// guardFar makes a machine's worker remove rules if the run dies, or cancels that.
-func guardFar(ctx context.Context, rules natRules, setup subject.Setup, on bool) error {
-	if !setup.Lab.Far() {
+// guardRemote makes a machine's worker remove rules if the run dies, or cancels that.
+func guardRemote(ctx context.Context, rules natRules, setup subject.Setup, on bool) error {
+	if !setup.Lab.Remote() {
 		return nil
 	}
 	guarded := rules.removal(setup)

@@ -44,26 +44,26 @@ func Find(name string) (subject.Subject, bool) {
 	return all[i], true
 }
 
-// FarVersions has the versions of a subject's programs on a host, or the reason why the subject cannot run there.
-type FarVersions struct {
+// RemoteVersions has the versions of a subject's programs on a host, or the reason why the subject cannot run there.
+type RemoteVersions struct {
 	Versions map[string]string
 	Missing  string
 }
 
 var versionsTask = lab.NewTask("subject-versions",
-	func(ctx context.Context, _ *lab.Host, name string) (FarVersions, error) {
+	func(ctx context.Context, _ *lab.Host, name string) (RemoteVersions, error) {
 		s, ok := Find(name)
 		if !ok {
-			return FarVersions{}, fmt.Errorf("there is no subject %s", name)
+			return RemoteVersions{}, fmt.Errorf("there is no subject %s", name)
 		}
 		versions, err := s.Versions(ctx)
 		if errors.Is(err, probe.ErrNotInstalled) {
-			return FarVersions{Versions: versions, Missing: err.Error()}, nil
+			return RemoteVersions{Versions: versions, Missing: err.Error()}, nil
 		}
-		return FarVersions{Versions: versions}, err
+		return RemoteVersions{Versions: versions}, err
 	})
 
 // VersionsOn asks a host for the versions of a subject's programs.
-func VersionsOn(ctx context.Context, host *lab.Host, s subject.Subject) (FarVersions, error) {
+func VersionsOn(ctx context.Context, host *lab.Host, s subject.Subject) (RemoteVersions, error) {
 	return versionsTask.On(ctx, host, s.Name())
 }
