@@ -162,7 +162,7 @@ func packetCost(run *results.Run, c *planCmd, packets string) (float64, bool) {
 		net, ok := t.Metrics[results.NsNetOfEmpty]
 		flows, counted := t.Params["flows"].(float64)
 		if !ok || !t.Valid || t.Subject != fmt.Sprintf("jeoul-%s-%s", c.Mode, c.Hook) || !counted ||
-			!c.usual(t.Params, packets) || flows < most {
+			!c.isPlainCase(t.Params, packets) || flows < most {
 			continue
 		}
 		if flows > most {
@@ -177,9 +177,9 @@ func packetCost(run *results.Run, c *planCmd, packets string) (float64, bool) {
 	return found[len(found)/2], true
 }
 
-// usual reports whether parameters are those of the plain case. Full NAT costs the same with any scheduler, because it
+// isPlainCase reports whether parameters are those of the plain case. Full NAT costs the same with any scheduler, because it
 // remembers all flows; a measurement with any of them counts.
-func (c *planCmd) usual(params map[string]any, packets string) bool {
+func (c *planCmd) isPlainCase(params map[string]any, packets string) bool {
 	for _, special := range []string{"tag", "change", "configured"} {
 		if params[special] != nil {
 			return false

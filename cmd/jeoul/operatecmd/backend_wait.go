@@ -51,12 +51,12 @@ type drainWait struct {
 // awaitDrain reports the flows left on backends that were drained after began, until none is left, or until their
 // deadline has passed, which is a leftError if some were left.
 func awaitDrain(ctx context.Context, w io.Writer, ask func(context.Context) (*ops.Operations, error),
-	drain *ops.Operation, began time.Time, person bool) error {
+	drain *ops.Operation, began time.Time, interactive bool) error {
 	waits := make([]*drainWait, len(drain.Targets))
 	for i, t := range drain.Targets {
 		waits[i] = &drainWait{target: t, quiet: began, updatedAt: began}
 	}
-	report := reporter{w: w, person: person}
+	report := reporter{w: w, interactive: interactive}
 	defer report.close()
 	for ticks := time.NewTicker(pollEvery); ; {
 		operations, err := ask(ctx)
@@ -215,15 +215,15 @@ func silentText(left ops.Left) string {
 
 // reporter prints the flows left: a person sees one line change, a file gets a line at intervals.
 type reporter struct {
-	w          io.Writer
-	person     bool
-	open       bool
-	lastReport time.Time
+	w           io.Writer
+	interactive bool
+	open        bool
+	lastReport  time.Time
 }
 
 func (r *reporter) show(line string, now time.Time) {
 	switch {
-	case r.person:
+	case r.interactive:
 		fmt.Fprintf(r.w, "\r\x1b[K%s", line)
 		r.open = true
 	case r.lastReport.IsZero() || now.Sub(r.lastReport) >= reportEvery:

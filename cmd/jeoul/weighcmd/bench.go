@@ -107,7 +107,7 @@ func (c *benchRunCmd) Run(ctx context.Context) error {
 	if dir == "" {
 		dir = filepath.Join("results", suite.Name+"-"+time.Now().Format("20060102-150405"))
 	}
-	run, err := c.weigh(ctx, suite, dir, executable)
+	run, err := c.runSuite(ctx, suite, dir, executable)
 	// A virtual machine's report is made outside of it.
 	if run == nil || len(run.Trials) == 0 || c.Guest != nil {
 		return interrupted(err)
@@ -125,8 +125,8 @@ func columns(file *os.File) int {
 	return int(size.Col)
 }
 
-// weigh runs the suite in the selected place.
-func (c *benchRunCmd) weigh(ctx context.Context, suite *bench.Suite, dir, executable string) (*results.Run, error) {
+// runSuite runs the suite in the selected place.
+func (c *benchRunCmd) runSuite(ctx context.Context, suite *bench.Suite, dir, executable string) (*results.Run, error) {
 	if c.Lab != labHere {
 		return c.inVM(ctx, suite, dir, executable)
 	}

@@ -16,11 +16,11 @@ type short struct {
 	mappings
 	// word is the key of the single value.
 	word string
-	// lone: the value is a mapping and not a list of mappings; several is then the key of the list.
-	lone    bool
+	// single: the value is a mapping and not a list of mappings; several is then the key of the list.
+	single  bool
 	several string
-	// sole: a list of one has no other key.
-	sole bool
+	// onlyKey: a list of one has no other key.
+	onlyKey bool
 }
 
 // Short is a list of mappings with one element, read into a field of T. The file has the mapping alone or, if only its
@@ -48,7 +48,7 @@ func (v short) read(f *yamlfile.File, node *yaml.Node, at string, to any) {
 		v.table.read(f, v.long(item), at, element)
 		v.add(to, element)
 	}
-	if v.lone {
+	if v.single {
 		take(0, node, at)
 		return
 	}
@@ -67,7 +67,7 @@ func (v short) long(node *yaml.Node) *yaml.Node {
 
 func (v short) write(from any) *yaml.Node {
 	count := v.count(from)
-	if count == 0 || !v.sole && v.lone != (count == 1) {
+	if count == 0 || !v.onlyKey && v.single != (count == 1) {
 		return nil
 	}
 	sequence := &yaml.Node{Kind: yaml.SequenceNode}
@@ -84,10 +84,10 @@ func (v short) write(from any) *yaml.Node {
 		}
 		sequence.Content = append(sequence.Content, item)
 	}
-	if v.lone {
+	if v.single {
 		return sequence.Content[0]
 	}
-	if v.sole && words {
+	if v.onlyKey && words {
 		sequence.Style = yaml.FlowStyle
 	}
 	return sequence
@@ -101,7 +101,7 @@ func (v short) describe() description {
 			word = maps.Clone(k.value.schema)
 		}
 	}
-	if v.lone {
+	if v.single {
 		return description{kind: fmt.Sprintf("a mapping, or its `%s` alone", v.word), fallback: "none", keys: keys,
 			word: word, see: v.several}
 	}

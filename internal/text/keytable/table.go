@@ -85,8 +85,8 @@ type table struct {
 // key is a Key without its type.
 type key struct {
 	entry
-	gone  string
-	value value
+	removed string
+	value   value
 }
 
 // untyped returns the table without its type.
@@ -115,7 +115,7 @@ func Write[T any](t Table[T], from *T) *yaml.Node { return untyped(t).write(from
 func (t table) entries() []entry {
 	var all []entry
 	for _, k := range t.keys {
-		if k.gone == "" {
+		if k.removed == "" {
 			described := k.entry
 			described.value = k.value.describe()
 			all = append(all, described)
@@ -127,7 +127,7 @@ func (t table) entries() []entry {
 func (t table) reset(to any) {
 	t.zero(to)
 	for _, k := range t.keys {
-		if k.gone == "" {
+		if k.removed == "" {
 			k.value.reset(to)
 		}
 	}
@@ -147,8 +147,8 @@ func (t table) readers(f *yamlfile.File, to any) []yamlfile.Key {
 	keys := make([]yamlfile.Key, 0, len(t.keys))
 	for _, k := range t.keys {
 		read := func(node *yaml.Node, field string) { k.value.read(f, node, field, to) }
-		if k.gone != "" {
-			read = func(_ *yaml.Node, field string) { f.Fail(field, "%s", k.gone) }
+		if k.removed != "" {
+			read = func(_ *yaml.Node, field string) { f.Fail(field, "%s", k.removed) }
 		}
 		keys = append(keys, yamlfile.Key{Name: k.name, Required: k.required, Unless: k.unless, Read: read})
 	}
@@ -158,7 +158,7 @@ func (t table) readers(f *yamlfile.File, to any) []yamlfile.Key {
 func (t table) write(from any) *yaml.Node {
 	mapping := &yaml.Node{Kind: yaml.MappingNode}
 	for _, k := range t.keys {
-		if k.gone != "" {
+		if k.removed != "" {
 			continue
 		}
 		if value := k.value.write(from); value != nil {

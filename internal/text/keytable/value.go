@@ -243,12 +243,12 @@ type items[T any, V comparable] struct {
 	length Length
 	// keep: a rejected element remains as a zero value, so that the other indexes do not change.
 	keep bool
-	// lone: a list of one is written by another key.
-	lone bool
-	// bare: a list of one is written as its element.
-	bare bool
-	// again: an element may occur more than once.
-	again bool
+	// skipSingle: a list of one is written by another key.
+	skipSingle bool
+	// inlineSingle: a list of one is written as its element.
+	inlineSingle bool
+	// allowDuplicates: an element may occur more than once.
+	allowDuplicates bool
 }
 
 // Items is a list of single values without duplicates, read into a field of T. noun names an element. A rejected
@@ -260,17 +260,17 @@ func Items[T any, V comparable](at func(*T) *[]V, scalar Scalar[V], noun string,
 // Several is Items beside a key for a single element of the same field. That key writes a list of one. Rejected
 // elements are omitted.
 func Several[T any, V comparable](at func(*T) *[]V, scalar Scalar[V], noun string, length Length) Value[T] {
-	return Value[T]{items[T, V]{at: at, scalar: scalar, noun: noun, length: length, lone: true}}
+	return Value[T]{items[T, V]{at: at, scalar: scalar, noun: noun, length: length, skipSingle: true}}
 }
 
 // OneOrItems is Items, but a single element may be written without a list.
 func OneOrItems[T any, V comparable](at func(*T) *[]V, scalar Scalar[V], noun string, length Length) Value[T] {
-	return Value[T]{items[T, V]{at: at, scalar: scalar, noun: noun, length: length, keep: true, bare: true}}
+	return Value[T]{items[T, V]{at: at, scalar: scalar, noun: noun, length: length, keep: true, inlineSingle: true}}
 }
 
 // Sequence is a list of single values that may contain duplicates, such as the arguments of a program.
 func Sequence[T any, V comparable](at func(*T) *[]V, scalar Scalar[V], length Length) Value[T] {
-	return Value[T]{items[T, V]{at: at, scalar: scalar, length: length, keep: true, again: true}}
+	return Value[T]{items[T, V]{at: at, scalar: scalar, length: length, keep: true, allowDuplicates: true}}
 }
 
 func (v items[T, V]) reset(any) {}
@@ -278,7 +278,7 @@ func (v items[T, V]) reset(any) {}
 func (v items[T, V]) read(f *yamlfile.File, node *yaml.Node, at string, to any) {
 	list, seen := v.at(to.(*T)), map[V]string{}
 	*list = nil
-	if v.bare && node.Kind == yaml.ScalarNode {
+	if v.inlineSingle && node.Kind == yaml.ScalarNode {
 		if value, ok := v.scalar.read(f, node, at); ok {
 			*list = []V{value}
 		}
@@ -286,7 +286,7 @@ func (v items[T, V]) read(f *yamlfile.File, node *yaml.Node, at string, to any) 
 	}
 	f.Sequence(node, at, func(_ int, item *yaml.Node, at string) {
 		value, ok := v.scalar.read(f, item, at)
-		if first, again := seen[value]; ok && again && !v.again {
+		if first, again := seen[value]; ok && again && !v.allowDuplicates {
 			f.Fail(at, "%s is already %s; name each %s once", v.scalar.Show(value), f.Place(first), v.noun)
 			ok = v.keep
 		} else if ok {
@@ -301,14 +301,14 @@ func (v items[T, V]) read(f *yamlfile.File, node *yaml.Node, at string, to any) 
 
 func (v items[T, V]) write(from any) *yaml.Node {
 	list := *v.at(from.(*T))
-	if len(list) == 0 || (v.lone && len(list) == 1) {
+	if len(list) == 0 || (v.skipSingle && len(list) == 1) {
 		return nil
 	}
 	sequence := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
 	for _, value := range list {
 		sequence.Content = append(sequence.Content, v.scalar.node(value))
 	}
-	if v.bare && len(list) == 1 {
+	if v.inlineSingle && len(list) == 1 {
 		return sequence.Content[0]
 	}
 	return sequence
@@ -316,9 +316,9 @@ func (v items[T, V]) write(from any) *yaml.Node {
 
 func (v items[T, V]) describe() description {
 	schema := v.length.schema()
-	schema["items"], schema["uniqueItems"] = v.scalar.Schema, !v.again
+	schema["items"], schema["uniqueItems"] = v.scalar.Schema, !v.allowDuplicates
 	kind := fmt.Sprintf("a list of up to %d, each %s", v.length.Max, v.scalar.Kind)
-	if v.bare {
+	if v.inlineSingle {
 		kind = v.scalar.Kind + ", or " + kind
 		schema = map[string]any{"anyOf": []any{v.scalar.Schema, schema}}
 	}

@@ -41,7 +41,7 @@ type side struct {
 
 // sides returns the programs that the options require.
 func (p *program) sides(opt Options) (all []side) {
-	if opt.undoes() {
+	if opt.needsIngress() {
 		all = append(all, side{p.ingress, false})
 	}
 	if opt.MSS != 0 {

@@ -71,7 +71,7 @@ func Check(opt Options) ([]Readiness, error) {
 			return nil, err
 		}
 	}
-	h, err := look(opt)
+	h, err := readHost(opt)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ type host struct {
 	unseen     error           // reason why running is not known
 }
 
-func look(opt Options) (*host, error) {
+func readHost(opt Options) (*host, error) {
 	h := &host{opt: opt}
 	var err1, err2, err3 error
 	h.links, err1 = netdump.Links()
@@ -137,7 +137,7 @@ func (h *host) findings(mode lb.Mode) []Finding {
 	case lb.NAT:
 		return h.returnPath()
 	}
-	found := append(rights(), h.agent()...)
+	found := append(checkCapabilities(), h.agent()...)
 	if !mode.NeedsNeighbours() {
 		found = append(found, h.kernel(mode)...)
 		found = append(found, h.programs()...)
@@ -146,12 +146,12 @@ func (h *host) findings(mode lb.Mode) []Finding {
 		found = append(found, h.marks()...)
 	}
 	found = append(found, h.vips()...)
-	found = append(found, h.silence()...)
+	found = append(found, h.checkARPSysctls()...)
 	found = append(found, h.reversePath()...)
 	if mode.Tunnels() {
 		found = append(found, h.families()...)
-		found = append(found, h.others(mode)...)
-		found = append(found, h.room(mode)...)
+		found = append(found, h.otherReceivers(mode)...)
+		found = append(found, h.checkMTU(mode)...)
 	}
 	return found
 }
@@ -167,9 +167,9 @@ func (h *host) agent() []Finding {
 	return []Finding{{"agent", Note, "does not run with the state directory " + cmp.Or(h.opt.Dir, hostnet.DefaultDir)}}
 }
 
-// undone is a finding about a condition that the agent establishes. The condition is missing if an agent runs and has
+// agentCondition is a finding about a condition that the agent establishes. The condition is missing if an agent runs and has
 // not established it.
-func (h *host) undone(what, text string) Finding {
+func (h *host) agentCondition(what, text string) Finding {
 	if h.running {
 		return Finding{what, Missing,
 			text + ", which the agent that runs has not done, or not for these options: see its log"}
@@ -193,7 +193,7 @@ func (h *host) programs() (found []Finding) {
 		case there:
 			found = append(found, Finding{"program", Good, "is attached to " + l.Attrs().Name})
 		default:
-			found = append(found, h.undone("program", "is to be attached to "+l.Attrs().Name))
+			found = append(found, h.agentCondition("program", "is to be attached to "+l.Attrs().Name))
 		}
 	}
 	return found
@@ -226,7 +226,7 @@ func (h *host) vip(vip netip.Addr) Finding {
 	if len(on) > 0 {
 		return Finding{"vip", Good, fmt.Sprintf("%s is on lo", vip)}
 	}
-	return h.undone("vip", fmt.Sprintf("%s is to be put on lo", vip))
+	return h.agentCondition("vip", fmt.Sprintf("%s is to be put on lo", vip))
 }
 
 // holders names the links that have an address.
@@ -244,13 +244,13 @@ func holders(addr netip.Addr, addresses []netlink.Addr, links []netlink.Link) []
 
 func (h *host) has(is func(netip.Addr) bool) bool { return slices.ContainsFunc(h.opt.VIPs, is) }
 
-// silence checks the sysctls that keep the host from answering ARP for a VIP.
-func (h *host) silence() []Finding {
+// checkARPSysctls checks the sysctls that keep the host from answering ARP for a VIP.
+func (h *host) checkARPSysctls() []Finding {
 	if !h.has(netip.Addr.Is4) {
 		return nil
 	}
 	var found []Finding
-	for _, s := range silences {
+	for _, s := range arpSysctls {
 		now, err := readNumber(s.name)
 		switch {
 		case err != nil:
@@ -263,7 +263,7 @@ func (h *host) silence() []Finding {
 					fmt.Sprintf("%s is %d, and cannot be written here: on the host, sysctl -w %s=%s", s.name, now,
 						s.name, s.value)})
 		default:
-			found = append(found, h.undone("arp", fmt.Sprintf("%s: %d → %s", s.name, now, s.value)))
+			found = append(found, h.agentCondition("arp", fmt.Sprintf("%s: %d → %s", s.name, now, s.value)))
 		}
 	}
 	return found
@@ -377,8 +377,8 @@ func (h *host) families() []Finding {
 	return found
 }
 
-// room compares the MTUs with the length of tunnelled packets.
-func (h *host) room(mode lb.Mode) []Finding {
+// checkMTU compares the MTUs with the length of tunnelled packets.
+func (h *host) checkMTU(mode lb.Mode) []Finding {
 	var found []Finding
 	udp := 0
 	if mode == lb.GUE {

@@ -50,7 +50,7 @@ func follow(vips []netip.Addr, roles roleMap) (*follower, error) {
 		handle.Close()
 		return nil, fmt.Errorf("listen to netlink: %w", err)
 	}
-	if err := f.look(); err != nil {
+	if err := f.refresh(); err != nil {
 		f.events.Close()
 		handle.Close()
 		return nil, err
@@ -69,12 +69,12 @@ func (f *follower) listen() {
 		case err != nil && !errors.Is(err, unix.ENOBUFS): // update also after lost messages
 			return // each pass of Agent.look updates, too
 		}
-		f.look() // a failure is repeated, and reported, by Agent.look
+		f.refresh() // a failure is repeated, and reported, by Agent.look
 	}
 }
 
-// look updates the program's addresses from the host's.
-func (f *follower) look() error {
+// refresh updates the program's addresses from the host's.
+func (f *follower) refresh() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.problem = f.logRoles()

@@ -63,7 +63,7 @@ func TestFailedUpdateOfAddresses(t *testing.T) {
 	roles := &fakeRoles{entries: map[any]any{}}
 	first, second := netip.MustParseAddr("198.18.9.1"), netip.MustParseAddr("198.18.9.2")
 	f := &follower{vips: []netip.Addr{first}, roles: roles, handle: handle, notified: map[netip.Addr]tcAgentRole{}}
-	if err := f.look(); err != nil {
+	if err := f.refresh(); err != nil {
 		t.Fatal(err)
 	}
 	a := &Agent{ns: ns, changes: changes, follower: f}
@@ -81,7 +81,7 @@ func TestFailedUpdateOfAddresses(t *testing.T) {
 		{[]netip.Addr{second}, nil, ""},
 	} {
 		f.vips, roles.fails = step.vips, step.fails
-		problems := a.look(slog.New(slog.DiscardHandler))
+		problems := a.reconcile(slog.New(slog.DiscardHandler))
 		if roles.fails != nil {
 			t.Errorf("no update, which %q would fail", step.fails)
 		}

@@ -85,10 +85,10 @@ func (opt Options) checked() (Options, error) {
 }
 
 // needsProgram reports whether packets need any processing.
-func (opt Options) needsProgram() bool { return opt.undoes() || opt.MSS != 0 }
+func (opt Options) needsProgram() bool { return opt.needsIngress() || opt.MSS != 0 }
 
-// undoes reports whether the ingress program is needed to restore packets.
-func (opt Options) undoes() bool {
+// needsIngress reports whether the ingress program is needed to restore packets.
+func (opt Options) needsIngress() bool {
 	return slices.ContainsFunc(opt.Modes, func(m lb.Mode) bool { return !m.NeedsNeighbours() })
 }
 
@@ -122,7 +122,7 @@ func checkVIPs(vips []netip.Addr) ([]netip.Addr, error) {
 	var checked []netip.Addr
 	for _, vip := range vips {
 		vip = vip.Unmap()
-		if why := whyNot(vip); why != "" {
+		if why := vipProblem(vip); why != "" {
 			return nil, fmt.Errorf("start the agent: %s %w: %s", vip, ErrBadVIP, why)
 		}
 		if !slices.Contains(checked, vip) {
@@ -132,8 +132,8 @@ func checkVIPs(vips []netip.Addr) ([]netip.Addr, error) {
 	return checked, nil
 }
 
-// whyNot returns the reason why an address cannot be a VIP, or "".
-func whyNot(vip netip.Addr) string {
+// vipProblem returns the reason why an address cannot be a VIP, or "".
+func vipProblem(vip netip.Addr) string {
 	switch {
 	case !vip.IsValid():
 		return "it is not an address"

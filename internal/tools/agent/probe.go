@@ -25,8 +25,8 @@ func reverseFilter(name string) (int, error) {
 	return max(all, own), errors.Join(err1, err2)
 }
 
-// rights checks the rights that every mode needs. The program's own are checked by loading it.
-func rights() []Finding {
+// checkCapabilities checks the rights that every mode needs. The program's own are checked by loading it.
+func checkCapabilities() []Finding {
 	var header unix.CapUserHeader
 	var data [2]unix.CapUserData
 	header.Version = unix.LINUX_CAPABILITY_VERSION_3
@@ -153,9 +153,9 @@ func tryClsact(p *ebpf.Program) error {
 	})
 }
 
-// others lists the other receivers of such packets on this host. The program runs before all of them, and takes only
+// otherReceivers lists the other receivers of such packets on this host. The program runs before all of them, and takes only
 // packets for a VIP.
-func (h *host) others(mode lb.Mode) []Finding {
+func (h *host) otherReceivers(mode lb.Mode) []Finding {
 	var found []Finding
 	for _, l := range h.links {
 		if tunnels := map[string]bool{"ipip": true, "sit": true, "ip6tnl": true}; mode == lb.IPIP && tunnels[l.Type()] {

@@ -13,7 +13,7 @@ import (
 // those of "all", because every guide to direct server return does so and operators look for them. The kernel uses the
 // values of the interface that a request arrives on or leaves by, which is never lo.
 func silenceARP(changes *hostnet.Changes) error {
-	for _, s := range silences {
+	for _, s := range arpSysctls {
 		old, err := changes.Sysctl(s.name)
 		if err != nil {
 			return fmt.Errorf("keep ARP quiet: %w", err)
@@ -28,8 +28,8 @@ func silenceARP(changes *hostnet.Changes) error {
 	return nil
 }
 
-// silences are the sysctls that suppress ARP for VIPs.
-var silences = []struct {
+// arpSysctls are the sysctls that suppress ARP for VIPs.
+var arpSysctls = []struct {
 	name, value string
 	enough      func(int) bool
 }{

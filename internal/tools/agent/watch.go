@@ -57,7 +57,7 @@ func (a *Agent) Watch(ctx context.Context, log *slog.Logger, report func(problem
 			case <-time.After(max(a.pace.settle, time.Until(looked.Add(a.pace.apart)))):
 			}
 		}
-		problems := a.look(log)
+		problems := a.reconcile(log)
 		looked = time.Now()
 		if slices.Equal(problems, known) {
 			continue
@@ -121,8 +121,8 @@ func receive(events *nl.NetlinkSocket, linksChanged chan<- struct{}) {
 	}
 }
 
-// look compares the host with the desired state, fixes what it can, and returns the remaining problems.
-func (a *Agent) look(log *slog.Logger) (problems []string) {
+// reconcile compares the host with the desired state, fixes what it can, and returns the remaining problems.
+func (a *Agent) reconcile(log *slog.Logger) (problems []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
@@ -160,7 +160,7 @@ func (a *Agent) look(log *slog.Logger) (problems []string) {
 	note(err)
 	if a.follower != nil {
 		// Without an event too: the update of the last one may have failed, and another may not come.
-		note(a.follower.look())
+		note(a.follower.refresh())
 	}
 	slices.Sort(problems)
 	return slices.Compact(problems)

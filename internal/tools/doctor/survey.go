@@ -30,41 +30,41 @@ const rounds = 3
 // survey resolves addresses on the watched interfaces.
 type survey struct {
 	listeners []*listener
-	questions []question
+	arpProbes []arpProbe
 	pings     []ping
 	// silent: nothing may be sent.
 	silent bool
 }
 
-type question struct {
-	listener *listener
-	claim    evidence.Claim
-	from     netip.Addr
-	fate     fate
+type arpProbe struct {
+	listener   *listener
+	claim      evidence.Claim
+	from       netip.Addr
+	sendResult sendResult
 }
 
 type ping struct {
-	listener *listener
-	mac      net.HardwareAddr
-	from     netip.Addr
-	echo     evidence.Echo
-	own, vip uint16 // the sequence numbers
-	fate     fate
+	listener   *listener
+	mac        net.HardwareAddr
+	from       netip.Addr
+	echo       evidence.Echo
+	own, vip   uint16 // the sequence numbers
+	sendResult sendResult
 }
 
-// fate reports whether the kernel took a probe in a round. Its queues may be full, above all on a busy host.
-type fate struct {
+// sendResult reports whether the kernel took a probe in a round. Its queues may be full, above all on a busy host.
+type sendResult struct {
 	sent bool
 	err  error // of the last round
 }
 
-func (f *fate) note(err error) {
+func (f *sendResult) note(err error) {
 	f.sent = f.sent || err == nil
 	f.err = err
 }
 
 // lost reports whether no round sent the probe, though each of them tried.
-func (f *fate) lost() bool { return !f.sent && f.err != nil }
+func (f *sendResult) lost() bool { return !f.sent && f.err != nil }
 
 // number returns the sequence number of the probe's SYN.
 func (p ping) number() uint32 { return uint32(p.vip) << 16 }
@@ -90,13 +90,13 @@ func newSurvey(r *evidence.Reading, vips []netip.Addr, silent bool) (*survey, er
 				break
 			}
 			claim := evidence.Claim{Address: vip, Interface: l.Name, VIP: true, Known: r.Known(vip, l.Index)}
-			s.questions = append(s.questions, question{listener: e, claim: claim, from: sameFamily(vip, from4, from6)})
+			s.arpProbes = append(s.arpProbes, arpProbe{listener: e, claim: claim, from: sameFamily(vip, from4, from6)})
 		}
 		for _, n := range r.Neighbours {
-			if !s.isFull() && n.Interface == l.Index && r.WorthAsking(n) && !slices.Contains(vips, n.Address) {
+			if !s.isFull() && n.Interface == l.Index && r.ShouldProbe(n) && !slices.Contains(vips, n.Address) {
 				claim := evidence.Claim{Address: n.Address, Interface: l.Name, Known: n.MAC}
 				from := sameFamily(n.Address, from4, from6)
-				s.questions = append(s.questions, question{listener: e, claim: claim, from: from})
+				s.arpProbes = append(s.arpProbes, arpProbe{listener: e, claim: claim, from: from})
 			}
 		}
 		if r.Balancer != nil {
@@ -114,7 +114,7 @@ func sameFamily(a, four, six netip.Addr) netip.Addr {
 }
 
 // isFull reports whether as many addresses are to be resolved as may be.
-func (s *survey) isFull() bool { return len(s.questions) >= mostQuestions }
+func (s *survey) isFull() bool { return len(s.arpProbes) >= mostQuestions }
 
 // planPings plans probes of each backend of mode l2dsr, at its MAC address, for its own address and for the VIP. In the
 // other modes the VIP arrives in a tunnel or not at all. A cluster node has the VIP only for the service's port, so the
@@ -167,32 +167,32 @@ func (s *survey) run(ctx context.Context, length time.Duration) (err error) {
 
 // askAll sends each probe once. Its error reports those that were not sent in any round so far.
 func (s *survey) askAll() error {
-	for i := range s.questions {
-		q := &s.questions[i]
+	for i := range s.arpProbes {
+		q := &s.arpProbes[i]
 		err := q.listener.ask(q.claim.Address, q.from)
 		if err != nil {
 			err = fmt.Errorf("ask for %s: %w", q.claim.Address, err)
 		}
-		q.fate.note(err)
+		q.sendResult.note(err)
 	}
 	for i := range s.pings {
-		s.pings[i].fate.note(s.pings[i].ask())
+		s.pings[i].sendResult.note(s.pings[i].ask())
 	}
 	var lost []error
-	for i := range s.questions {
-		if s.questions[i].fate.lost() {
-			lost = append(lost, s.questions[i].fate.err)
+	for i := range s.arpProbes {
+		if s.arpProbes[i].sendResult.lost() {
+			lost = append(lost, s.arpProbes[i].sendResult.err)
 		}
 	}
 	for i := range s.pings {
-		if s.pings[i].fate.lost() {
-			lost = append(lost, s.pings[i].fate.err)
+		if s.pings[i].sendResult.lost() {
+			lost = append(lost, s.pings[i].sendResult.err)
 		}
 	}
 	if len(lost) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d of %d probes were never sent: %w", len(lost), len(s.questions)+len(s.pings), lost[0])
+	return fmt.Errorf("%d of %d probes were never sent: %w", len(lost), len(s.arpProbes)+len(s.pings), lost[0])
 }
 
 // ask probes a backend for its own address and for the VIP.
@@ -219,7 +219,7 @@ func (s *survey) close() (w evidence.Wire) {
 	for _, e := range s.listeners {
 		e.close()
 	}
-	for _, q := range s.questions {
+	for _, q := range s.arpProbes {
 		c := q.claim
 		claimed := q.listener.claims[c.Address]
 		for _, mac := range slices.Sorted(maps.Keys(claimed)) {
@@ -242,7 +242,7 @@ func (s *survey) close() (w evidence.Wire) {
 			answers = len(p.listener.answered[p.number()])
 		}
 		w.Provoked += uint64(answers)
-		if p.fate.lost() {
+		if p.sendResult.lost() {
 			continue // silence is no evidence
 		}
 		w.Echoes = append(w.Echoes, p.echo)

@@ -106,7 +106,7 @@ func (t *Tuner) change(w *writer, item Item, f *Finding) {
 		}
 		break
 	}
-	f.sum()
+	f.summarize()
 	if f.State == Failed {
 		for i := range f.Settings {
 			if s := &f.Settings[i]; s.State == Changed {

@@ -147,7 +147,7 @@ func (t *Tuner) find(item Item) (Finding, bool) {
 	if item.Document != nil {
 		f.DocumentWhy = item.Document.Why
 	}
-	if why := t.lacks(item); why != "" {
+	if why := t.unmetNeed(item); why != "" {
 		f.Note = why
 		return f, true
 	}
@@ -163,12 +163,12 @@ func (t *Tuner) find(item Item) (Finding, bool) {
 			f.Note = "no service was named: --service tcp/VIP:PORT"
 		}
 	}
-	f.sum()
+	f.summarize()
 	return f, true
 }
 
-// lacks returns a condition of an item that the host does not meet, or "".
-func (t *Tuner) lacks(item Item) string {
+// unmetNeed returns a condition of an item that the host does not meet, or "".
+func (t *Tuner) unmetNeed(item Item) string {
 	n := item.Needs
 	switch {
 	case n.Kernel != "" && t.facts.older(n.Kernel):

@@ -91,9 +91,9 @@ func (r record) check() error {
 	return fmt.Errorf("%q is nothing that a journal says", r.Op)
 }
 
-// ofBoot reports whether a persisted change is of one boot only. The next boot makes the queues anew, and gives the
+// untilReboot reports whether a persisted change is of one boot only. The next boot makes the queues anew, and gives the
 // number of an interrupt to any device; the unit sets their affinities again, which is another change.
-func (r record) ofBoot() bool {
+func (r record) untilReboot() bool {
 	return r.Op == opKeep || r.Key.Kind == setting.KindFile && strings.HasPrefix(r.Key.Name, "/proc/irq/")
 }
 
@@ -139,8 +139,8 @@ func decodeJournal(data []byte) (header, []record, error) {
 	return h, records, nil
 }
 
-// live returns the records that are in effect, oldest first.
-func live(records []record) []record {
+// activeRecords returns the records that are in effect, oldest first.
+func activeRecords(records []record) []record {
 	undone := map[int]bool{}
 	for _, r := range records {
 		if r.Op == opUndone {
@@ -240,11 +240,11 @@ func (j *changeLog) load() error {
 		return fmt.Errorf("%s: %w (%s, and this is %s): look at it, and remove it if it came with a copied disk",
 			j.path, ErrElsewhere, h.Machine, j.header.Machine)
 	case h.Boot != j.header.Boot:
-		before := live(records)
+		before := activeRecords(records)
 		j.records = slices.DeleteFunc(before, func(r record) bool {
-			return r.Op != opFile && (!r.Persisted || r.ofBoot())
+			return r.Op != opFile && (!r.Persisted || r.untilReboot())
 		})
-		if gone := len(live(records)) - len(j.records); gone > 0 {
+		if gone := len(activeRecords(records)) - len(j.records); gone > 0 {
 			j.note("%d changes of an earlier boot are forgotten: the reboot took them back", gone)
 		}
 	case h.Namespace != j.header.Namespace || h.Cookie != j.header.Cookie:

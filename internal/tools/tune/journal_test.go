@@ -382,7 +382,7 @@ func TestFailedAppend(t *testing.T) {
 		_, records, err := decodeJournal(text)
 		if err != nil {
 			t.Errorf("%s was written: %v", written, err)
-		} else if diff := cmp.Diff([]record{set("net.core.somaxconn")}, live(records)); diff != "" {
+		} else if diff := cmp.Diff([]record{set("net.core.somaxconn")}, activeRecords(records)); diff != "" {
 			t.Errorf("%s was written (-want +got):\n%s", written, diff)
 		}
 		j.close()
@@ -427,7 +427,7 @@ func FuzzJournal(f *testing.F) {
 			}
 			return
 		}
-		for _, r := range live(records) {
+		for _, r := range activeRecords(records) {
 			if r.Key != nil && r.Key.Kind == setting.KindFile &&
 				(filepath.Clean(r.Key.Name) != r.Key.Name || !strings.HasPrefix(r.Key.Name, "/proc/irq/") &&
 					!strings.HasPrefix(r.Key.Name, "/sys/")) {

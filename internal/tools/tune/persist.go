@@ -98,7 +98,7 @@ func (t *Tuner) editGrub(w *writer, r *Report) error {
 // the profile again.
 func (t *Tuner) persist(w *writer, r *Report, opt ApplyOptions) error {
 	sysctls, others := []string{}, false
-	for _, rec := range live(w.journal.records) {
+	for _, rec := range activeRecords(w.journal.records) {
 		switch {
 		case rec.Op != opSet:
 		case rec.Key.Kind == setting.KindSysctl:
@@ -251,7 +251,7 @@ func (w *writer) file(path, text string) error {
 	if existed && now == text {
 		return nil
 	}
-	for _, r := range slices.Backward(live(w.journal.records)) {
+	for _, r := range slices.Backward(activeRecords(w.journal.records)) {
 		if r.Op == opFile && r.Path == path {
 			if existed && now != r.New && now != r.Old {
 				return errors.New(

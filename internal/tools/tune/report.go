@@ -95,8 +95,8 @@ func (r *Report) With(states ...State) []Finding {
 // rank orders the states of an item's settings. The item has the first one that occurs.
 var rank = []State{Failed, Changed, Differs, Advised, Unread, Good, Left, Machines, Absent}
 
-// sum sets the finding's state from its settings, and its values from the first setting in that state.
-func (f *Finding) sum() {
+// summarize sets the finding's state from its settings, and its values from the first setting in that state.
+func (f *Finding) summarize() {
 	for _, state := range rank {
 		for _, s := range f.Settings {
 			if s.State == state {

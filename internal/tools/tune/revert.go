@@ -64,7 +64,7 @@ func revert(opt RevertOptions, step func()) ([]Event, error) {
 	for _, note := range j.Notes {
 		u.events = append(u.events, Event{What: j.path, Note: note})
 	}
-	records := live(j.records)
+	records := activeRecords(j.records)
 	if len(records) == 0 {
 		if len(u.events) > 0 {
 			return u.events, nil
@@ -89,7 +89,7 @@ func (u *undoer) all(j *changeLog, records []record) ([]Event, error) {
 	var rest []record
 	var errs []error
 	for _, r := range slices.Backward(records) {
-		left, err := u.one(r)
+		left, err := u.undoRecord(r)
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -114,8 +114,8 @@ func (u *undoer) all(j *changeLog, records []record) ([]Event, error) {
 
 func (u *undoer) say(e Event) { u.events = append(u.events, e) }
 
-// one undoes a record, and returns whether the record must stay.
-func (u *undoer) one(r record) (left bool, err error) {
+// undoRecord undoes a record, and returns whether the record must stay.
+func (u *undoer) undoRecord(r record) (left bool, err error) {
 	if r.Op == opFile {
 		return u.file(r)
 	}

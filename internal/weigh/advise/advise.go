@@ -82,7 +82,7 @@ func Decide(e *Evidence, a Answers) (*Advice, error) {
 		return d.none("no mode does what the answers ask for"), nil
 	}
 	d.Mode = mode.mode
-	scheduled, known, err := d.carry()
+	scheduled, known, err := d.sizeByScheduler()
 	if err != nil {
 		return nil, err
 	}
@@ -97,14 +97,14 @@ func Decide(e *Evidence, a Answers) (*Advice, error) {
 	}
 	d.schedule(scheduled)
 	d.compare()
-	d.reach()
+	d.noteExtrapolation()
 	d.conclude()
 	return d.Advice, nil
 }
 
-// carry counts the balancers by the figures of the scheduler that so many of them have, and returns the number that it
+// sizeByScheduler counts the balancers by the figures of the scheduler that so many of them have, and returns the number that it
 // was selected for; known is false if nothing says what a request costs.
-func (d *decision) carry() (scheduled int, known bool, err error) {
+func (d *decision) sizeByScheduler() (scheduled int, known bool, err error) {
 	for scheduled = 1 + d.Answers.Failures; ; scheduled = d.Balancers {
 		d.Statements, d.Scheduler = nil, ""
 		d.schedule(scheduled)
@@ -200,14 +200,14 @@ func (d *decision) schedule(balancers int) {
 	}
 	long := d.Answers.Lifetime == Long
 	even := func(s lb.Scheduler) *Figure {
-		return d.evidence.one("distribution", "", results.DeviationPercentMax, map[string]any{"scheduler": s,
+		return d.evidence.firstFigure("distribution", "", results.DeviationPercentMax, map[string]any{"scheduler": s,
 			"backends": 25})
 	}
 	broken := func(s lb.Scheduler) *Figure {
-		return d.evidence.one("change", "jeoul-l2dsr-tc", results.Broken, map[string]any{"scheduler": s,
+		return d.evidence.firstFigure("change", "jeoul-l2dsr-tc", results.Broken, map[string]any{"scheduler": s,
 			"event": "lb-kill"})
 	}
-	memory := d.evidence.one("memory", "", results.BytesPerFlow, map[string]any{"scheduler": lb.RoundRobin})
+	memory := d.evidence.firstFigure("memory", "", results.BytesPerFlow, map[string]any{"scheduler": lb.RoundRobin})
 	switch {
 	case d.Mode == lb.ModeProxy && long:
 		d.Scheduler = lb.LeastConnections
@@ -223,7 +223,7 @@ func (d *decision) schedule(balancers int) {
 			"full NAT remembers each flow whatever the scheduler, and rr spreads them most evenly")
 	case balancers > 1 && d.Balancers == 1:
 		d.Scheduler = lb.Maglev
-		say("", []*Figure{d.evidence.one("memory", "", results.BytesPerFlow, map[string]any{"scheduler": lb.Maglev}),
+		say("", []*Figure{d.evidence.firstFigure("memory", "", results.BytesPerFlow, map[string]any{"scheduler": lb.Maglev}),
 			memory}, "maglev remembers nothing, so one balancer suffices; with a scheduler that remembers each flow it does not")
 	case balancers > 1:
 		d.Scheduler = lb.Maglev
@@ -239,7 +239,7 @@ func (d *decision) schedule(balancers int) {
 			"few sockets ask much, and rr spreads them most evenly; each is remembered")
 	default:
 		d.Scheduler = lb.Maglev
-		say("", []*Figure{even(lb.Maglev), d.evidence.one("memory", "", results.BytesPerFlow,
+		say("", []*Figure{even(lb.Maglev), d.evidence.firstFigure("memory", "", results.BytesPerFlow,
 			map[string]any{"scheduler": lb.Maglev})},
 			"maglev remembers nothing, and spreads many short connections evenly enough")
 	}
@@ -285,8 +285,8 @@ func (d *decision) compare() {
 	d.say(about, "", figures, "%s", what)
 }
 
-// reach states how far the load is beyond the measurements.
-func (d *decision) reach() {
+// noteExtrapolation states how far the load is beyond the measurements.
+func (d *decision) noteExtrapolation() {
 	at := d.measured(d.load().name)
 	if at == nil || at.rate() == results.GigabitsPerSecond {
 		return

@@ -12,8 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/sizing"
 )
 
-// under is the load of the suites that is closest to the answers.
-type under struct {
+// loadClass is the load of the suites that is closest to the answers.
+type loadClass struct {
 	// name is the load's name in the suites, against the subject that the mode is compared with.
 	name, against string
 	// bytes is the length of a reply.
@@ -24,28 +24,28 @@ type under struct {
 const bulkBytes = 1 << 20
 
 // load returns the load that is closest to the answers.
-func (d *decision) load() under { return loadOf(d.Answers) }
+func (d *decision) load() loadClass { return loadOf(d.Answers) }
 
-func loadOf(a Answers) under {
+func loadOf(a Answers) loadClass {
 	const file = 5120 // the web suites' file
 	short := a.Lifetime == Short
 	switch {
 	case a.Speaks.datagrams():
-		return under{"full", "iptables-nth", 100}
+		return loadClass{"full", "iptables-nth", 100}
 	case a.Speaks == HTTPS && (short || a.Layer7):
-		return under{"https", "haproxy-http", file}
+		return loadClass{"https", "haproxy-http", file}
 	case a.Speaks == HTTPS:
-		return under{"https-kept", "haproxy-http", file}
+		return loadClass{"https-kept", "haproxy-http", file}
 	case a.Speaks == HTTP && short:
-		return under{"ab", "haproxy-http", file}
+		return loadClass{"ab", "haproxy-http", file}
 	case a.Speaks == HTTP:
-		return under{"wrk", "haproxy-http", file}
+		return loadClass{"wrk", "haproxy-http", file}
 	case a.Bytes >= bulkBytes:
-		return under{"bulk", "haproxy-tcp", a.Bytes}
+		return loadClass{"bulk", "haproxy-tcp", a.Bytes}
 	case short:
-		return under{"crr", "haproxy-tcp", 1}
+		return loadClass{"crr", "haproxy-tcp", 1}
 	}
-	return under{"rr", "haproxy-tcp", 1}
+	return loadClass{"rr", "haproxy-tcp", 1}
 }
 
 // subjects are the subjects that represent the mode, the most similar first.
@@ -57,12 +57,12 @@ func (d *decision) subjects() []string {
 }
 
 // measured returns the point of the mode under a load, or nil: with the advised scheduler, if there is one.
-func (d *decision) measured(load string) *found {
-	return ownFirst(d.evidence, func(e *Evidence) *found { return d.measuredIn(e, load) })
+func (d *decision) measured(load string) *evidencePoint {
+	return ownFirst(d.evidence, func(e *Evidence) *evidencePoint { return d.measuredIn(e, load) })
 }
 
-func (d *decision) measuredIn(e *Evidence, load string) *found {
-	var any *found
+func (d *decision) measuredIn(e *Evidence, load string) *evidencePoint {
+	var any *evidencePoint
 	for _, subject := range d.subjects() {
 		at := e.most(load, subject, d.Scheduler)
 		if at == nil {
@@ -92,44 +92,44 @@ const perConnection = 1000
 
 // traffic are the packets of a request.
 type traffic struct {
-	// there is the number of packets from clients to the balancer, back the number from backends, first the number that
+	// requestPackets is the number of packets from clients to the balancer, back the number from backends, first the number that
 	// begin a flow.
-	there, back, first float64
+	requestPackets, replyPackets, first float64
 }
 
 // trafficOf counts the packets of a request: every second segment is acknowledged (RFC 1122, section 4.2.3.2).
 func trafficOf(a Answers) traffic {
 	segments := math.Max(math.Ceil((a.Bytes+replyHeaders)/segmentBytes), 1)
 	if a.Speaks.datagrams() {
-		t := traffic{there: 1, back: segments, first: 1}
+		t := traffic{requestPackets: 1, replyPackets: segments, first: 1}
 		if a.Lifetime == Long {
 			t.first = 1.0 / perConnection
 		}
 		return t
 	}
-	t := traffic{there: 1 + math.Ceil(segments/2), back: segments, first: 1.0 / perConnection}
+	t := traffic{requestPackets: 1 + math.Ceil(segments/2), replyPackets: segments, first: 1.0 / perConnection}
 	// SYN, ACK, FIN and the ACK of the other FIN; SYN-ACK, FIN with an ACK.
-	setup := traffic{there: 4, back: 2}
+	setup := traffic{requestPackets: 4, replyPackets: 2}
 	if a.Speaks == HTTPS {
-		setup.there, setup.back = setup.there+2, setup.back+3
+		setup.requestPackets, setup.replyPackets = setup.requestPackets+2, setup.replyPackets+3
 	}
 	if a.Lifetime == Short {
 		t.first = 1
 	}
-	t.there += setup.there * t.first
-	t.back += setup.back * t.first
+	t.requestPackets += setup.requestPackets * t.first
+	t.replyPackets += setup.replyPackets * t.first
 	return t
 }
 
 // size returns the machines that the load needs, or nil if the evidence has no cost of a request.
 func (d *decision) size() (*sizing.Need, error) {
 	a, t := d.Answers, trafficOf(d.Answers)
-	packets := t.there
-	bits := a.Requests * 8 * (t.there*overheadBytes + requestBytes)
+	packets := t.requestPackets
+	bits := a.Requests * 8 * (t.requestPackets*overheadBytes + requestBytes)
 	if d.Mode == lb.NAT || d.Mode == lb.FullNAT || d.Mode == lb.ModeProxy {
-		packets += t.back
+		packets += t.replyPackets
 		// Bits from backends go out to clients, on the other half of the link.
-		bits = math.Max(bits, a.Requests*8*(t.back*overheadBytes+a.Bytes+replyHeaders))
+		bits = math.Max(bits, a.Requests*8*(t.replyPackets*overheadBytes+a.Bytes+replyHeaders))
 	}
 	ns, known := d.cost(t)
 	if !known {
@@ -181,7 +181,7 @@ func (d *decision) perByte() (float64, *Figure) {
 	if d.Mode == lb.ModeProxy {
 		subjects = append(subjects, "haproxy-tcp")
 	}
-	at := ownFirst(d.evidence, func(e *Evidence) *found {
+	at := ownFirst(d.evidence, func(e *Evidence) *evidencePoint {
 		for _, subject := range subjects {
 			if at := e.most("bulk", subject, d.Scheduler); at != nil {
 				return at
@@ -205,18 +205,18 @@ func (d *decision) packetCosts(t traffic) (float64, bool) {
 		return 0, false
 	}
 	figures := []*Figure{known, first}
-	ns := (t.there-t.first)*(known.Median+sizing.UsualBesideNs) + t.first*(first.Median+sizing.UsualBesideNs)
+	ns := (t.requestPackets-t.first)*(known.Median+sizing.UsualBesideNs) + t.first*(first.Median+sizing.UsualBesideNs)
 	if d.Mode.Translates() {
 		back := d.evidence.packetCost(d.Mode, d.Scheduler, "known", "reply")
 		if back == nil {
 			return 0, false
 		}
 		figures = append(figures, back)
-		ns += t.back * (back.Median + sizing.UsualBesideNs)
+		ns += t.replyPackets * (back.Median + sizing.UsualBesideNs)
 	}
 	figures = slices.DeleteFunc(figures, func(f *Figure) bool { return f == nil })
 	d.say("balancers", fmt.Sprintf("driver and kernel add %d ns to a packet", sizing.UsualBesideNs), figures,
 		"no run of mode %s under %s is in the evidence; by its packets (%.3g there, %.3g back) a request takes %s µs of a core",
-		d.Mode, d.load().name, t.there, t.back, number(ns/1e3))
+		d.Mode, d.load().name, t.requestPackets, t.replyPackets, number(ns/1e3))
 	return ns, true
 }

@@ -11,20 +11,20 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// own are the parameters that belong to a subject and not to its load: points that differ only in these can be compared
+// subjectParams are the parameters that belong to a subject and not to its load: points that differ only in these can be compared
 // with each other.
-var own = []string{"threads", "scheduler", "splice", "upper", "lower", "hook"}
+var subjectParams = []string{"threads", "scheduler", "splice", "upper", "lower", "hook"}
 
-// found is a point, and the source that has it.
-type found struct {
+// evidencePoint is a point, and the source that has it.
+type evidencePoint struct {
 	source *Source
 	point  *Point
 }
 
-func (f found) figure(metric string) Figure { return f.source.figure(f.point, metric) }
+func (f evidencePoint) figure(metric string) Figure { return f.source.figure(f.point, metric) }
 
 // rate returns the name of the metric of which more is better.
-func (f found) rate() string {
+func (f evidencePoint) rate() string {
 	at := slices.IndexFunc(rates, func(name string) bool { _, ok := f.point.Metrics[name]; return ok })
 	if at < 0 {
 		return ""
@@ -33,12 +33,12 @@ func (f found) rate() string {
 }
 
 // find returns the points that match, in the order of the sources.
-func (e *Evidence) find(match func(*Point) bool) []found {
-	var all []found
+func (e *Evidence) find(match func(*Point) bool) []evidencePoint {
+	var all []evidencePoint
 	for i := range e.Sources {
 		for j := range e.Sources[i].Points {
 			if match(&e.Sources[i].Points[j]) {
-				all = append(all, found{&e.Sources[i], &e.Sources[i].Points[j]})
+				all = append(all, evidencePoint{&e.Sources[i], &e.Sources[i].Points[j]})
 			}
 		}
 	}
@@ -47,13 +47,13 @@ func (e *Evidence) find(match func(*Point) bool) []found {
 
 // most returns the point of a subject under a load that has the highest rate in the first source with such points, or
 // nil. Of several schedulers, the requested one counts if it was measured.
-func (e *Evidence) most(load, subject string, scheduler lb.Scheduler) *found {
+func (e *Evidence) most(load, subject string, scheduler lb.Scheduler) *evidencePoint {
 	all := e.find(func(p *Point) bool { return p.Load == load && p.Subject == subject })
 	if scheduled := slices.DeleteFunc(slices.Clone(all),
-		func(f found) bool { return f.point.Params["scheduler"] != string(scheduler) }); len(scheduled) > 0 {
+		func(f evidencePoint) bool { return f.point.Params["scheduler"] != string(scheduler) }); len(scheduled) > 0 {
 		all = scheduled
 	}
-	var best *found
+	var best *evidencePoint
 	for i := range all {
 		f := &all[i]
 		if f.rate() == "" || best != nil && f.source != best.source {
@@ -69,16 +69,16 @@ func (e *Evidence) most(load, subject string, scheduler lb.Scheduler) *found {
 }
 
 // beside returns the best point of a subject in the same run under the same load and parameters, or nil.
-func (f found) beside(subject string) *found {
+func (f evidencePoint) beside(subject string) *evidencePoint {
 	metric := f.rate()
-	var best *found
+	var best *evidencePoint
 	for i := range f.source.Points {
 		p := &f.source.Points[i]
 		if p.Load != f.point.Load || p.Subject != subject || !sameLoad(p.Params, f.point.Params) {
 			continue
 		}
 		if best == nil || p.Metrics[metric].Median > best.point.Metrics[metric].Median {
-			best = &found{f.source, p}
+			best = &evidencePoint{f.source, p}
 		}
 	}
 	return best
@@ -88,7 +88,7 @@ func (f found) beside(subject string) *found {
 func sameLoad(a, b map[string]any) bool {
 	differs := func(a, b map[string]any) bool {
 		for name, value := range a {
-			if !slices.Contains(own, name) && fmt.Sprint(value) != fmt.Sprint(b[name]) {
+			if !slices.Contains(subjectParams, name) && fmt.Sprint(value) != fmt.Sprint(b[name]) {
 				return true
 			}
 		}
@@ -98,7 +98,7 @@ func sameLoad(a, b map[string]any) bool {
 }
 
 // against describes how a point's rate compares with another's of the same run, and how certain that is.
-func (f found) against(other found) string {
+func (f evidencePoint) against(other evidencePoint) string {
 	var pairs []certainty.Pair
 	for repeat, rate := range f.point.Rates {
 		if to, ok := other.point.Rates[repeat]; ok {
@@ -117,8 +117,8 @@ func (f found) against(other found) string {
 		e.Pairs, certainty.Fewest)
 }
 
-// one returns the figure of a metric of the first point that matches all parameters, or nil.
-func (e *Evidence) one(load, subject, metric string, params map[string]any) *Figure {
+// firstFigure returns the figure of a metric of the first point that matches all parameters, or nil.
+func (e *Evidence) firstFigure(load, subject, metric string, params map[string]any) *Figure {
 	all := e.find(func(p *Point) bool {
 		if _, ok := p.Metrics[metric]; !ok || p.Load != load || subject != "" && p.Subject != subject {
 			return false
@@ -151,7 +151,7 @@ func (e *Evidence) packetCostIn(mode lb.Mode, scheduler lb.Scheduler, kind, dire
 			sameDirection := p.Params["direction"] == direction || p.Params["direction"] == nil && direction == "request"
 			return counted && p.Subject == subject && p.Params["packets"] == kind && sameDirection
 		})
-		var best *found
+		var best *evidencePoint
 		for i := range all {
 			if all[i].point.Params["scheduler"] == string(scheduler) && (best == nil || flows(all[i]) > flows(*best)) {
 				best = &all[i]
@@ -170,7 +170,7 @@ func (e *Evidence) packetCostIn(mode lb.Mode, scheduler lb.Scheduler, kind, dire
 }
 
 // flows returns the number of flows of a point's packets.
-func flows(f found) float64 {
+func flows(f evidencePoint) float64 {
 	n, _ := f.point.Params["flows"].(float64)
 	return n
 }

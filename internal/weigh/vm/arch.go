@@ -20,8 +20,8 @@ const (
 // Own is the architecture of this machine.
 func Own() Arch { return Arch(runtime.GOARCH) }
 
-// board describes a machine of an architecture to QEMU.
-type board struct {
+// qemuMachine describes a machine of an architecture to QEMU.
+type qemuMachine struct {
 	// qemu is the program, in the Debian package of that name.
 	qemu, debian string
 	machine      []string
@@ -32,14 +32,14 @@ type board struct {
 
 // boards are the machines. The processor of arm64 is that of Graviton2; it does not sign pointers, which QEMU would
 // emulate slowly.
-var boards = map[Arch]board{
+var boards = map[Arch]qemuMachine{
 	AMD64: {qemu: "qemu-system-x86_64", debian: "qemu-system-x86", cpu: "max", console: "ttyS0", elf: elf.EM_X86_64},
 	ARM64: {qemu: "qemu-system-aarch64", debian: "qemu-system-arm", machine: []string{"-machine", "virt,gic-version=3"},
 		cpu: "neoverse-n1", console: "ttyAMA0", elf: elf.EM_AARCH64},
 }
 
-// board returns the machine of an architecture; "" is this machine's own.
-func (a Arch) board() board {
+// qemuMachine returns the machine of an architecture; "" is this machine's own.
+func (a Arch) qemuMachine() qemuMachine {
 	if a == "" {
 		a = Own()
 	}
@@ -65,7 +65,7 @@ func (a Arch) CheckProgram(path string) error {
 		return fmt.Errorf("reading %s: %w", path, err)
 	}
 	defer f.Close()
-	if f.Machine == a.board().elf {
+	if f.Machine == a.qemuMachine().elf {
 		return nil
 	}
 	is := Arch(f.Machine.String())

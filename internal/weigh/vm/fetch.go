@@ -200,7 +200,7 @@ func (f fetcher) unpack(packages []string, into string) error {
 
 // complete prepares the modules and marks the kernel as complete.
 func (f fetcher) complete(dir, name string) error {
-	image, err := only(filepath.Join(dir, "boot", "vmlinuz-*"))
+	image, err := globOne(filepath.Join(dir, "boot", "vmlinuz-*"))
 	if err != nil {
 		image, err = f.moveImage(dir)
 	}
@@ -218,7 +218,7 @@ func (f fetcher) complete(dir, name string) error {
 // moveImage moves a kernel that newer packages have among its modules to the place where other packages have it, and
 // returns its path there.
 func (f fetcher) moveImage(dir string) (string, error) {
-	from, err := only(filepath.Join(dir, "usr", "lib", "modules", "*", "vmlinuz"))
+	from, err := globOne(filepath.Join(dir, "usr", "lib", "modules", "*", "vmlinuz"))
 	if err != nil {
 		return "", err
 	}

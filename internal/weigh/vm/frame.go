@@ -68,7 +68,7 @@ func NewReader(r io.Reader) *Reader { return &Reader{bufio.NewReader(r)} }
 func (r *Reader) Next() (Frame, error) {
 	var head [frameHead]byte
 	if _, err := io.ReadFull(r.from, head[:]); err != nil {
-		return Frame{}, cutShort(err, "its head")
+		return Frame{}, describeEOF(err, "its head")
 	}
 	kind, length := FrameKind(head[0]), binary.BigEndian.Uint32(head[1:])
 	switch kind {
@@ -82,11 +82,11 @@ func (r *Reader) Next() (Frame, error) {
 	// The buffer grows with the bytes received, because a length may be wrong.
 	var payload bytes.Buffer
 	if _, err := io.CopyN(&payload, r.from, int64(length)); err != nil {
-		return Frame{}, cutShort(noEnd(err), "its payload")
+		return Frame{}, describeEOF(unexpectedEOF(err), "its payload")
 	}
 	var sum [crc32.Size]byte
 	if _, err := io.ReadFull(r.from, sum[:]); err != nil {
-		return Frame{}, cutShort(noEnd(err), "its checksum")
+		return Frame{}, describeEOF(unexpectedEOF(err), "its checksum")
 	}
 	want := crc32.Update(crc32.ChecksumIEEE(head[:]), crc32.IEEETable, payload.Bytes())
 	if got := binary.BigEndian.Uint32(sum[:]); got != want {
@@ -95,16 +95,16 @@ func (r *Reader) Next() (Frame, error) {
 	return Frame{kind, payload.Bytes()}, nil
 }
 
-// noEnd turns the end of a stream into an unexpected one.
-func noEnd(err error) error {
+// unexpectedEOF turns the end of a stream into an unexpected one.
+func unexpectedEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	return err
 }
 
-// cutShort names the place where a stream ended in the middle of a frame.
-func cutShort(err error, where string) error {
+// describeEOF names the place where a stream ended in the middle of a frame.
+func describeEOF(err error, where string) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: the stream ended in %s", ErrFrame, where)
 	}

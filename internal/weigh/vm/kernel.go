@@ -56,7 +56,7 @@ func OpenKernel(dir string) (*Kernel, error) {
 	}
 	name, sum, _ := strings.Cut(strings.TrimSpace(string(mark)), " ")
 	k := &Kernel{Dir: dir, Package: name}
-	if k.Image, err = only(filepath.Join(dir, "boot", "vmlinuz-*")); err != nil {
+	if k.Image, err = globOne(filepath.Join(dir, "boot", "vmlinuz-*")); err != nil {
 		return refuse("%v", err)
 	}
 	k.Version = strings.TrimPrefix(filepath.Base(k.Image), "vmlinuz-")
@@ -83,8 +83,8 @@ func (k *Kernel) mark() error {
 	return os.WriteFile(filepath.Join(k.Dir, markName), []byte(k.Package+" "+sum+"\n"), 0o644)
 }
 
-// only returns the only path that matches.
-func only(pattern string) (string, error) {
+// globOne returns the only path that matches.
+func globOne(pattern string) (string, error) {
 	paths, err := filepath.Glob(pattern)
 	if err != nil {
 		return "", err

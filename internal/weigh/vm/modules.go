@@ -22,9 +22,9 @@ const (
 // indexModules copies the modules, uncompressed, to the directory from which the machine's are taken, and indexes them.
 // In an emulated machine, decompression would take seconds at each start.
 func (f fetcher) indexModules(dir, version string) error {
-	from, err := only(filepath.Join(dir, "usr", "lib", "modules", version))
+	from, err := globOne(filepath.Join(dir, "usr", "lib", "modules", version))
 	if err != nil {
-		if from, err = only(filepath.Join(dir, "lib", "modules", version)); err != nil {
+		if from, err = globOne(filepath.Join(dir, "lib", "modules", version)); err != nil {
 			return err
 		}
 	}

@@ -49,7 +49,7 @@ func (a Accelerator) CPUs() int {
 
 // arguments returns QEMU's arguments for a machine without devices other than a console.
 func (a Accelerator) arguments(kernel *Kernel, appended string) []string {
-	board := kernel.Arch.board()
+	board := kernel.Arch.qemuMachine()
 	args := append(slices.Clone(board.machine), "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
 		"-monitor", "none", "-serial", "stdio")
 	size := memory
@@ -95,7 +95,7 @@ func Choose(ctx context.Context, kernel *Kernel) (Accelerator, string) {
 // qemu prepares QEMU, in a separate process group, so that a terminal's Ctrl-C does not reach it. It ends with this
 // process.
 func qemu(ctx context.Context, arch Arch, args []string) *exec.Cmd {
-	command := exec.CommandContext(ctx, arch.board().qemu, args...)
+	command := exec.CommandContext(ctx, arch.qemuMachine().qemu, args...)
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	command.WaitDelay = time.Second
 	return command
@@ -109,9 +109,9 @@ func Version(ctx context.Context, arch Arch) (string, error) {
 	if err := arch.Check(); err != nil {
 		return "", err
 	}
-	path, err := find(arch.board().qemu)
+	path, err := find(arch.qemuMachine().qemu)
 	if err != nil {
-		return "", fmt.Errorf("%w (Debian: %s)", err, arch.board().debian)
+		return "", fmt.Errorf("%w (Debian: %s)", err, arch.qemuMachine().debian)
 	}
 	output, err := exec.CommandContext(ctx, path, "--version").Output()
 	if err != nil {

@@ -130,7 +130,7 @@ func (m Machine) run(ctx context.Context, dir string) (End, error) {
 		port.Close() // ends a waiting Accept
 	}()
 	end, err := s.serveMachine(ctx, port)
-	s.off(err == nil)
+	s.awaitPowerOff(err == nil)
 	return end, err
 }
 
@@ -325,8 +325,8 @@ func (s *session) failed(what string) error {
 	return fmt.Errorf("%w: %s (%v); the last lines of its console: %s", ErrMachine, what, s.err, words)
 }
 
-// off waits until the machine has switched itself off, or kills it.
-func (s *session) off(byItself bool) {
+// awaitPowerOff waits until the machine has switched itself off, or kills it.
+func (s *session) awaitPowerOff(byItself bool) {
 	if byItself {
 		timer := time.NewTimer(offBound)
 		defer timer.Stop()

@@ -120,7 +120,7 @@ func TestOtherBuildsAreInTheMachine(t *testing.T) {
 
 // TestMachineThatCannotStart: an invalid kernel ends with QEMU's message.
 func TestMachineThatCannotStart(t *testing.T) {
-	if _, err := find(Own().board().qemu); err != nil {
+	if _, err := find(Own().qemuMachine().qemu); err != nil {
 		t.Skip(err)
 	}
 	if _, err := find(busyboxProgram); err != nil {

@@ -14,8 +14,8 @@ func number(a netip.Addr) uint32 {
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// inPacket returns an IPv4 address as the programs read it from a packet; 0 for any other address.
-func inPacket(a netip.Addr) uint32 {
+// nativeIPv4 returns an IPv4 address as the programs read it from a packet; 0 for any other address.
+func nativeIPv4(a netip.Addr) uint32 {
 	if !a.Is4() {
 		return 0
 	}

@@ -59,7 +59,7 @@ func (l Load) withDefaults() (Load, error) {
 	if l.Connections == 0 && l.Duration == 0 {
 		l.Duration = defaultDuration
 	}
-	if l.asFast() && l.Outstanding == 0 && l.answered() {
+	if l.unlimited() && l.Outstanding == 0 && l.answered() {
 		l.Outstanding = defaultOutstanding
 	}
 	if l.Content != nil {
@@ -85,8 +85,8 @@ func (l Load) Validate() error {
 	return err
 }
 
-// asFast reports whether the load has no rate.
-func (l Load) asFast() bool { return l.Rate == 0 && l.Ladder == nil && l.Search == nil }
+// unlimited reports whether the load has no rate.
+func (l Load) unlimited() bool { return l.Rate == 0 && l.Ladder == nil && l.Search == nil }
 
 // answered reports whether the load's packets are answered.
 func (l Load) answered() bool { return l.Kind != UDP && l.Kind != SYNFlood }

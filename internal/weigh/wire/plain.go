@@ -68,8 +68,8 @@ func (p *Plain) join(n byte) error {
 	}
 	var to net.HardwareAddr
 	err = errors.Join(
-		both[0].Do(func() error { _, err := raise(client); return err }),
-		both[1].Do(func() (err error) { to, err = raise(server); return err }))
+		both[0].Do(func() error { _, err := setLinkUp(client); return err }),
+		both[1].Do(func() (err error) { to, err = setLinkUp(server); return err }))
 	p.Spec.Clients = append(p.Spec.Clients, Port{Name: client, Interface: client, Do: both[0].Do,
 		Sources: netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 19, n, 0}), 24)})
 	p.Spec.Servers = append(p.Spec.Servers, Port{Name: server, Interface: server, Do: both[1].Do,
@@ -78,9 +78,9 @@ func (p *Plain) join(n byte) error {
 	return err
 }
 
-// raise sets an interface of this namespace up. IPv6 is off, so that the interface sends nothing by itself, and
+// setLinkUp sets an interface of this namespace up. IPv6 is off, so that the interface sends nothing by itself, and
 // checksum offload is off, so that the checksums of other frames are complete.
-func raise(name string) (net.HardwareAddr, error) {
+func setLinkUp(name string) (net.HardwareAddr, error) {
 	if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0); err != nil &&
 		!errors.Is(err, os.ErrNotExist) {
 		return nil, err

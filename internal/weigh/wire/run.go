@@ -202,7 +202,7 @@ func (r *running) step(rate float64, connections uint64) (Step, error) {
 	err = r.offer(&s, first, before)
 	if err == nil || errors.Is(err, ErrInterrupted) {
 		s.Interrupted = err != nil
-		err = errors.Join(err, r.resolve(before, r.resolved), r.prove(&s, before), r.fill(&s, before),
+		err = errors.Join(err, r.resolve(before, r.resolved), r.requestAll(&s, before), r.fill(&s, before),
 			r.cleanUp(&s, first))
 	}
 	return s, err
@@ -249,7 +249,7 @@ func (r *running) offer(s *Step, first uint64, before totals) error {
 	} else {
 		limit = longestStep
 	}
-	if err := r.accompany(first, asked); err != nil {
+	if err := r.startFollower(first, asked); err != nil {
 		return err
 	}
 	if r.load.Flood != nil {
@@ -292,8 +292,8 @@ func (r *running) stuck() func(opened uint64, rate float64) bool {
 	}
 }
 
-// accompany configures the follower for a step.
-func (r *running) accompany(first, asked uint64) error {
+// startFollower configures the follower for a step.
+func (r *running) startFollower(first, asked uint64) error {
 	capacity := uint64(r.spec.Connections)
 	switch {
 	case r.load.Kind == Session && r.load.Request == 0:
@@ -382,8 +382,8 @@ func same(a, b totals) bool {
 	return a.progress.Sent == b.progress.Sent
 }
 
-// prove sends a request on each connection that a Capacity holds.
-func (r *running) prove(s *Step, before totals) error {
+// requestAll sends a request on each connection that a Capacity holds.
+func (r *running) requestAll(s *Step, before totals) error {
 	if r.load.Kind != Capacity {
 		return nil
 	}

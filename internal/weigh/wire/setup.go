@@ -69,7 +69,7 @@ func (c *bpfWireControl) take(l Load) error {
 
 func (c *bpfWireControl) takeFlood(f Flood) {
 	c.FloodPort = uint32(f.From)
-	c.FloodSource = inPacket(f.Sources.Masked().Addr())
+	c.FloodSource = nativeIPv4(f.Sources.Masked().Addr())
 	wild := ^uint32(0) >> f.Sources.Bits()
 	if f.Sources.Bits() >= 32 {
 		wild = 0

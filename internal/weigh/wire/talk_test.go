@@ -94,7 +94,7 @@ func (k *talk) loadAll() error {
 	}
 	for i, d := range k.Tester.servers {
 		program, err := k.loadOne(spec, programServer, bpfWirePort{
-			Mac: word(d.mac), Address: inPacket(d.port.Address), Index: uint32(i), Row: uint32(MaxPorts + i)})
+			Mac: word(d.mac), Address: nativeIPv4(d.port.Address), Index: uint32(i), Row: uint32(MaxPorts + i)})
 		if err != nil {
 			return err
 		}

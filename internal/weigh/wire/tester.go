@@ -116,7 +116,7 @@ func (t *Tester) load() error {
 
 func (t *Tester) loadPort(spec *ebpf.CollectionSpec, name string, d *device, index, row int) error {
 	program, err := t.loadOne(spec, name, bpfWirePort{
-		Mac: word(d.mac), Address: inPacket(d.port.Address), Index: uint32(index), Row: uint32(row),
+		Mac: word(d.mac), Address: nativeIPv4(d.port.Address), Index: uint32(index), Row: uint32(row),
 	})
 	if err != nil {
 		return err
@@ -167,7 +167,7 @@ func (t *Tester) mapAll() error {
 // settings returns the arrangement in the form of the programs.
 func (t *Tester) settings() bpfWireSettings {
 	s := bpfWireSettings{
-		Seed: t.spec.Seed, Vip: inPacket(t.spec.Target.Addr()), VipPort: portInPacket(t.spec.Target.Port()),
+		Seed: t.spec.Seed, Vip: nativeIPv4(t.spec.Target.Addr()), VipPort: portInPacket(t.spec.Target.Port()),
 		OwnPort: portInPacket(t.spec.ServerPort), Clients: uint32(len(t.clients)), Servers: uint32(len(t.servers)),
 		Nexts: uint32(len(t.spec.Next)), Addresses: uint32(t.spec.addresses()),
 		FirstPort: uint32(t.spec.SourcePorts[0]),
@@ -182,7 +182,7 @@ func (t *Tester) settings() bpfWireSettings {
 		s.Next[i] = word(mac)
 	}
 	for point, vip := range t.spec.DSCP {
-		s.Dscp[point] = inPacket(vip)
+		s.Dscp[point] = nativeIPv4(vip)
 	}
 	return s
 }

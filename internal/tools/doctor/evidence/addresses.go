@@ -34,9 +34,9 @@ func (r *Reading) HasIPv6() bool {
 	return false
 }
 
-// Rightful returns the number of other hosts that may claim a VIP: none if this host has it on an interface other than
+// ExpectedHolders returns the number of other hosts that may claim a VIP: none if this host has it on an interface other than
 // the loopback, otherwise one, the balancer.
-func (e *Evidence) Rightful(vip netip.Addr) int {
+func (e *Evidence) ExpectedHolders(vip netip.Addr) int {
 	if e.After.own(vip) && !e.OnLoopback(vip) {
 		return 0
 	}

@@ -67,9 +67,9 @@ func (r *Reading) Known(a netip.Addr, index int) string {
 	return ""
 }
 
-// WorthAsking reports whether to probe a neighbour, because its MAC address matters and may be stale: permanent
+// ShouldProbe reports whether to probe a neighbour, because its MAC address matters and may be stale: permanent
 // entries, backends, and routers.
-func (r *Reading) WorthAsking(n Neighbour) bool {
+func (r *Reading) ShouldProbe(n Neighbour) bool {
 	if n.MAC == "" || n.Address.IsLinkLocalUnicast() || n.State == "FAILED" || n.State == "INCOMPLETE" {
 		return false
 	}

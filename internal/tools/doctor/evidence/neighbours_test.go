@@ -28,7 +28,7 @@ func TestNextHopsOfManyBackends(t *testing.T) {
 	again := ops.Service{Name: "other", Backends: []ops.Backend{service.Backends[0]}}
 	e.After.Balancer = &ops.Status{Services: []ops.Service{service, again}}
 	for _, neighbour := range e.After.Neighbours {
-		if !e.After.WorthAsking(neighbour) || !e.Wanted(neighbour, 0) {
+		if !e.After.ShouldProbe(neighbour) || !e.Wanted(neighbour, 0) {
 			t.Fatalf("the backend at %s is no next hop", neighbour.Address)
 		}
 	}
@@ -42,7 +42,7 @@ func TestNextHopsOfManyBackends(t *testing.T) {
 		}
 	}
 	last := e.After.Neighbours[n-1]
-	ask := func() { e.After.WorthAsking(last); e.Wanted(last, 0) }
+	ask := func() { e.After.ShouldProbe(last); e.Wanted(last, 0) }
 	if allocations := testing.AllocsPerRun(10, ask); allocations > 0 {
 		t.Errorf("a question about a neighbour makes %v allocations: it lists the next hops anew", allocations)
 	}

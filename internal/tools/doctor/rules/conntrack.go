@@ -29,10 +29,10 @@ func checkConntrack(e *evidence.Evidence) (findings []Finding) {
 		findings = append(findings,
 			finding(conntrackFull, fmt.Sprintf("The table of tracked connections is full: %d of %d", after.Entries,
 				after.Limit),
-				append([]Figure{entries}, seen(drop, early)...)...))
+				append([]Figure{entries}, nonZero(drop, early)...)...))
 	case drop.Value > 0 || insert.Value >= fewPackets:
 		findings = append(findings, finding(conntrackInsert, "Connection tracking loses packets of new connections",
-			seen(drop, insert)...))
+			nonZero(drop, insert)...))
 	}
 	return findings
 }

@@ -35,7 +35,7 @@ func checkSoftnet(e *evidence.Evidence) (findings []Finding) {
 			title = "The queue of arriving packets (the backlog) of " + dropped[0].On + " is full"
 		}
 		findings = append(findings,
-			finding(softnetBacklog, title, append(dropped, seen(dropFigure(e, "CPU_BACKLOG"))...)...))
+			finding(softnetBacklog, title, append(dropped, nonZero(dropFigure(e, "CPU_BACKLOG"))...)...))
 	}
 	if len(squeezed) > 0 && e.Machine {
 		findings = append(findings, finding(softnetSqueezed, "The kernel runs out of time for arriving packets",

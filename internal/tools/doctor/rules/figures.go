@@ -18,8 +18,8 @@ func dropFigure(e *evidence.Evidence, reason string) Figure {
 	return f
 }
 
-// seen returns the figures that are not 0.
-func seen(figures ...Figure) (some []Figure) {
+// nonZero returns the figures that are not 0.
+func nonZero(figures ...Figure) (some []Figure) {
 	for _, f := range figures {
 		if f.Value != 0 {
 			some = append(some, f)

@@ -72,7 +72,7 @@ func rank(id string) int {
 	i := slices.IndexFunc(kinds, func(k kind) bool { return k.id == id })
 	k := kinds[i]
 	r := slices.Index(harms, k.harm)*len(kinds) + i
-	if k.sign {
+	if k.secondary {
 		r += len(harms) * len(kinds)
 	}
 	return r

@@ -6,10 +6,10 @@ package rules
 type kind struct {
 	id   string
 	harm Harm
-	// sign is true if the fault is usually a consequence of another one. It is then reported last.
-	sign     bool
-	means    string
-	remedies []Remedy
+	// secondary is true if the fault is usually a consequence of another one. It is then reported last.
+	secondary bool
+	means     string
+	remedies  []Remedy
 }
 
 // The names of the faults.

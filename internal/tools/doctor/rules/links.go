@@ -26,7 +26,7 @@ func checkLinks(e *evidence.Evidence) (findings []Finding) {
 		figure := func(name string, b, a uint64, unit string) Figure {
 			return Figure{Name: name, On: after.Name, Value: float64(evidence.Growth(a, b)), Unit: unit}
 		}
-		lost := seen(figure("rx_missed", before.RxMissed, after.RxMissed, "packets"),
+		lost := nonZero(figure("rx_missed", before.RxMissed, after.RxMissed, "packets"),
 			figure("rx_errors", before.RxErrors, after.RxErrors, "packets"))
 		for name, a := range after.Driver {
 			if lossCounters.MatchString(name) && evidence.Growth(a, before.Driver[name]) > 0 {
@@ -82,7 +82,7 @@ func checkQdiscs(e *evidence.Evidence) (findings []Finding) {
 	for _, pair := range e.WatchedLinks() {
 		before, after := pair[0], pair[1]
 		drops := evidence.Growth(after.QdiscDrops, before.QdiscDrops)
-		figures := seen(
+		figures := nonZero(
 			Figure{Name: "qdisc drops", On: after.Name, Value: float64(drops), Unit: "packets",
 				Of: float64(evidence.Growth(after.QdiscSent, before.QdiscSent) + drops)},
 			Figure{Name: "tx_dropped", On: after.Name, Value: float64(evidence.Growth(after.TxDropped, before.TxDropped)),

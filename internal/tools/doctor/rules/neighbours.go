@@ -27,13 +27,13 @@ func checkNeighbours(e *evidence.Evidence) (findings []Finding) {
 		}
 		findings = append(findings,
 			finding(neighbourFailed, title,
-				append(bounded(figures), seen(dropFigure(e, "NEIGH_FAILED"), dropFigure(e, "NEIGH_QUEUEFULL"))...)...))
+				append(bounded(figures), nonZero(dropFigure(e, "NEIGH_FAILED"), dropFigure(e, "NEIGH_QUEUEFULL"))...)...))
 	}
 	full := Figure{Name: "table_fulls", Value: float64(evidence.Growth(e.After.TableFulls, e.Before.TableFulls)),
 		Unit: "neighbours"}
 	created := dropFigure(e, "NEIGH_CREATEFAIL")
 	if created.Value > 0 || full.Value > 0 && (e.Machine || !e.Traced) {
-		findings = append(findings, finding(neighbourTable, "The table of neighbours is full", seen(full, created)...))
+		findings = append(findings, finding(neighbourTable, "The table of neighbours is full", nonZero(full, created)...))
 	}
 	return findings
 }

@@ -19,7 +19,7 @@ func checkReversePath(e *evidence.Evidence) []Finding {
 		title += " from " + example.Source.String()
 	}
 	return []Finding{finding(reversePath, title,
-		seen(counted(e, "TcpExtIPReversePathFilter", "packets"), dropFigure(e, "IP_RPFILTER"))...)}
+		nonZero(counted(e, "TcpExtIPReversePathFilter", "packets"), dropFigure(e, "IP_RPFILTER"))...)}
 }
 
 // checkMissingVIP looks for packets to addresses that this host does not have. checkWire reports the same fault of
@@ -35,7 +35,7 @@ func checkMissingVIP(e *evidence.Evidence) []Finding {
 		title = fmt.Sprintf("Packets arrive for %s, and this host does not have that address", example.Destination)
 	}
 	f := finding(vipMissing, title,
-		seen(counted(e, "IpInAddrErrors", "packets"), counted(e, "Ip6InAddrErrors", "packets"),
+		nonZero(counted(e, "IpInAddrErrors", "packets"), counted(e, "Ip6InAddrErrors", "packets"),
 			dropFigure(e, "IP_INADDRERRORS"))...)
 	f.Means = "They are dropped. If the address is a VIP, every connection that the balancer gives to this host times out."
 	return []Finding{f}
@@ -61,16 +61,16 @@ func checkRoutes(e *evidence.Evidence) []Finding {
 	if example != nil {
 		title = fmt.Sprintf("There is no route to %s", example.Destination)
 	}
-	return []Finding{finding(noRoute, title, seen(append(figures, dropFigure(e, "IP_OUTNOROUTES"))...)...)}
+	return []Finding{finding(noRoute, title, nonZero(append(figures, dropFigure(e, "IP_OUTNOROUTES"))...)...)}
 }
 
 func checkMemory(e *evidence.Evidence) (findings []Finding) {
-	figures := seen(counted(e, "TcpExtTCPMemoryPressures", "times"), counted(e, "TcpExtTCPAbortOnMemory", "connections"),
+	figures := nonZero(counted(e, "TcpExtTCPMemoryPressures", "times"), counted(e, "TcpExtTCPAbortOnMemory", "connections"),
 		counted(e, "TcpExtTCPRcvQDrop", "packets"), dropFigure(e, "PROTO_MEM"))
 	if len(figures) > 0 {
 		findings = append(findings, finding(tcpMemory, "TCP runs out of memory for its buffers", figures...))
 	}
-	figures = seen(counted(e, "UdpRcvbufErrors", "datagrams"), counted(e, "Udp6RcvbufErrors", "datagrams"),
+	figures = nonZero(counted(e, "UdpRcvbufErrors", "datagrams"), counted(e, "Udp6RcvbufErrors", "datagrams"),
 		dropFigure(e, "SOCKET_RCVBUFF"))
 	if len(figures) > 0 {
 		title := "A UDP socket's receive buffer is full"
@@ -83,7 +83,7 @@ func checkMemory(e *evidence.Evidence) (findings []Finding) {
 }
 
 func checkChecksums(e *evidence.Evidence) []Finding {
-	figures := seen(counted(e, "TcpInCsumErrors", "packets"), counted(e, "UdpInCsumErrors", "packets"),
+	figures := nonZero(counted(e, "TcpInCsumErrors", "packets"), counted(e, "UdpInCsumErrors", "packets"),
 		counted(e, "IpExtInCsumErrors", "packets"), counted(e, "IcmpInCsumErrors", "packets"),
 		counted(e, "Udp6InCsumErrors", "packets"),
 		dropFigure(e, "TCP_CSUM"), dropFigure(e, "UDP_CSUM"), dropFigure(e, "IP_CSUM"))
@@ -114,6 +114,6 @@ func checkRetransmits(e *evidence.Evidence) []Finding {
 	f.Of = float64(sent)
 	return []Finding{finding(retransmits, fmt.Sprintf("TCP sends %.0f %% of its segments again",
 		100*float64(again)/max(1, float64(sent))),
-		append([]Figure{f}, seen(counted(e, "TcpExtTCPSynRetrans", "segments that open connections"),
+		append([]Figure{f}, nonZero(counted(e, "TcpExtTCPSynRetrans", "segments that open connections"),
 			counted(e, "TcpExtTCPTimeouts", "timeouts"))...)...)}
 }

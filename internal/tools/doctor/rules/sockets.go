@@ -12,7 +12,7 @@ import (
 func checkListeners(e *evidence.Evidence) (findings []Finding) {
 	overflows, dropped := counted(e, "TcpExtListenOverflows", "connections"), dropFigure(e, "TCP_LISTEN_OVERFLOW")
 	if overflows.Value > 0 || dropped.Value > 0 {
-		figures := seen(overflows, counted(e, "TcpExtListenDrops", "packets"), dropped)
+		figures := nonZero(overflows, counted(e, "TcpExtListenDrops", "packets"), dropped)
 		title := "The queue of a listening socket is full"
 		if full := e.FullListeners(); len(full) > 0 {
 			title = fmt.Sprintf("The listen queue of %s is full", full[0].Address)
@@ -23,7 +23,7 @@ func checkListeners(e *evidence.Evidence) (findings []Finding) {
 		}
 		findings = append(findings, finding(listenQueueFull, title, figures...))
 	}
-	cookies := seen(counted(e, "TcpExtSyncookiesSent", "cookies"), counted(e, "TcpExtTCPReqQFullDoCookies", "times"),
+	cookies := nonZero(counted(e, "TcpExtSyncookiesSent", "cookies"), counted(e, "TcpExtTCPReqQFullDoCookies", "times"),
 		counted(e, "TcpExtTCPReqQFullDrop", "connections"))
 	if len(cookies) > 0 {
 		findings = append(findings, finding(synCookies, "More connections are half open than a queue holds",

@@ -28,7 +28,7 @@ func checkWire(e *evidence.Evidence) (findings []Finding) {
 					c.Address),
 					Figure{Name: "ARP or NDP for the address", On: c.Interface, Value: 1, Unit: "host",
 						Note: "this one"}))
-		case c.VIP && len(c.MACs) > e.Rightful(c.Address):
+		case c.VIP && len(c.MACs) > e.ExpectedHolders(c.Address):
 			kind := vipAnswered
 			if e.IsNode(c) {
 				kind = strictARP
@@ -52,7 +52,7 @@ func checkWire(e *evidence.Evidence) (findings []Finding) {
 
 func vipTitle(e *evidence.Evidence, c evidence.Claim) string {
 	who := c.MACs[0] + e.HostOf(c.MACs[0])
-	if e.Rightful(c.Address) == 0 {
+	if e.ExpectedHolders(c.Address) == 0 {
 		return fmt.Sprintf("Another host answers for the VIP %s: %s", c.Address, who)
 	}
 	return fmt.Sprintf("%d hosts answer for the VIP %s", len(c.MACs), c.Address)
