@@ -60,9 +60,9 @@ func (m *Measurement) Drive(ctx context.Context, clients []load.Client) error {
 	return nil
 }
 
-// ReadyBound is how long a subject may take, after it reports that it is up, to serve every client. On a busy machine,
+// ReadyTimeout is how long a subject may take, after it reports that it is up, to serve every client. On a busy machine,
 // a proxy takes seconds for a MiB.
-const ReadyBound = 20 * time.Second
+const ReadyTimeout = 20 * time.Second
 
 // EachClient lets every participating client try the subject concurrently until the subject serves it. A host that
 // several generators share tries once.
@@ -74,7 +74,7 @@ func (m *Measurement) EachClient(ctx context.Context,
 			break // the generators of the host share one address
 		}
 		group.Go(func() error {
-			return Poll(ctx, m.Runner.Options.Slowdown()*ReadyBound, func() error { return try(ctx, client, i) })
+			return Poll(ctx, m.Runner.Options.Slowdown()*ReadyTimeout, func() error { return try(ctx, client, i) })
 		})
 	}
 	return group.Wait()

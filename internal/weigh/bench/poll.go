@@ -13,8 +13,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// ServerBound is how long a server may take until it answers.
-const ServerBound = 30 * time.Second
+// ServerTimeout is how long a server may take until it answers.
+const ServerTimeout = 30 * time.Second
 
 // GiveUp makes Poll return err instead of trying again.
 func GiveUp(err error) error { return giveUp{err} }
@@ -51,9 +51,9 @@ func Poll(ctx context.Context, bound time.Duration, try func() error) error {
 	}
 }
 
-// PollAlive is Poll for the process of a server, with ServerBound. It gives up when the process ends.
+// PollAlive is Poll for the process of a server, with ServerTimeout. It gives up when the process ends.
 func PollAlive(ctx context.Context, process *lab.Process, try func() error) error {
-	return Poll(ctx, ServerBound, func() error {
+	return Poll(ctx, ServerTimeout, func() error {
 		select {
 		case <-process.Done():
 			return giveUp{cmp.Or(process.Wait(), errors.New("it ended by itself"))}

@@ -15,8 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// settleBound is how long the sockets and tracked connections of a trial may take to disappear.
-const settleBound = 5 * time.Second
+// settleTimeout is how long the sockets and tracked connections of a trial may take to disappear.
+const settleTimeout = 5 * time.Second
 
 // settleNote describes the time between trials in a results file.
 const settleNote = "between trials the run waits, up to 5 s, until no client has a TCP socket left but those in TIME-WAIT, " +
@@ -53,7 +53,7 @@ func closeConnections(ctx context.Context, l *lab.Lab, running subject.Running) 
 	}
 	if left != "" {
 		notes = append(notes, fmt.Sprintf("%v after the last trial its clients' sockets were still open: %s",
-			settleBound, left))
+			settleTimeout, left))
 	}
 	if err := running.Quiesce(context.WithoutCancel(ctx)); err != nil {
 		return notes, err
@@ -61,15 +61,15 @@ func closeConnections(ctx context.Context, l *lab.Lab, running subject.Running) 
 	left, err = WaitForSockets(ctx, l.Hosts())
 	if left != "" {
 		notes = append(notes, fmt.Sprintf("%v later sockets were still open, and were destroyed: %s",
-			settleBound, left))
+			settleTimeout, left))
 	}
 	return notes, err
 }
 
 // WaitForSockets waits until the hosts have no sockets but those in TIME-WAIT. It returns the sockets that are left
-// after settleBound.
+// after settleTimeout.
 func WaitForSockets(ctx context.Context, hosts []*lab.Host) (left string, err error) {
-	err = Poll(ctx, settleBound, func() (err error) {
+	err = Poll(ctx, settleTimeout, func() (err error) {
 		if left, err = OpenSockets(hosts); err != nil {
 			return giveUp{err}
 		}
@@ -104,7 +104,7 @@ func OpenSockets(hosts []*lab.Host) (string, error) {
 
 func settleConntrack(ctx context.Context, l *lab.Lab) (notes []string, err error) {
 	tracked := 0
-	err = Poll(ctx, settleBound, func() error {
+	err = Poll(ctx, settleTimeout, func() error {
 		var mu sync.Mutex
 		tracked = 0
 		err := lab.Each(l.Hosts(), func(host *lab.Host) error {
@@ -128,6 +128,6 @@ func settleConntrack(ctx context.Context, l *lab.Lab) (notes []string, err error
 	case ctx.Err() != nil, GivesUp(err):
 		return nil, err
 	}
-	return []string{fmt.Sprintf("%v after the last trial %d connections were still tracked (nf_conntrack)", settleBound,
+	return []string{fmt.Sprintf("%v after the last trial %d connections were still tracked (nf_conntrack)", settleTimeout,
 		tracked)}, nil
 }

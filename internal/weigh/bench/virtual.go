@@ -52,8 +52,8 @@ func (m *Measurement) WriteInstructions(result *load.Result, reading probe.Readi
 
 // Bounds of the wait for an idle balancer. In a machine that counts instructions, idle time passes at once.
 const (
-	quietBound = 60 * time.Second
-	quietFor   = time.Second
+	quietTimeout = 60 * time.Second
+	quietFor     = time.Second
 	// quietEnough is the share of a core that a balancer may use while it gets no requests.
 	quietEnough = 0.005
 )
@@ -69,7 +69,7 @@ func (m *Measurement) Quiet(ctx context.Context) error {
 	balancer := m.Runner.Lab.Balancer
 	var since time.Time
 	var before time.Duration
-	err := Poll(ctx, quietBound, func() error {
+	err := Poll(ctx, quietTimeout, func() error {
 		used, err := balancer.CPUTime()
 		if err != nil {
 			return giveUp{err}
@@ -90,7 +90,7 @@ func (m *Measurement) Quiet(ctx context.Context) error {
 	})
 	if errors.Is(err, errNotQuiet) {
 		m.Got.Notes = append(m.Got.Notes, fmt.Sprintf("the balancer's host was not quiet within %v after its start",
-			quietBound))
+			quietTimeout))
 		return nil
 	}
 	return err

@@ -72,12 +72,12 @@ func Perform(ctx context.Context, h *Host, name string, args []byte) ([]byte, er
 	return task(ctx, h, args)
 }
 
-// taskBound is how long a task without its own context may take.
-const taskBound = 20 * time.Second
+// taskTimeout is how long a task without its own context may take.
+const taskTimeout = 20 * time.Second
 
 // runTask performs a task that ends within moments, or fails.
 func runTask[Args, Result any](t Task[Args, Result], h *Host, args Args) (Result, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), taskBound)
+	ctx, cancel := context.WithTimeout(context.Background(), taskTimeout)
 	defer cancel()
 	return t.On(ctx, h, args)
 }

@@ -27,8 +27,8 @@ type Options struct {
 	Executable, Build string
 }
 
-// beginBound is how long a worker may take to claim its machine.
-const beginBound = 30 * time.Second
+// beginTimeout is how long a worker may take to claim its machine.
+const beginTimeout = 30 * time.Second
 
 // atOnce is the number of machines that are reached at the same time.
 const atOnce = 16
@@ -106,7 +106,7 @@ func (o *opening) place(ctx context.Context, i int, h Host, dir string) error {
 	if err != nil {
 		return errors.Join(err, uninstall(h, dir))
 	}
-	ctx, cancel := context.WithTimeout(ctx, beginBound)
+	ctx, cancel := context.WithTimeout(ctx, beginTimeout)
 	defer cancel()
 	var reply BeginReply
 	args := BeginArgs{Name: h.Name, Interface: h.Interface, IPv4: h.IPv4, Build: o.options.Build}

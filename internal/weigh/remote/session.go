@@ -121,15 +121,15 @@ func (s *session) Start(ctx context.Context, c lab.Command) (lab.RemoteProcess, 
 	return p, nil
 }
 
-// endBound is how long a worker may take to end the processes that it started.
-const endBound = 30 * time.Second
+// endTimeout is how long a worker may take to end the processes that it started.
+const endTimeout = 30 * time.Second
 
 // close makes the worker end, and waits until it has.
 func (s *session) close() error {
 	s.stop()
 	s.pings.Wait()
 	_ = s.rpc.Close() // closes the worker's standard input; closing again does nothing
-	timer := time.NewTimer(endBound)
+	timer := time.NewTimer(endTimeout)
 	defer timer.Stop()
 	select {
 	case <-s.ended:
@@ -137,7 +137,7 @@ func (s *session) close() error {
 		_ = s.ssh.Process.Kill()
 		<-s.ended
 		return fmt.Errorf("%s: its worker did not end within %v; it will when it notices that it is alone",
-			s.host.Name, endBound)
+			s.host.Name, endTimeout)
 	}
 	if code := s.ssh.ProcessState.ExitCode(); code != 0 {
 		return fmt.Errorf("%s: its worker ended badly%s", s.host.Name, behind(": ", lastOutput(s.stderr.String())))
@@ -192,7 +192,7 @@ func (p *remoteProcess) Signal(number int) error {
 // Stop does not end with ctx before the far end has tried to stop the process: a process that stayed there would
 // disturb the next one.
 func (p *remoteProcess) Stop(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endBound)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	err := p.session.call(ctx, "Stop", p.id, &None{})
 	if errors.Is(err, ErrLost) {

@@ -24,8 +24,8 @@ const (
 	// aliveSeconds times aliveCount is how long a dead connection may go unnoticed.
 	aliveSeconds = 5
 	aliveCount   = 3
-	// copyBound is how long copying jeoul, some 40 MB, may take.
-	copyBound = 5 * time.Minute
+	// scpTimeout is how long copying jeoul, some 40 MB, may take.
+	scpTimeout = 5 * time.Minute
 )
 
 // sshCommand returns the command line that runs a command on the host, as root.
@@ -70,7 +70,7 @@ func install(ctx context.Context, h Host, executable, dir string) error {
 		return fmt.Errorf("opening this program's own file: %w", err)
 	}
 	defer file.Close()
-	ctx, cancel := context.WithTimeout(ctx, copyBound)
+	ctx, cancel := context.WithTimeout(ctx, scpTimeout)
 	defer cancel()
 	script := fmt.Sprintf(installScript, machines[runtime.GOARCH], dir)
 	return runSSH(ctx, h, "sh -c "+quote(script), file)

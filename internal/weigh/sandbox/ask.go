@@ -20,18 +20,18 @@ import (
 // VIP is the address of the sandbox's service, from package lab's address plan.
 var VIP = netip.MustParseAddrPort("198.18.0.100:80")
 
-// answerBound is how long an answer may take.
-const answerBound = 3 * time.Second
+// answerTimeout is how long an answer may take.
+const answerTimeout = 3 * time.Second
 
 // answer sends one request, on a new connection, from the network namespace of the calling thread, and returns the name
 // of the server that answered.
 func answer(ctx context.Context, at netip.AddrPort) (name string, err error) {
-	connection, err := (&net.Dialer{Timeout: answerBound}).DialContext(ctx, "tcp", at.String())
+	connection, err := (&net.Dialer{Timeout: answerTimeout}).DialContext(ctx, "tcp", at.String())
 	if err != nil {
 		return "", err
 	}
 	defer connection.Close()
-	if err := connection.SetDeadline(time.Now().Add(answerBound)); err != nil {
+	if err := connection.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
 		return "", err
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at.String()+"/", nil)

@@ -121,12 +121,12 @@ func clockSource() string {
 	return strings.TrimSpace(string(text))
 }
 
-// portBound is how long a driver that was just loaded may take to find the port.
-const portBound = time.Minute
+// portTimeout is how long a driver that was just loaded may take to find the port.
+const portTimeout = time.Minute
 
 // openPort opens the serial port to the outside.
 func openPort() (*os.File, error) {
-	for deadline := time.Now().Add(portBound); ; <-time.After(10 * time.Millisecond) {
+	for deadline := time.Now().Add(portTimeout); ; <-time.After(10 * time.Millisecond) {
 		port, err := findPort()
 		if port != nil || err != nil {
 			return port, err

@@ -67,8 +67,8 @@ func (a Accelerator) arguments(kernel *Kernel, appended string) []string {
 		"-kernel", kernel.Image, "-append", strings.TrimSpace("console="+board.console+" "+commandLine+" "+appended))
 }
 
-// tryBound is how long a kernel may take to find that it has nothing to start.
-const tryBound = 20 * time.Second
+// tryTimeout is how long a kernel may take to find that it has nothing to start.
+const tryTimeout = 20 * time.Second
 
 // Choose returns KVM if it works here, which only a trial can show, otherwise TCG, with the reason.
 func Choose(ctx context.Context, kernel *Kernel) (Accelerator, string) {
@@ -80,12 +80,12 @@ func Choose(ctx context.Context, kernel *Kernel) (Accelerator, string) {
 		return TCG, fmt.Sprintf("KVM cannot be used here (%v)", err)
 	}
 	f.Close()
-	ctx, cancel := context.WithTimeout(ctx, tryBound)
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
 	output, err := qemu(ctx, kernel.Arch, KVM.arguments(kernel, "")).CombinedOutput()
 	switch {
 	case ctx.Err() != nil:
-		return TCG, fmt.Sprintf("with KVM the kernel did not boot within %v", tryBound)
+		return TCG, fmt.Sprintf("with KVM the kernel did not boot within %v", tryTimeout)
 	case err != nil:
 		return TCG, fmt.Sprintf("KVM does not work here (%v: %s)", err, lastOutput(output))
 	}

@@ -76,11 +76,11 @@ type End struct {
 
 // Bounds of a machine, generous for an emulated one on a busy host.
 const (
-	bootBound = 5 * time.Minute
-	// endBound is how long an interrupted job may take to end.
-	endBound = 2 * time.Minute
-	// offBound is how long a machine may take to switch itself off.
-	offBound = 20 * time.Second
+	bootTimeout = 5 * time.Minute
+	// endTimeout is how long an interrupted job may take to end.
+	endTimeout = 2 * time.Minute
+	// offTimeout is how long a machine may take to switch itself off.
+	offTimeout = 20 * time.Second
 )
 
 // Run runs the machine until its job has ended, and returns how it ended. If ctx ends, or the limit is reached, the job
@@ -186,7 +186,7 @@ func (s *session) serveMachine(ctx context.Context, port net.Listener) (End, err
 	}
 	defer conn.Close()
 	frames := NewReader(conn)
-	booting := time.AfterFunc(bootBound, s.kill)
+	booting := time.AfterFunc(bootTimeout, s.kill)
 	hello, err := frames.Next()
 	if err != nil || hello.Kind != FrameHello {
 		return End{}, s.failedToBoot(ctx, booting.Stop())
@@ -265,7 +265,7 @@ func (s *session) watch(ctx context.Context, conn io.Writer) (stop func()) {
 		case <-limit:
 			s.stop(fmt.Errorf("%w: %v", ErrLimit, s.machine.Limit))
 		}
-		timer := time.NewTimer(endBound)
+		timer := time.NewTimer(endTimeout)
 		defer timer.Stop()
 		if err := WriteFrame(conn, Frame{Kind: FrameInterrupt}); err != nil {
 			s.kill()
@@ -295,7 +295,7 @@ func (s *session) why() error {
 // ended returns the reason why the connection to the machine ended in the middle of its job.
 func (s *session) ended(err error) error {
 	if why := s.why(); why != nil {
-		return fmt.Errorf("%w; its job did not end within %v, so the virtual machine was killed", why, endBound)
+		return fmt.Errorf("%w; its job did not end within %v, so the virtual machine was killed", why, endTimeout)
 	}
 	if errors.Is(err, ErrFrame) {
 		return fmt.Errorf("%w: %w", ErrMachine, err)
@@ -309,7 +309,7 @@ func (s *session) failedToBoot(ctx context.Context, inTime bool) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case !inTime:
-		return s.failed(fmt.Sprintf("it did not boot within %v", bootBound))
+		return s.failed(fmt.Sprintf("it did not boot within %v", bootTimeout))
 	}
 	return s.failed("it did not boot")
 }
@@ -328,7 +328,7 @@ func (s *session) failed(what string) error {
 // awaitPowerOff waits until the machine has switched itself off, or kills it.
 func (s *session) awaitPowerOff(byItself bool) {
 	if byItself {
-		timer := time.NewTimer(offBound)
+		timer := time.NewTimer(offTimeout)
 		defer timer.Stop()
 		select {
 		case <-s.gone:

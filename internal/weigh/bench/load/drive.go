@@ -74,8 +74,8 @@ type Result struct {
 // ErrGate means that a generator did not reach its gate.
 var ErrGate = errors.New("a load generator did not come up")
 
-// gateBound is how long all generators may take to reach their gates.
-const gateBound = 20 * time.Second
+// gateTimeout is how long all generators may take to reach their gates.
+const gateTimeout = 20 * time.Second
 
 // runner is the running process of a client.
 type runner struct {
@@ -139,7 +139,7 @@ func (d Drive) bringUp(ctx context.Context, runners []*runner) error {
 	if err != nil {
 		return err
 	}
-	ready, cancel := context.WithTimeout(ctx, gateBound)
+	ready, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
 	for _, r := range runners {
 		if r.remote == nil {
@@ -191,7 +191,7 @@ func (r *runner) waitAtGate(ctx context.Context) error {
 			return fmt.Errorf("%w: it ended before it began%s", ErrGate, r.lastOutput())
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return fmt.Errorf("%w within %v", ErrGate, gateBound)
+				return fmt.Errorf("%w within %v", ErrGate, gateTimeout)
 			}
 			return ctx.Err()
 		case <-tick.C:
@@ -231,12 +231,12 @@ func (r *runner) await(ctx context.Context, bound time.Duration) {
 	r.ended = time.Now()
 }
 
-// stopBound is how long a process may take to die.
-const stopBound = 5 * time.Second
+// stopTimeout is how long a process may take to die.
+const stopTimeout = 5 * time.Second
 
 // stop ends the process even if the context of the run is over.
 func (r *runner) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), stopBound)
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	// An error means that the process is gone already or that it cannot be killed. The end of the lab handles the
 	// latter.

@@ -42,7 +42,7 @@ var startTask = lab.NewTask("load-start", func(ctx context.Context, h *lab.Host,
 	if other := exchange(h, r); other != nil {
 		other.closeLocal()
 	}
-	ready, cancel := context.WithTimeout(ctx, gateBound)
+	ready, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
 	if err = r.start(ctx, kind); err == nil {
 		err = r.waitAtGate(ready)
@@ -218,7 +218,7 @@ func (r *runner) closeRemote() {
 		default:
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), stopBound)
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	_ = r.remote.Stop(ctx) // if that fails, the worker ends its processes when it ends
 }
@@ -229,8 +229,8 @@ const remoteGrace = 15 * time.Second
 // releaseLead is the time between the message that schedules a start on machines and that start.
 const releaseLead = 30 * time.Millisecond
 
-// lateBound is how much later than the others a generator may begin without a note.
-const lateBound = 10 * time.Millisecond
+// lateTolerance is how much later than the others a generator may begin without a note.
+const lateTolerance = 10 * time.Millisecond
 
 // release releases all generators at once.
 func (d Drive) release(runners []*runner) {
@@ -261,7 +261,7 @@ func remoteNotes(runners []*runner) []string {
 		}
 		far = true
 		uncertain = max(uncertain, r.remote.uncertain)
-		if r.remote.end.Late > lateBound {
+		if r.remote.end.Late > lateTolerance {
 			late.add(r.client.Name, fmt.Sprintf("began %v late, for word of it came late",
 				r.remote.end.Late.Round(time.Millisecond)))
 		}

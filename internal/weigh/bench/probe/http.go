@@ -17,8 +17,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// askBound is how long an answer may take.
-const askBound = 3 * time.Second
+// askTimeout is how long an answer may take.
+const askTimeout = 3 * time.Second
 
 // Dial opens a TCP connection from a host of the laboratory.
 //
@@ -42,7 +42,7 @@ func Dial(ctx context.Context, from *lab.Host, to netip.AddrPort) (conn net.Conn
 // the kernel may choose the very port that is asked as the source, which connects the socket to itself: the port is
 // then taken for a minute (TIME-WAIT), and the server that was waited for cannot listen there.
 func dialerTo(to netip.Addr) (net.Dialer, error) {
-	dialer := net.Dialer{Timeout: askBound}
+	dialer := net.Dialer{Timeout: askTimeout}
 	own, err := net.InterfaceAddrs()
 	if err != nil {
 		return dialer, fmt.Errorf("list the host's addresses: %w", err)
@@ -126,13 +126,13 @@ func secure(ctx context.Context, conn net.Conn, q question) (net.Conn, error) {
 	roots.AddCert(shown)
 	client := tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: q.To.Addr().String(),
 		MinVersion: tls.VersionTLS12})
-	ctx, cancel := context.WithTimeout(ctx, askBound)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	return client, client.HandshakeContext(ctx)
 }
 
 func ask(conn net.Conn, to netip.AddrPort, path string, length int) error {
-	if err := conn.SetDeadline(time.Now().Add(askBound)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(askTimeout)); err != nil {
 		return err
 	}
 	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.0\r\nHost: %s\r\n\r\n", path, to); err != nil {

@@ -20,8 +20,8 @@ var versionLine = regexp.MustCompile(`(?m)^Version (\S+)`)
 
 var versionNumber = regexp.MustCompile(`\d+(\.\d+)+[^\s,)]*`)
 
-// versionBound is how long a program may take to print its version.
-const versionBound = 5 * time.Second
+// versionTimeout is how long a program may take to print its version.
+const versionTimeout = 5 * time.Second
 
 // Version returns a program's version: the first number with a dot in its output when it is called with flag. (wrk
 // counts the flag as wrong usage and exits with 1, so the exit status means nothing.) Its error wraps ErrNotInstalled.
@@ -35,7 +35,7 @@ func VersionOf(ctx context.Context, program, flag, hint string) (string, error) 
 	if err != nil {
 		return "", fmt.Errorf("%s is %w: %s", program, ErrNotInstalled, hint)
 	}
-	ctx, cancel := context.WithTimeout(ctx, versionBound)
+	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
 	output, _ := exec.CommandContext(ctx, path, flag).CombinedOutput()
 	if line := versionLine.FindSubmatch(output); line != nil {

@@ -52,15 +52,15 @@ func StartCommand(ctx context.Context, host *lab.Host, onLine func(line string),
 	return p, nil
 }
 
-// UpBound is how long a subject may take to start. Beside other work, the kernel alone takes some ten seconds to verify
+// UpTimeout is how long a subject may take to start. Beside other work, the kernel alone takes some ten seconds to verify
 // a program, and in an emulated machine everything is ten times slower. Only a subject that never starts takes the full
 // time.
-const UpBound = time.Minute
+const UpTimeout = time.Minute
 
-// WaitUntil polls ready until it returns nil, the program ends, or UpBound is over. The error wraps ErrNotUp and has
+// WaitUntil polls ready until it returns nil, the program ends, or UpTimeout is over. The error wraps ErrNotUp and has
 // the program's output.
 func (p *Program) WaitUntil(ctx context.Context, ready func() error) error {
-	bounded, cancel := context.WithTimeout(ctx, UpBound)
+	bounded, cancel := context.WithTimeout(ctx, UpTimeout)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -77,7 +77,7 @@ func (p *Program) WaitUntil(ctx context.Context, ready func() error) error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return fmt.Errorf("%w within %v: %w%s", ErrNotUp, UpBound, err, p.LastOutput())
+			return fmt.Errorf("%w within %v: %w%s", ErrNotUp, UpTimeout, err, p.LastOutput())
 		case <-tick.C:
 		}
 	}

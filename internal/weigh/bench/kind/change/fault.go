@@ -177,7 +177,7 @@ func (f *fault) notes() (notes []string) {
 // write counts the failures before and after the fault was noticed.
 func (f *fault) write(counts live.Counts, udp bool, m map[string]float64) {
 	m[results.FaultSeconds] = f.repairedAt.Sub(f.began).Seconds()
-	until := f.repairedAt.Add(noticeBound) // beyond the event
+	until := f.repairedAt.Add(noticeTimeout) // beyond the event
 	if !f.noticed.IsZero() {
 		until = f.noticed
 		m[results.NoticedSeconds] = f.noticed.Sub(f.began).Seconds()

@@ -19,16 +19,16 @@ import (
 
 // Bounds of the events in which a host falls silent, or resets its connections.
 const (
-	// noticeBound bounds the time until a subject must notice that a host is silent, and that the host is back.
-	noticeBound = 30 * time.Second
+	// noticeTimeout bounds the time until a subject must notice that a host is silent, and that the host is back.
+	noticeTimeout = 30 * time.Second
 	// noticeEvery is the interval of polls. It is longer in an emulated machine, where answers take CPU time from the
 	// subject's checks.
 	noticeEvery = 10 * time.Millisecond
 	// silenceTail is how long the host stays silent after the subject has noticed: time for the retransmission of a
 	// SYN, and for every port to be used again.
 	silenceTail = 2500 * time.Millisecond
-	// stayBound bounds the time until every port has an open connection, and until reset connections are open again.
-	stayBound = 10 * time.Second
+	// stayTimeout bounds the time until every port has an open connection, and until reset connections are open again.
+	stayTimeout = 10 * time.Second
 )
 
 // disconnectHost disconnects a server's host and connects it again. The host stays disconnected until some time after the
@@ -83,7 +83,7 @@ func (c *changeTrial) reconnectHost(server *lab.Host) error {
 // waitFor returns when a subject was first seen to reach a server, or no longer to reach it, by its counters or status.
 func (c *changeTrial) waitFor(ctx context.Context, shows func(context.Context, *lab.Host) (bool, error),
 	server *lab.Host, reached bool) (time.Time, error) {
-	bound := c.runner.Options.Slowdown() * noticeBound
+	bound := c.runner.Options.Slowdown() * noticeTimeout
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	for {
@@ -105,7 +105,7 @@ func (c *changeTrial) waitFor(ctx context.Context, shows func(context.Context, *
 // write counts the losses before and after the silence was noticed.
 func (s *silence) write(counts live.Counts, udp bool, m map[string]float64) {
 	m[results.SilentSeconds] = s.restored.Sub(s.cut).Seconds()
-	until := s.restored.Add(noticeBound) // beyond the event
+	until := s.restored.Add(noticeTimeout) // beyond the event
 	if !s.noticed.IsZero() {
 		until = s.noticed
 		m[results.NoticedSeconds] = s.noticed.Sub(s.cut).Seconds()
@@ -136,13 +136,13 @@ func drainAndReset(ctx context.Context, c *changeTrial) error {
 
 func (c *changeTrial) resetDrained(ctx context.Context) error {
 	server := c.backends()[serverDrained]
-	if _, err := c.group.Stay(ctx, stayBound); err != nil {
+	if _, err := c.group.Stay(ctx, stayTimeout); err != nil {
 		return err
 	}
 	if err := c.apply(ctx, c.weighed(serverDrained, 0)); err != nil {
 		return err
 	}
-	by, err := c.group.Stay(ctx, stayBound)
+	by, err := c.group.Stay(ctx, stayTimeout)
 	if err != nil {
 		return err
 	}
@@ -155,9 +155,9 @@ func (c *changeTrial) resetDrained(ctx context.Context) error {
 	return c.awaitAgain(ctx)
 }
 
-// awaitAgain waits until clients have opened as many connections again as the server had, or stayBound is over.
+// awaitAgain waits until clients have opened as many connections again as the server had, or stayTimeout is over.
 func (c *changeTrial) awaitAgain(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, stayBound)
+	ctx, cancel := context.WithTimeout(ctx, stayTimeout)
 	defer cancel()
 	for {
 		counts, err := c.group.Counts(ctx)

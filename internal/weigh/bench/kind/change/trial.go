@@ -217,7 +217,7 @@ func (c *changeTrial) open(ctx context.Context) error {
 	} else {
 		c.notes = append(c.notes, "no UDP is carried, so nothing was asked by that")
 	}
-	opening, cancel := context.WithTimeout(ctx, openBound)
+	opening, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	if err := c.group.Open(opening, load); err != nil {
 		return errors.Join(fmt.Errorf("opening %d connections: %w", n, err), ctx.Err())
@@ -225,13 +225,13 @@ func (c *changeTrial) open(ctx context.Context) error {
 	return nil
 }
 
-// closeBound is how long the connections may take to end.
-const closeBound = 2 * time.Second
+// closeTimeout is how long the connections may take to end.
+const closeTimeout = 2 * time.Second
 
 // close ends the connections. Connections whose servers have left cannot end normally, so their sockets are destroyed.
 func (c *changeTrial) close(ctx context.Context) error {
 	errs := []error{c.numbered.close(), c.group.Close(ctx)}
-	ended := bench.Poll(ctx, closeBound, func() error {
+	ended := bench.Poll(ctx, closeTimeout, func() error {
 		left, err := bench.OpenSockets(c.runner.Lab.Clients)
 		if err != nil {
 			return bench.GiveUp(err)
@@ -287,7 +287,7 @@ func connections(p bench.Point, limits probe.Limits) (n int, note string) {
 // awaitLive waits until the server of a host answers. It gives up when the server has ended.
 func awaitLive(ctx context.Context, r *bench.Runner, server *lab.Host) error {
 	at := netip.AddrPortFrom(server.IPv4, changePort)
-	return bench.Poll(ctx, r.Options.Slowdown()*bench.ServerBound, func() error {
+	return bench.Poll(ctx, r.Options.Slowdown()*bench.ServerTimeout, func() error {
 		if err := Live(r).Ended(server); err != nil {
 			return bench.GiveUp(err)
 		}
@@ -295,5 +295,5 @@ func awaitLive(ctx context.Context, r *bench.Runner, server *lab.Host) error {
 	})
 }
 
-// openBound is how long opening all connections may take.
-const openBound = time.Minute
+// openTimeout is how long opening all connections may take.
+const openTimeout = time.Minute

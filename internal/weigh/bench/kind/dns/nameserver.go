@@ -148,12 +148,12 @@ func nameServerThreadsNote(f bench.Form) string {
 	return fmt.Sprintf("each has its share of the machine's cores for threads (-n %d)", threads)
 }
 
-// nameServerBound is how long a name server may take until it answers at an address.
-const nameServerBound = 20 * time.Second
+// nameServerTimeout is how long a name server may take until it answers at an address.
+const nameServerTimeout = 20 * time.Second
 
 // WaitFor polls until the server answers for its zone at an address.
 func (s *NameServer) WaitFor(ctx context.Context, from *lab.Host, at netip.AddrPort) error {
-	err := bench.Poll(ctx, nameServerBound, func() error {
+	err := bench.Poll(ctx, nameServerTimeout, func() error {
 		if err := s.running(); err != nil {
 			return bench.GiveUp(err)
 		}
@@ -179,8 +179,8 @@ func (s *NameServer) running() error {
 // log returns the end of the server's log, after a semicolon.
 func (s *NameServer) log() string { return bench.LogTail(s.host, filepath.Join(s.dir, "named.log")) }
 
-// askNameBound is how long an answer may take.
-const askNameBound = 200 * time.Millisecond
+// askNameTimeout is how long an answer may take.
+const askNameTimeout = 200 * time.Millisecond
 
 // askName queries the record from a host of the laboratory, and checks the answer.
 func askName(ctx context.Context, from *lab.Host, at netip.AddrPort) error {
@@ -202,7 +202,7 @@ func askNameFrom(from *lab.Host, at netip.AddrPort) error {
 		return bench.GiveUp(err)
 	}
 	defer conn.Close()
-	client := dns.Client{Timeout: askNameBound}
+	client := dns.Client{Timeout: askNameTimeout}
 	answer, _, err := client.ExchangeWithConn(new(dns.Msg).SetQuestion(dns.Fqdn(dnsName), dns.TypeA),
 		&dns.Conn{Conn: conn})
 	if err != nil {

@@ -89,7 +89,7 @@ func (d *dnsTrial) ready(ctx context.Context) error {
 			break // the generators of the host share one address
 		}
 		group.Go(func() error {
-			return bench.Poll(ctx, nameServerBound, func() error {
+			return bench.Poll(ctx, nameServerTimeout, func() error {
 				if d.trial.Local() {
 					return d.runner.TryFromBalancer(ctx, load.DNSPerf{Question: dnsQuestion, Once: true, Timeout: dnsTry},
 						load.Share{Target: d.running.Target(i), Concurrency: 1})

@@ -26,7 +26,7 @@ import (
 func (kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running subject.Running,
 	blank results.Trial) (all []results.Trial, err error) {
 	f := &floodTrial{runner: r, trial: t, running: running}
-	if err := bench.Poll(ctx, bench.ReadyBound, func() error {
+	if err := bench.Poll(ctx, bench.ReadyTimeout, func() error {
 		return probe.Ask(ctx, r.Lab.Clients[0], running.Target(0), "/"+web.FileName, t.Form.Web.FileBytes)
 	}); err != nil {
 		return nil, fmt.Errorf("the subject came up, but does not serve: %w", err)
@@ -159,13 +159,13 @@ func (f *floodTrial) startClient(ctx context.Context) (*steadyClient, error) {
 	return c, err
 }
 
-// steadyBound is how long a client may take to open its connections, to end a phase, and to report after the last
+// steadyTimeout is how long a client may take to open its connections, to end a phase, and to report after the last
 // answer.
-const steadyBound = 30 * time.Second
+const steadyTimeout = 30 * time.Second
 
 // opened waits until all connections are open.
 func (c *steadyClient) opened(ctx context.Context) error {
-	return bench.Poll(ctx, steadyBound, func() error {
+	return bench.Poll(ctx, steadyTimeout, func() error {
 		if err := c.alive(); err != nil {
 			return bench.GiveUp(err)
 		}
@@ -185,7 +185,7 @@ func (c *steadyClient) next(ctx context.Context) error {
 	if err := c.process.Signal(unix.SIGUSR1); err != nil {
 		return fmt.Errorf("telling the client that a phase ends: %w", err)
 	}
-	return bench.Poll(ctx, steadyBound, func() error {
+	return bench.Poll(ctx, steadyTimeout, func() error {
 		err := c.alive() // before reading the output, which is complete once the client has ended
 		if c.ended() > before {
 			return nil
@@ -241,7 +241,7 @@ func (c *steadyClient) pass(ctx context.Context, long time.Duration) error {
 
 // wait waits until the client has ended by itself. The client waits for outstanding answers up to its timeout.
 func (c *steadyClient) wait(ctx context.Context, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout+steadyBound)
+	ctx, cancel := context.WithTimeout(ctx, timeout+steadyTimeout)
 	defer cancel()
 	select {
 	case <-c.process.Done():

@@ -161,7 +161,7 @@ var transactTask = lab.NewTask("transact-once",
 		}
 		defer conn.Close()
 		answer := []byte{0}
-		err = conn.SetDeadline(time.Now().Add(bench.ServerBound))
+		err = conn.SetDeadline(time.Now().Add(bench.ServerTimeout))
 		if err == nil {
 			_, err = conn.Write([]byte{'?'})
 		}
@@ -324,7 +324,7 @@ func (s *servers) startNetserver(ctx context.Context, r *bench.Runner) error {
 
 // netserves returns nil once netperf's server is reachable through the subject.
 func netserves(ctx context.Context, m *bench.Measurement) error {
-	return bench.Poll(ctx, bench.ReadyBound, func() error {
+	return bench.Poll(ctx, bench.ReadyTimeout, func() error {
 		return probe.Listening(ctx, m.Runner.Lab.Clients[0], m.Running.Target(0))
 	})
 }

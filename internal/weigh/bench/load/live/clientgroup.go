@@ -28,8 +28,8 @@ const (
 	HoldCommand  = "live-client"
 )
 
-// startBound is how long a server or a client may take to start.
-const startBound = 10 * time.Second
+// startTimeout is how long a server or a client may take to start.
+const startTimeout = 10 * time.Second
 
 // Servers are the server processes of a laboratory, by the names of their hosts.
 type Servers struct {
@@ -136,7 +136,7 @@ func (c *client) start(ctx context.Context, host *lab.Host, executable string) e
 	if err != nil {
 		return err
 	}
-	waiting, cancel := context.WithTimeout(ctx, startBound)
+	waiting, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	go func() {
 		select {
@@ -146,7 +146,7 @@ func (c *client) start(ctx context.Context, host *lab.Host, executable string) e
 		listener.Close()
 	}()
 	if c.conn, err = listener.Accept(); err != nil {
-		return fmt.Errorf("it did not come up within %v: %w%s", startBound, errors.Join(ctx.Err(), err),
+		return fmt.Errorf("it did not come up within %v: %w%s", startTimeout, errors.Join(ctx.Err(), err),
 			c.output.last())
 	}
 	c.orders, c.reports = json.NewEncoder(c.conn), json.NewDecoder(c.conn)

@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// forgottenBound is how long the kernel may take to delete connections whose servers were removed.
-const forgottenBound = time.Minute
+// forgottenTimeout is how long the kernel may take to delete connections whose servers were removed.
+const forgottenTimeout = time.Minute
 
 // awaitNoConnections waits until the kernel has no connection to the servers that stayed in its table: a machine that has
 // died has none either.
 func (b *ipvsBalancer) awaitNoConnections(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, forgottenBound)
+	ctx, cancel := context.WithTimeout(ctx, forgottenTimeout)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

@@ -299,7 +299,7 @@ func (r *runningJeoul) Notes() []string {
 	}
 	notes := []string{strings.TrimSpace(fmt.Sprintf("the hook in use was %s on driver %s %s", hook, r.hook.Driver,
 		r.hook.Reason))}
-	ctx, cancel := context.WithTimeout(context.Background(), statusBound)
+	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
 	defer cancel()
 	status, err := r.status(ctx)
 	if err != nil {
@@ -322,8 +322,8 @@ func socketsNote(events []ops.LocalEvent) string {
 	return "its host's sockets, trial transfers included: " + cmp.Or(strings.Join(words, ", "), "none")
 }
 
-// statusBound is how long the daemon may take to return its counters.
-const statusBound = time.Second
+// statusTimeout is how long the daemon may take to return its counters.
+const statusTimeout = time.Second
 
 // outcomeNote describes the fate of the packets for the services, without those that the balancer passed to the kernel
 // (ARP and the like).

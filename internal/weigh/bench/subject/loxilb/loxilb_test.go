@@ -160,7 +160,7 @@ func TestLoxiLBMeetsNeighbours(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, host := range r.neighbours() {
-		testenv.Eventually(t, subject.UpBound, "the balancer knows "+host.Name, func() (known bool) {
+		testenv.Eventually(t, subject.UpTimeout, "the balancer knows "+host.Name, func() (known bool) {
 			r.do(t, func() error {
 				neighbours, err := netdump.Consistent(func() ([]netlink.Neigh, error) {
 					return netlink.NeighList(0, netlink.FAMILY_V4)

@@ -130,12 +130,12 @@ func haproxyRuns(reply, server string) (bool, error) {
 	return runs > 0, nil
 }
 
-// runtimeBound is how long HAProxy may take to answer a command.
-const runtimeBound = 5 * time.Second
+// runtimeTimeout is how long HAProxy may take to answer a command.
+const runtimeTimeout = 5 * time.Second
 
 // ask sends a command to the Runtime API and returns the answer.
 func (r *changingHAProxy) ask(ctx context.Context, command string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, runtimeBound)
+	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", r.socket)
 	if err != nil {
