@@ -74,7 +74,7 @@ func (b *soakBalancer) begin(ctx context.Context) error {
 			b.failf("%s ended by itself: process %d: %v", b.host.Name, daemon.PID(), err)
 		}
 	}(b.daemon)
-	for began := time.Now(); ; pause(ctx, pollEvery) {
+	for began := time.Now(); ; pause(ctx, pollInterval) {
 		status, err := api.NewClient(b.socket).Status(ctx)
 		if err == nil && status.PID == b.daemon.PID() {
 			return nil

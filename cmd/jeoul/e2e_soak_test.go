@@ -42,7 +42,7 @@ const (
 	defaultClients = 40
 	shortPerLong   = 4 // long-lived connections per short-lived one
 	firstMinutes   = 2 * time.Minute
-	reportEvery    = 30 * time.Second
+	reportInterval = 30 * time.Second
 	explainAfter   = 3 * time.Second
 	soakFlowLimit  = 20000
 )
@@ -340,7 +340,7 @@ func (s *soakRun) makeFaults(ctx context.Context, seed uint64, length time.Durat
 			s.calm(s.t, ctx)
 			s.summary.First = s.measure()
 		}
-		if time.Since(reported) > reportEvery {
+		if time.Since(reported) > reportInterval {
 			reported = time.Now()
 			s.report()
 		}

@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// pollEvery is the interval at which balancers are asked for their status, routePollEvery the interval at which the
+	// pollInterval is the interval at which balancers are asked for their status, routePollInterval the interval at which the
 	// router's routes are read, and pollTimeout how long a balancer may take to answer.
-	pollEvery      = 250 * time.Millisecond
-	routePollEvery = 50 * time.Millisecond
-	pollTimeout    = 5 * time.Second
+	pollInterval      = 250 * time.Millisecond
+	routePollInterval = 50 * time.Millisecond
+	pollTimeout       = 5 * time.Second
 )
 
 // watch continuously follows the balancers and their router.
@@ -48,12 +48,12 @@ func (w *watch) begin(ctx context.Context, group *sync.WaitGroup, services []soa
 	w.timeline = soak.Timeline{Balancers: len(w.balancers), Differed: map[string][]soak.Span{}}
 	w.seen, w.differs = make([]*ops.Status, len(w.balancers)), map[string]bool{}
 	group.Go(func() {
-		for before := time.Now(); ctx.Err() == nil; pause(ctx, routePollEvery) {
+		for before := time.Now(); ctx.Err() == nil; pause(ctx, routePollInterval) {
 			before = w.readRoutes(before)
 		}
 	})
 	group.Go(func() {
-		for ; ctx.Err() == nil; pause(ctx, pollEvery) {
+		for ; ctx.Err() == nil; pause(ctx, pollInterval) {
 			w.poll(ctx, services)
 		}
 	})
@@ -125,7 +125,7 @@ func (w *watch) compare(service string, began time.Time) {
 	switch was := w.differs[service]; {
 	case differ && !was:
 		// The difference seen now began after the last reading.
-		spans = append(spans, soak.Span{From: began.Add(-2 * pollEvery)})
+		spans = append(spans, soak.Span{From: began.Add(-2 * pollInterval)})
 	case !differ && was:
 		spans[len(spans)-1].To = time.Now()
 	}
@@ -178,7 +178,7 @@ func (w *watch) until(ctx context.Context, bound time.Duration, missing func() s
 		case ctx.Err() != nil:
 			return fmt.Errorf("after %v: %s", bound, lacks)
 		}
-		pause(ctx, pollEvery)
+		pause(ctx, pollInterval)
 	}
 }
 

@@ -17,14 +17,14 @@ import (
 
 // Intervals of waiting for a drain.
 const (
-	// pollEvery is the interval at which the daemon is asked for the flows left.
-	pollEvery = time.Second
+	// pollInterval is the interval at which the daemon is asked for the flows left.
+	pollInterval = time.Second
 	// quietTracked and quietUntracked are the time without a packet after which a backend has no flows left. Without
 	// tracking it is longer: a flow is remembered from its next packet on, and counted some seconds later.
 	quietTracked   = 3 * time.Second
 	quietUntracked = 15 * time.Second
-	// reportEvery is the interval of printing the flows left if the output is no terminal.
-	reportEvery = 10 * time.Second
+	// reportInterval is the interval of printing the flows left if the output is no terminal.
+	reportInterval = 10 * time.Second
 )
 
 // ExitLeft is the exit status if flows were left at the deadline.
@@ -58,7 +58,7 @@ func awaitDrain(ctx context.Context, w io.Writer, ask func(context.Context) (*op
 	}
 	report := reporter{w: w, interactive: interactive}
 	defer report.close()
-	for ticks := time.NewTicker(pollEvery); ; {
+	for ticks := time.NewTicker(pollInterval); ; {
 		operations, err := ask(ctx)
 		if err != nil && ctx.Err() == nil {
 			return err
@@ -226,7 +226,7 @@ func (r *reporter) show(line string, now time.Time) {
 	case r.interactive:
 		fmt.Fprintf(r.w, "\r\x1b[K%s", line)
 		r.open = true
-	case r.lastReport.IsZero() || now.Sub(r.lastReport) >= reportEvery:
+	case r.lastReport.IsZero() || now.Sub(r.lastReport) >= reportInterval:
 		fmt.Fprintln(r.w, line)
 		r.lastReport = now
 	}

@@ -83,7 +83,7 @@ func Settled(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	looks := time.NewTicker(settleEvery)
+	looks := time.NewTicker(settleInterval)
 	defer looks.Stop()
 	for range settleReads {
 		select {
@@ -104,9 +104,9 @@ func Settled(ctx context.Context) (uint64, error) {
 }
 
 const (
-	settleEvery = 250 * time.Millisecond
-	settleReads = 12
-	settled     = 1 << 20
+	settleInterval = 250 * time.Millisecond
+	settleReads    = 12
+	settled        = 1 << 20
 )
 
 // Available returns the memory that the machine has available, in bytes (MemAvailable).

@@ -272,8 +272,8 @@ type watch struct {
 	polling             sync.WaitGroup
 }
 
-// watchEvery is the interval between two readings of the number of tracked flows.
-const watchEvery = 100 * time.Millisecond
+// watchInterval is the interval between two readings of the number of tracked flows.
+const watchInterval = 100 * time.Millisecond
 
 // watch begins to watch; the caller must end it.
 func (c *changeTrial) watch(ctx context.Context) (w *watch, err error) {
@@ -295,7 +295,7 @@ func (c *changeTrial) watch(ctx context.Context) (w *watch, err error) {
 
 // poll keeps the maximum of what is tracked. It skips readings that fail.
 func (w *watch) poll(ctx context.Context) {
-	for clock.Sleep(ctx, watchEvery) == nil {
+	for clock.Sleep(ctx, watchInterval) == nil {
 		if now, err := w.tracking.Tracked(ctx); err == nil {
 			w.most = subject.Tracked{Flows: max(w.most.Flows, now.Flows), Bytes: max(w.most.Bytes, now.Bytes)}
 		}

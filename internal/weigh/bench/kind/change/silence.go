@@ -21,9 +21,9 @@ import (
 const (
 	// noticeTimeout bounds the time until a subject must notice that a host is silent, and that the host is back.
 	noticeTimeout = 30 * time.Second
-	// noticeEvery is the interval of polls. It is longer in an emulated machine, where answers take CPU time from the
+	// noticeInterval is the interval of polls. It is longer in an emulated machine, where answers take CPU time from the
 	// subject's checks.
-	noticeEvery = 10 * time.Millisecond
+	noticeInterval = 10 * time.Millisecond
 	// silenceTail is how long the host stays silent after the subject has noticed: time for the retransmission of a
 	// SYN, and for every port to be used again.
 	silenceTail = 2500 * time.Millisecond
@@ -91,7 +91,7 @@ func (c *changeTrial) waitFor(ctx context.Context, shows func(context.Context, *
 		if err == nil && now == reached {
 			return time.Now(), nil
 		}
-		if waited := clock.Sleep(ctx, c.runner.Options.Slowdown()*noticeEvery); waited != nil {
+		if waited := clock.Sleep(ctx, c.runner.Options.Slowdown()*noticeInterval); waited != nil {
 			what := "to be gone"
 			if reached {
 				what = "to serve"
@@ -174,7 +174,7 @@ func (c *changeTrial) awaitAgain(ctx context.Context) error {
 		if came >= c.reconnected.openBefore {
 			return nil
 		}
-		if clock.Sleep(ctx, noticeEvery) != nil {
+		if clock.Sleep(ctx, noticeInterval) != nil {
 			return nil
 		}
 	}
