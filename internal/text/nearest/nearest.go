@@ -9,12 +9,12 @@ import (
 	"github.com/agnivade/levenshtein"
 )
 
-// mostEdits is the maximum number of edits. With more, it is another word.
-const mostEdits = 2
+// maxEdits is the maximum number of edits. With more, it is another word.
+const maxEdits = 2
 
 // Word returns the name that is nearest to a word, with at most two edits and ignoring the word's case, or "".
 func Word(word string, names []string) string {
-	best, distance := "", mostEdits+1
+	best, distance := "", maxEdits+1
 	for _, name := range names {
 		if d := levenshtein.ComputeDistance(strings.ToLower(word), name); d < distance {
 			best, distance = name, d

@@ -10,8 +10,8 @@ import (
 	"github.com/agnivade/levenshtein"
 )
 
-// mostProposed is the maximum number of proposed names.
-const mostProposed = 3
+// maxProposed is the maximum number of proposed names.
+const maxProposed = 3
 
 // Proposal proposes names for a name that does not exist, as a part of an error: the names that differ little, or all
 // names if there are few. Otherwise it says that list shows them.
@@ -31,13 +31,13 @@ func Proposal(name string, names []string, list string) string {
 		return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.name, b.name))
 	})
 	if len(candidates) == 0 {
-		if len(names) > 2*mostProposed {
+		if len(names) > 2*maxProposed {
 			return list + " lists those there are"
 		}
 		return "there is " + strings.Join(slices.Sorted(slices.Values(names)), ", ")
 	}
 	var proposed []string
-	for _, c := range candidates[:min(len(candidates), mostProposed)] {
+	for _, c := range candidates[:min(len(candidates), maxProposed)] {
 		proposed = append(proposed, c.name)
 	}
 	return "did you mean " + strings.Join(proposed, " or ") + "?"

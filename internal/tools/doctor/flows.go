@@ -15,8 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
-// mostPackets limits the packets that are followed, because reporting a packet costs the balancer time.
-const mostPackets = 20000
+// maxPackets limits the packets that are followed, because reporting a packet costs the balancer time.
+const maxPackets = 20000
 
 // flowKey is a connection as the balancer sees it.
 type flowKey struct {
@@ -164,7 +164,7 @@ func follow(ctx context.Context, enough func(), socket string, began chan<- stru
 		if event.Packet != nil {
 			f.take(event.Packet)
 		}
-		if f.packets >= mostPackets {
+		if f.packets >= maxPackets {
 			enough()
 		}
 		return nil

@@ -31,10 +31,10 @@ var ladder = []int{8972, 4000, 1492, 1480, 1476, 1472, 1460, 1452, 1440, 1420, 1
 // icmpHeader is the length of an echo message's header, in bytes.
 const icmpHeader = 8
 
-// pathWait limits the wait for an answer, and mostPaths the number of paths.
+// pathWait limits the wait for an answer, and maxPaths the number of paths.
 const (
-	pathWait  = 700 * time.Millisecond
-	mostPaths = 64
+	pathWait = 700 * time.Millisecond
+	maxPaths = 64
 )
 
 // pinger sends pings with the don't-fragment bit. It is opened in the network namespace of the calling thread.
@@ -84,9 +84,9 @@ func openICMP(network, address string, level, option, value int) (*net.IPConn, e
 	return connection, nil
 }
 
-// add adds a path, without duplicates and up to mostPaths.
+// add adds a path, without duplicates and up to maxPaths.
 func (p *pinger) add(address netip.Addr, size int) {
-	if size <= smallest || len(p.paths) == mostPaths || address.Is6() && p.six == nil ||
+	if size <= smallest || len(p.paths) == maxPaths || address.Is6() && p.six == nil ||
 		slices.ContainsFunc(p.paths, func(x *evidence.Path) bool { return x.Address == address }) {
 		return
 	}

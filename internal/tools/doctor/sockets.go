@@ -19,7 +19,7 @@ import (
 )
 
 // Maximum numbers of entries that are kept.
-const mostDestinations, mostHanging = 16, 64
+const maxDestinations, maxHanging = 16, 64
 
 func readSockets() (*evidence.Sockets, error) {
 	s := &evidence.Sockets{}
@@ -43,7 +43,7 @@ func readSockets() (*evidence.Sockets, error) {
 	slices.SortFunc(s.Destinations, func(a, b evidence.Destination) int {
 		return cmp.Or(cmp.Compare(b.Ports, a.Ports), a.To.Compare(b.To), a.From.Compare(b.From))
 	})
-	s.Destinations = s.Destinations[:min(len(s.Destinations), mostDestinations)]
+	s.Destinations = s.Destinations[:min(len(s.Destinations), maxDestinations)]
 	return s, nil
 }
 
@@ -71,7 +71,7 @@ func addSocket(s *evidence.Sockets, response *netlink.InetDiagTCPInfoResp,
 		}
 	}
 	if i := response.TCPInfo; i != nil && i.Retransmits > 0 && i.Unacked > 0 && m.State != netlink.TCP_SYN_SENT &&
-		len(s.Hanging) < mostHanging {
+		len(s.Hanging) < maxHanging {
 		s.Hanging = append(s.Hanging, evidence.Hanging{Local: local, Peer: peer, Timeouts: i.Retransmits,
 			MSS:     i.Snd_mss,
 			PathMTU: i.Pmtu, Acknowledged: i.Bytes_acked, Received: i.Bytes_received})

@@ -19,9 +19,9 @@ import (
 
 // Limits of the probes: more would be a load themselves.
 const (
-	mostListeners = 8
-	mostQuestions = 64
-	mostEchoes    = 256
+	maxListeners = 8
+	maxQuestions = 64
+	maxEchoes    = 256
 )
 
 // rounds is the number of times each probe is sent, so that one lost frame causes no finding.
@@ -76,7 +76,7 @@ func newSurvey(r *evidence.Reading, vips []netip.Addr, silent bool) (*survey, er
 	for _, l := range r.Links {
 		from4, from6 := l.Sender(false), l.Sender(true)
 		if !l.Watched || !l.Up || len(l.MAC) != len("00:00:00:00:00:00") || !from4.IsValid() && !from6.IsValid() ||
-			len(s.listeners) == mostListeners {
+			len(s.listeners) == maxListeners {
 			continue
 		}
 		e, err := listen(l.Name)
@@ -114,7 +114,7 @@ func sameFamily(a, four, six netip.Addr) netip.Addr {
 }
 
 // isFull reports whether as many addresses are to be resolved as may be.
-func (s *survey) isFull() bool { return len(s.arpProbes) >= mostQuestions }
+func (s *survey) isFull() bool { return len(s.arpProbes) >= maxQuestions }
 
 // planPings plans probes of each backend of mode l2dsr, at its MAC address, for its own address and for the VIP. In the
 // other modes the VIP arrives in a tunnel or not at all. A cluster node has the VIP only for the service's port, so the
@@ -138,7 +138,7 @@ func (s *survey) planPings(e *listener, status *ops.Status, name string, from4, 
 			})
 			if err != nil || known || !from.IsValid() || b.Address.Is6() != service.VIP.Is6() ||
 				port > 0 && b.State != lb.Up ||
-				cmp.Or(b.Interface, status.Interface) != name || len(s.pings) == mostEchoes {
+				cmp.Or(b.Interface, status.Interface) != name || len(s.pings) == maxEchoes {
 				continue
 			}
 			n := uint16(2 * len(s.pings))

@@ -32,8 +32,8 @@ const (
 	BGP   Sharing = "bgp"
 )
 
-// mostBalancers is the greatest number of balancers that is advised: the smallest size of a router's ECMP group.
-const mostBalancers = 16
+// maxBalancers is the greatest number of balancers that is advised: the smallest size of a router's ECMP group.
+const maxBalancers = 16
 
 // Statement is a part of the advice, with its grounds.
 type Statement struct {
@@ -90,10 +90,10 @@ func Decide(e *Evidence, a Answers) (*Advice, error) {
 		return d.none(fmt.Sprintf("nothing says what a request costs a balancer of mode %s under %s", d.Mode,
 			d.load().name)), nil
 	}
-	if d.Balancers > mostBalancers {
+	if d.Balancers > maxBalancers {
 		return d.none(fmt.Sprintf(
 			"by the figures the load needs %d balancers, and more than %d are not advised from a laboratory's figures: measure on your machines",
-			d.Balancers, mostBalancers)), nil
+			d.Balancers, maxBalancers)), nil
 	}
 	d.schedule(scheduled)
 	d.compare()

@@ -224,8 +224,8 @@ func (r *Runner) startServers(ctx context.Context) error {
 	return nil
 }
 
-// mostRebuilt is how often in a row a laboratory may be rebuilt before the run gives up.
-const mostRebuilt = 3
+// maxRebuilds is how often in a row a laboratory may be rebuilt before the run gives up.
+const maxRebuilds = 3
 
 // trials runs the given trials; all is the number of the run's trials, including those of an earlier run. If the
 // laboratory cannot be used any more after a trial, that trial ends, but not the run: the next trial gets a new
@@ -246,9 +246,9 @@ func (r *Runner) trials(ctx context.Context, trials []Trial, all int) error {
 			}
 		}
 		if broken != nil {
-			if rebuilt++; rebuilt > mostRebuilt {
+			if rebuilt++; rebuilt > maxRebuilds {
 				return fmt.Errorf("%w; the laboratory was built anew %d times in a row, and broke each time", broken,
-					mostRebuilt)
+					maxRebuilds)
 			}
 			if err := r.rebuild(ctx); err != nil {
 				return fmt.Errorf("building the laboratory anew, for %w: %w", broken, err)

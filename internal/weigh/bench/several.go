@@ -15,8 +15,8 @@ import (
 const (
 	// paramRouter is set if the router is not the default, and paramBFD if the router and the balancers use BFD.
 	paramBalancers, paramRouter, paramBFD = "balancers", "router", "bfd_ms"
-	// leastBFD and mostBFD bound the interval of BFD packets, as a balancer's configuration does.
-	leastBFD, mostBFD = 10 * time.Millisecond, 10 * time.Second
+	// minBFD and maxBFD bound the interval of BFD packets, as a balancer's configuration does.
+	minBFD, maxBFD = 10 * time.Millisecond, 10 * time.Second
 	// severalNote describes a laboratory of several balancers.
 	severalNote = "before each event in which a balancer leaves all connections are closed, and others opened; a router (%s) sends what is for the VIP over several balancers by a hash of addresses and ports (net.ipv4.fib_multipath_hash_policy 1, plain next hops), over a link to each of its own; " +
 		"the events of balancers are about one of them, and a change is done when the router's kernel has one way less, or more"
@@ -76,9 +76,9 @@ func (f Form) checkRouter(at Path, fail FailFunc) {
 	if !slices.Contains(router.Kinds, f.Lab.router()) {
 		fail(at.To("lab", "router"), "%q is not possible; use one of %v", f.Lab.Router, router.Kinds)
 	}
-	if d := f.Lab.BFD; d != 0 && (d < leastBFD || d > mostBFD || d%time.Millisecond != 0) {
+	if d := f.Lab.BFD; d != 0 && (d < minBFD || d > maxBFD || d%time.Millisecond != 0) {
 		fail(at.To("lab", "bfd"), "%v is not possible; use whole milliseconds, %v to %v, or leave it out", d,
-			leastBFD, mostBFD)
+			minBFD, maxBFD)
 	}
 }
 

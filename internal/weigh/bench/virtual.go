@@ -33,8 +33,8 @@ var countingNotes = []string{
 	"the kernel's packet work is not measured device by device, which would itself cost instructions, and so CPU is not given by host",
 }
 
-// mostIdle is the maximum idle share of a trial in a machine that counts instructions.
-const mostIdle = 0.01
+// maxIdle is the maximum idle share of a trial in a machine that counts instructions.
+const maxIdle = 0.01
 
 // WriteInstructions converts the duration of a load to instructions per request.
 func (m *Measurement) WriteInstructions(result *load.Result, reading probe.Reading) {
@@ -42,7 +42,7 @@ func (m *Measurement) WriteInstructions(result *load.Result, reading probe.Readi
 		instructions := float64(result.Duration.Nanoseconds())
 		m.Got.Metrics[results.InstructionsPerRequest] = instructions / float64(result.Requests)
 	}
-	if reading.Idle > mostIdle {
+	if reading.Idle > maxIdle {
 		m.Got.Valid = false
 		m.Got.Notes = append([]string{fmt.Sprintf(
 			"the processor idled %.1f %% of the time: more connections at once would keep it busy",

@@ -21,9 +21,9 @@ const (
 	burst = 64
 	// tick is the interval at which due datagrams are sent.
 	tick = time.Millisecond
-	// mostLate bounds the datagrams that are made up for when the sender did not get the processor. Datagrams due
+	// maxLate bounds the datagrams that are made up for when the sender did not get the processor. Datagrams due
 	// earlier are left out, because all of them at once would not fit the queues.
-	mostLate = 50 * time.Millisecond
+	maxLate = 50 * time.Millisecond
 )
 
 // moment is the time when the numbers from one on were sent.
@@ -127,7 +127,7 @@ type pace struct {
 
 // due returns the number of bursts to send now.
 func (p *pace) due(now time.Time) int {
-	p.owed += min(now.Sub(p.last), mostLate).Seconds() * float64(p.rate)
+	p.owed += min(now.Sub(p.last), maxLate).Seconds() * float64(p.rate)
 	p.last = now
 	bursts := int(p.owed / burst)
 	p.owed -= float64(bursts * burst)

@@ -19,8 +19,8 @@ const (
 	segment = 1460
 	// longest is the longest response: as many bytes as a server port's numbers can count.
 	longest = 1<<26 - 2*segment
-	// leastDatagram is the shortest frame of load udp, with room for number and time.
-	leastDatagram = 66
+	// minDatagram is the shortest frame of load udp, with room for number and time.
+	minDatagram = 66
 )
 
 // Bounds and defaults of loads.
@@ -54,7 +54,7 @@ func (l Load) withDefaults() (Load, error) {
 		l.Question = defaultQuestion
 	}
 	if l.Frame == 0 {
-		l.Frame = leastDatagram
+		l.Frame = minDatagram
 	}
 	if l.Connections == 0 && l.Duration == 0 {
 		l.Duration = defaultDuration
@@ -118,8 +118,8 @@ func (l Load) check() error {
 		return wrongLoad("a timeout of %v; use 2ms to 1m", l.Timeout)
 	case l.Tries < 1 || l.Tries > 8:
 		return wrongLoad("%d tries; use 1 to 8", l.Tries)
-	case l.Frame < leastDatagram || l.Frame > ethernetLength+ipv4Length+tcpLength+segment:
-		return wrongLoad("frames of %d bytes; use %d to %d", l.Frame, leastDatagram, ethernetLength+ipv4Length+
+	case l.Frame < minDatagram || l.Frame > ethernetLength+ipv4Length+tcpLength+segment:
+		return wrongLoad("frames of %d bytes; use %d to %d", l.Frame, minDatagram, ethernetLength+ipv4Length+
 			tcpLength+segment)
 	case l.Kind == Mix && len(l.Sizes) == 0:
 		return wrongLoad("a mix needs the sizes of its responses")
@@ -171,15 +171,15 @@ func checkRate(what string, rate, least float64) error {
 	return nil
 }
 
-// leastRate is one thing in a thousand seconds.
-const leastRate = 0.001
+// minRate is one thing in a thousand seconds.
+const minRate = 0.001
 
 func (l Load) checkRates() error {
 	switch {
 	case l.Ladder != nil:
 		a := *l.Ladder
-		for _, err := range []error{checkRate("the ladder's first rate", a.From, leastRate),
-			checkRate("its last", a.To, leastRate)} {
+		for _, err := range []error{checkRate("the ladder's first rate", a.From, minRate),
+			checkRate("its last", a.To, minRate)} {
 			if err != nil {
 				return err
 			}
@@ -190,7 +190,7 @@ func (l Load) checkRates() error {
 		}
 	case l.Search != nil:
 		s := *l.Search
-		if err := checkRate("the highest rate of the search", s.To, leastRate); err != nil {
+		if err := checkRate("the highest rate of the search", s.To, minRate); err != nil {
 			return err
 		}
 		if !(s.From >= 0) || s.From >= s.To || !(s.Loss >= 0) || s.Loss >= 1 || !(s.Resolution >= 0) ||
@@ -203,7 +203,7 @@ func (l Load) checkRates() error {
 			return wrongLoad("a search needs a duration or connections for each trial")
 		}
 	case l.Rate != 0:
-		return checkRate("the rate", l.Rate, leastRate)
+		return checkRate("the rate", l.Rate, minRate)
 	}
 	return nil
 }

@@ -76,8 +76,8 @@ func (c *consequences) add(service, text string) {
 	}
 }
 
-// mostServices is the maximum number of services named.
-const mostServices = 4
+// maxServices is the maximum number of services named.
+const maxServices = 4
 
 // String returns the text. If there are several texts, it names the services of each.
 func (c *consequences) String() string {
@@ -87,8 +87,8 @@ func (c *consequences) String() string {
 	var parts []string
 	for _, text := range c.texts {
 		names := c.services[text]
-		if more := len(names) - mostServices; more > 0 {
-			names = append(slices.Clone(names[:mostServices]), fmt.Sprintf("%d more", more))
+		if more := len(names) - maxServices; more > 0 {
+			names = append(slices.Clone(names[:maxServices]), fmt.Sprintf("%d more", more))
 		}
 		parts = append(parts, strings.Join(names, ", ")+": "+text)
 	}

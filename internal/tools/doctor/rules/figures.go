@@ -33,16 +33,16 @@ func counted(e *evidence.Evidence, name, unit string) Figure {
 	return Figure{Name: name, Value: float64(e.Grew(name)), Unit: unit}
 }
 
-// mostFigures limits the figures of the same kind in a finding.
-const mostFigures = 5
+// maxFigures limits the figures of the same kind in a finding.
+const maxFigures = 5
 
 // bounded keeps the first figures, and adds the number of omitted ones.
 func bounded(figures []Figure) []Figure {
-	if len(figures) <= mostFigures {
+	if len(figures) <= maxFigures {
 		return figures
 	}
-	kept := slices.Clone(figures[:mostFigures])
-	return append(kept, Figure{Name: "more of these", Value: float64(len(figures) - mostFigures), Unit: "not shown"})
+	kept := slices.Clone(figures[:maxFigures])
+	return append(kept, Figure{Name: "more of these", Value: float64(len(figures) - maxFigures), Unit: "not shown"})
 }
 
 // Below these values, an event is normal on any host and not reported.

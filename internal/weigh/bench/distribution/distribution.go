@@ -48,8 +48,8 @@ var ErrFlows = errors.New("the number of flows must be a power of two from 1024 
 // Bounds of Options.Flows: at least some flows for each backend, and at most the number of clients of the stream by
 // address.
 const (
-	leastFlows = 1 << 10
-	mostFlows  = 1 << addressBits
+	minFlows = 1 << 10
+	maxFlows = 1 << addressBits
 )
 
 // defaultBackends are the numbers of backends of the measured services.
@@ -105,7 +105,7 @@ func (c benchCase) params(flows uint32) map[string]any {
 // Measure counts every case in every round. If it fails or ctx ends, it also returns the trials until then. Errors:
 // ErrFlows, datapath.ErrNoRights, the error of ctx.
 func Measure(ctx context.Context, options Options) (trials []results.Trial, err error) {
-	if f := options.Flows; f < leastFlows || f > mostFlows || f&(f-1) != 0 {
+	if f := options.Flows; f < minFlows || f > maxFlows || f&(f-1) != 0 {
 		return nil, fmt.Errorf("%w, not %d", ErrFlows, f)
 	}
 	if options.backends == nil {

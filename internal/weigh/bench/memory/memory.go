@@ -40,8 +40,8 @@ const (
 // ErrFlows means that one of Options.Flows is out of range.
 var ErrFlows = errors.New("the number of flows must be from 1 to 100 million")
 
-// mostFlows is a number of flows for which a machine of moderate size has memory.
-const mostFlows = 100_000_000
+// maxFlows is a number of flows for which a machine of moderate size has memory.
+const maxFlows = 100_000_000
 
 // stage is the state of the flows.
 type stage string
@@ -88,7 +88,7 @@ func (s benchCase) params() map[string]any {
 // datapath.ErrNoRights, the error of ctx.
 func Measure(ctx context.Context, options Options) (trials []results.Trial, err error) {
 	for _, n := range options.Flows {
-		if n < 1 || n > mostFlows {
+		if n < 1 || n > maxFlows {
 			return nil, fmt.Errorf("%w, not %d", ErrFlows, n)
 		}
 	}

@@ -48,7 +48,7 @@ func TestMeasure(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
-	for _, flows := range []uint32{0, mostFlows + 1} {
+	for _, flows := range []uint32{0, maxFlows + 1} {
 		if _, err := Measure(t.Context(), Options{Flows: []uint32{flows}}); !errors.Is(err, ErrFlows) {
 			t.Errorf("%d flows: %v", flows, err)
 		}

@@ -72,8 +72,8 @@ const (
 	fewerBackends = 13
 	// pooledCount is the number of pool addresses: most of their ports stay free when a million flows are known.
 	pooledCount = 8
-	// leastEntries is the minimum size of a flow table.
-	leastEntries = 1 << 16
+	// minEntries is the minimum size of a flow table.
+	minEntries = 1 << 16
 )
 
 // vip4 and vip6 return the addresses of the services.
@@ -190,7 +190,7 @@ func (b *builder) pool() {
 func (s setup) room(most, packets uint32) harness.Room {
 	room := harness.Room{
 		// All known flows of one service.
-		Flows: max(most, leastEntries),
+		Flows: max(most, minEntries),
 		// Twice: those that prime makes known at a time, and those that a measurement opens.
 		Unproven: max(2*primed, 3*packets),
 	}

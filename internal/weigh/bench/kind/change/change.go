@@ -83,13 +83,13 @@ func (c Changes) checkValues(at bench.Path, fail bench.FailFunc) {
 		value       time.Duration
 	}{{"lap", "", c.Lap}, {"quiet", "quiet", c.Quiet}, {"silence", "silent", c.Silence}, {"dead", "kill", c.Dead},
 		{"fault", "dies", c.Fault}, {"fault", "hangs", c.Fault}} {
-		if needed(v.event) && (v.value < leastTime || v.value > mostTime) {
-			fail(at.To("changes", v.name), "%v is not possible; use %v to %v", v.value, leastTime, mostTime)
+		if needed(v.event) && (v.value < minTime || v.value > maxTime) {
+			fail(at.To("changes", v.name), "%v is not possible; use %v to %v", v.value, minTime, maxTime)
 		}
 	}
 	for name, value := range map[string]time.Duration{"pace": c.pace(), "patience": c.timeout()} {
-		if value < leastTime || value > mostTime {
-			fail(at.To("changes", name), "%v is not possible; use %v to %v", value, leastTime, mostTime)
+		if value < minTime || value > maxTime {
+			fail(at.To("changes", name), "%v is not possible; use %v to %v", value, minTime, maxTime)
 		}
 	}
 	if c.Check.on() || needed("dies") || needed("hangs") {

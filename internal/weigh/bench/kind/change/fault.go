@@ -39,8 +39,8 @@ func (c ChangeCheck) checkValues(at bench.Path, fail bench.FailFunc) {
 		name  string
 		value time.Duration
 	}{{"interval", c.Interval}, {"timeout", c.Timeout}} {
-		if v.value < leastTime || v.value > mostTime {
-			fail(at.To(v.name), "%v is not possible; use %v to %v", v.value, leastTime, mostTime)
+		if v.value < minTime || v.value > maxTime {
+			fail(at.To(v.name), "%v is not possible; use %v to %v", v.value, minTime, maxTime)
 		}
 	}
 	if c.Timeout > c.Interval {

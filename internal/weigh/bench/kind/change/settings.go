@@ -106,9 +106,9 @@ const (
 	maxReused   = 700
 	// One in reusedUDP of these ports also sends UDP queries.
 	reusedUDP = 10
-	// leastTime and mostTime bound the times of a suite's changes.
-	leastTime = 100 * time.Millisecond
-	mostTime  = time.Minute
+	// minTime and maxTime bound the times of a suite's changes.
+	minTime = 100 * time.Millisecond
+	maxTime = time.Minute
 	// changeServers is the least number of servers for the events: one each that is added, removed, drained,
 	// reweighted, flaps and falls silent.
 	changeServers = 6

@@ -41,10 +41,10 @@ const (
 	effectUnknown = "too few repeats"
 )
 
-// leastRepeats is the number of repeats from which ranges that lie apart are evidence. Of two times four measurements
+// minRepeats is the number of repeats from which ranges that lie apart are evidence. Of two times four measurements
 // of one thing, all of the first four are above or below the others once in 35 times (2 of 8 over 4); of two times two,
 // once in three.
-const leastRepeats = 4
+const minRepeats = 4
 
 // effect gives the effect of tuning at a point: a change only where the ranges of all repeats lie apart.
 func effect(g *model.Group, p *model.Point, rate string) string {
@@ -54,7 +54,7 @@ func effect(g *model.Group, p *model.Point, rate string) string {
 		return effectBase
 	case p.Has(results.SettingsChanged) && p.Stats[results.SettingsChanged].Max == 0:
 		return effectNothing
-	case base == nil || !base.Has(rate) || !p.Has(rate) || min(base.Stats[rate].N, p.Stats[rate].N) < leastRepeats:
+	case base == nil || !base.Has(rate) || !p.Has(rate) || min(base.Stats[rate].N, p.Stats[rate].N) < minRepeats:
 		return effectUnknown
 	}
 	var parts []string
@@ -92,7 +92,7 @@ func tunedSheet(s *model.Section) model.Sheet {
 		Notes: []string{
 			"Effect: of " + noun +
 				", of p99 and of drops, against the same subject not tuned, where the ranges of all repeats lie apart; none where they do not. " +
-				fmt.Sprintf("It takes %d repeats to say so, and even then they lie apart by chance once in 35 times: repeat what looks like an effect.", leastRepeats),
+				fmt.Sprintf("It takes %d repeats to say so, and even then they lie apart by chance once in 35 times: repeat what looks like an effect.", minRepeats),
 			"Nothing to change: the hosts had the item's value, or a better one, by themselves, or have no such setting.",
 			"Dropped: connections at full listening queues, and frames at devices.",
 		},
@@ -156,7 +156,7 @@ func tunedVerdict(s *model.Section) []string {
 	}
 	if len(unknown) > 0 {
 		sentences = append(sentences, fmt.Sprintf("%s: measured too few times (%d are needed) to say anything of: %s.",
-			s.Title(), leastRepeats, wording.List(unknown)))
+			s.Title(), minRepeats, wording.List(unknown)))
 	}
 	if len(nothing) > 0 {
 		sentences = append(sentences,
