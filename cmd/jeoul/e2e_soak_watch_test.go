@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// pollInterval is the interval at which balancers are asked for their status, routePollInterval the interval at which the
-	// router's routes are read, and pollTimeout how long a balancer may take to answer.
+	// pollInterval is the interval at which balancers are asked for their status, routePollInterval the interval at
+	// which the router's routes are read, and pollTimeout how long a balancer may take to answer.
 	pollInterval      = 250 * time.Millisecond
 	routePollInterval = 50 * time.Millisecond
 	pollTimeout       = 5 * time.Second

@@ -177,8 +177,8 @@ func packetCost(run *results.Run, c *planCmd, packets string) (float64, bool) {
 	return found[len(found)/2], true
 }
 
-// isPlainCase reports whether parameters are those of the plain case. Full NAT costs the same with any scheduler, because it
-// remembers all flows; a measurement with any of them counts.
+// isPlainCase reports whether parameters are those of the plain case. Full NAT costs the same with any scheduler,
+// because it remembers all flows; a measurement with any of them counts.
 func (c *planCmd) isPlainCase(params map[string]any, packets string) bool {
 	for _, special := range []string{"tag", "change", "configured"} {
 		if params[special] != nil {

@@ -167,8 +167,8 @@ func (h *host) agent() []Finding {
 	return []Finding{{"agent", Note, "does not run with the state directory " + cmp.Or(h.opt.Dir, hostnet.DefaultDir)}}
 }
 
-// agentCondition is a finding about a condition that the agent establishes. The condition is missing if an agent runs and has
-// not established it.
+// agentCondition is a finding about a condition that the agent establishes. The condition is missing if an agent runs
+// and has not established it.
 func (h *host) agentCondition(what, text string) Finding {
 	if h.running {
 		return Finding{what, Missing,

@@ -69,7 +69,7 @@ func (f *follower) listen() {
 		case err != nil && !errors.Is(err, unix.ENOBUFS): // update also after lost messages
 			return // each pass of Agent.look updates, too
 		}
-		f.refresh() // a failure is repeated, and reported, by Agent.look
+		f.refresh() // a failure is repeated, and reported, by Agent.reconcile
 	}
 }
 

@@ -153,8 +153,8 @@ func tryClsact(p *ebpf.Program) error {
 	})
 }
 
-// otherReceivers lists the other receivers of such packets on this host. The program runs before all of them, and takes only
-// packets for a VIP.
+// otherReceivers lists the other receivers of such packets on this host. The program runs before all of them, and takes
+// only packets for a VIP.
 func (h *host) otherReceivers(mode lb.Mode) []Finding {
 	var found []Finding
 	for _, l := range h.links {

@@ -91,8 +91,8 @@ func (r record) check() error {
 	return fmt.Errorf("%q is nothing that a journal says", r.Op)
 }
 
-// untilReboot reports whether a persisted change is of one boot only. The next boot makes the queues anew, and gives the
-// number of an interrupt to any device; the unit sets their affinities again, which is another change.
+// untilReboot reports whether a persisted change is of one boot only. The next boot makes the queues anew, and gives
+// the number of an interrupt to any device; the unit sets their affinities again, which is another change.
 func (r record) untilReboot() bool {
 	return r.Op == opKeep || r.Key.Kind == setting.KindFile && strings.HasPrefix(r.Key.Name, "/proc/irq/")
 }

@@ -102,8 +102,8 @@ func Decide(e *Evidence, a Answers) (*Advice, error) {
 	return d.Advice, nil
 }
 
-// sizeByScheduler counts the balancers by the figures of the scheduler that so many of them have, and returns the number that it
-// was selected for; known is false if nothing says what a request costs.
+// sizeByScheduler counts the balancers by the figures of the scheduler that so many of them have, and returns the
+// number that it was selected for; known is false if nothing says what a request costs.
 func (d *decision) sizeByScheduler() (scheduled int, known bool, err error) {
 	for scheduled = 1 + d.Answers.Failures; ; scheduled = d.Balancers {
 		d.Statements, d.Scheduler = nil, ""

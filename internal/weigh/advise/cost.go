@@ -92,8 +92,8 @@ const perConnection = 1000
 
 // traffic are the packets of a request.
 type traffic struct {
-	// requestPackets is the number of packets from clients to the balancer, back the number from backends, first the number that
-	// begin a flow.
+	// requestPackets is the number of packets from clients to the balancer, replyPackets the number from backends,
+	// first the number that begin a flow.
 	requestPackets, replyPackets, first float64
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// subjectParams are the parameters that belong to a subject and not to its load: points that differ only in these can be compared
-// with each other.
+// subjectParams are the parameters that belong to a subject and not to its load: points that differ only in these can
+// be compared with each other.
 var subjectParams = []string{"threads", "scheduler", "splice", "upper", "lower", "hook"}
 
 // evidencePoint is a point, and the source that has it.

@@ -25,9 +25,9 @@ func (r *Runner) Generators(p Point, n int) []*lab.Host {
 // tryTimeout is the time limit of a generator that tries a subject.
 const tryTimeout = 20 * time.Second
 
-// TryFromBalancer starts a program on the balancer's host that sends a subject one request, as the load will. A request from this
-// process would not do: a balancer may serve only the programs of a cgroup, and this process is in no cgroup of the
-// laboratory.
+// TryFromBalancer starts a program on the balancer's host that sends a subject one request, as the load will. A request
+// from this process would not do: a balancer may serve only the programs of a cgroup, and this process is in no cgroup
+// of the laboratory.
 func (r *Runner) TryFromBalancer(ctx context.Context, kind load.Kind, share load.Share) error {
 	nothing := func() error { return nil }
 	result, err := load.Drive{Kind: kind, Clients: []load.Client{r.Client(0, r.Lab.Balancer, share)}, Bound: tryTimeout,

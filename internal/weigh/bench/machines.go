@@ -68,8 +68,8 @@ func (f Form) remoteAbsent() map[string]string {
 	return absent
 }
 
-// remoteSkipReason names the setting that keeps a point from running on machines; empty if there is none, or if the hosts
-// are no machines.
+// remoteSkipReason names the setting that keeps a point from running on machines; empty if there is none, or if the
+// hosts are no machines.
 func (p Point) remoteSkipReason() string {
 	switch {
 	case p.Form.Remote && p.Pinned:

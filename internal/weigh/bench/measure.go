@@ -60,8 +60,8 @@ func (m *Measurement) Drive(ctx context.Context, clients []load.Client) error {
 	return nil
 }
 
-// ReadyTimeout is how long a subject may take, after it reports that it is up, to serve every client. On a busy machine,
-// a proxy takes seconds for a MiB.
+// ReadyTimeout is how long a subject may take, after it reports that it is up, to serve every client. On a busy
+// machine, a proxy takes seconds for a MiB.
 const ReadyTimeout = 20 * time.Second
 
 // EachClient lets every participating client try the subject concurrently until the subject serves it. A host that

@@ -32,8 +32,8 @@ var programTask = lab.NewTask("program",
 		return programVersion{Version: version}, err
 	})
 
-// remoteEnvironment describes the machines and their programs, as environment does for this machine. If a machine lacks a
-// program that all trials need, the error names the line of the inventory.
+// remoteEnvironment describes the machines and their programs, as environment does for this machine. If a machine lacks
+// a program that all trials need, the error names the line of the inventory.
 func remoteEnvironment(ctx context.Context, l *lab.Lab, form Form, options Options) (env results.Environment,
 	absent Absent, err error) {
 	s := &survey{inventory: options.Inventory, absent: Absent{

@@ -26,8 +26,8 @@ type Location struct {
 	Address   netip.Addr
 }
 
-// LocalMachine is the machine that this process runs on (more precisely, its network namespace) as the only host of a lab: the
-// far end of a Machine.
+// LocalMachine is the machine that this process runs on (more precisely, its network namespace) as the only host of a
+// lab: the far end of a Machine.
 type LocalMachine struct {
 	*Host
 	// Prefix is the segment's prefix, from the interface's address.
@@ -37,8 +37,8 @@ type LocalMachine struct {
 // journalName is the name of the journal of a worker's changes to its machine's network.
 const journalName = "bench"
 
-// NewLocalMachine claims this machine: no other run can use it until it is closed. NewLocalMachine undoes what a killed worker has
-// left. dir is the host's directory, which exists. Errors: hostnet.ErrBusy, and other faults of the machine.
+// NewLocalMachine claims this machine: no other run can use it until it is closed. NewLocalMachine undoes what a killed
+// worker has left. dir is the host's directory, which exists. Errors: hostnet.ErrBusy, and other faults of the machine.
 func NewLocalMachine(name, dir string, where Location) (*LocalMachine, error) {
 	l := &Lab{Dir: dir, local: &local{}}
 	h := &Host{Name: name, Dir: dir, lab: l, role: topology.Balancer}

@@ -80,7 +80,7 @@ type Lab struct {
 	fastPath     *l2switch.FastPath
 	wires        *l2switch.Wires
 	refused      []string // the settings that the kernel keeps for the machine
-	// remote is set for a lab of machines, here for a lab that is this machine.
+	// remote is set for a lab of machines, local for a lab that is this machine.
 	remote    *remote
 	local     *local
 	closeOnce sync.Once

@@ -88,8 +88,8 @@ func (l *Lab) build(ctx context.Context) error {
 	return nil
 }
 
-// attachFastPath makes the switch forward past its bridge. A lab works without this, but a lab for loads of packets would
-// measure its bridge.
+// attachFastPath makes the switch forward past its bridge. A lab works without this, but a lab for loads of packets
+// would measure its bridge.
 func (l *Lab) attachFastPath() error {
 	var ports []l2switch.Port
 	for _, h := range l.Hosts()[1:] {

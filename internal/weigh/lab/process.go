@@ -31,7 +31,7 @@ type Process struct {
 	host *Host
 	// name is the program as it was requested.
 	name   string
-	cmd    *exec.Cmd // nil where far is set
+	cmd    *exec.Cmd // nil where remote is set
 	remote RemoteProcess
 	done   chan struct{}
 	// err is the result of Wait; it is set before done is closed.

@@ -91,8 +91,8 @@ func (h *Host) Disconnect(on bool) error {
 // discardPort is the port of the discard protocol (RFC 863).
 const discardPort = 9
 
-// SendDatagram sends another host a datagram, which is not answered. The ARP request before it updates that host's neighbour
-// table and the switch's, as the first packet of a booted machine does.
+// SendDatagram sends another host a datagram, which is not answered. The ARP request before it updates that host's
+// neighbour table and the switch's, as the first packet of a booted machine does.
 func (h *Host) SendDatagram(other *Host) error {
 	err := h.Do(func() error {
 		conn, err := net.Dial("udp4", netip.AddrPortFrom(other.IPv4, discardPort).String())

@@ -284,8 +284,8 @@ func (l *Lab) detourRemote(from []*Host, to []netip.Prefix, on bool) error {
 	})
 }
 
-// SetAddress adds an address to a machine's device, as one of its own (/32), or deletes it; an address that is already gone
-// is no error.
+// SetAddress adds an address to a machine's device, as one of its own (/32), or deletes it; an address that is already
+// gone is no error.
 func (h *Host) SetAddress(address netip.Addr, on bool) error {
 	_, err := runTask(addressTask, h, remoteAddress{address, on})
 	return err

@@ -145,7 +145,7 @@ func (s *session) close() error {
 	return nil
 }
 
-// remoteProcess is a process on a machine. It is a lab.FarProcess.
+// remoteProcess is a process on a machine. It is a lab.RemoteProcess.
 type remoteProcess struct {
 	session *session
 	id, pid int

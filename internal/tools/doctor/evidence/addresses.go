@@ -34,8 +34,8 @@ func (r *Reading) HasIPv6() bool {
 	return false
 }
 
-// ExpectedHolders returns the number of other hosts that may claim a VIP: none if this host has it on an interface other than
-// the loopback, otherwise one, the balancer.
+// ExpectedHolders returns the number of other hosts that may claim a VIP: none if this host has it on an interface
+// other than the loopback, otherwise one, the balancer.
 func (e *Evidence) ExpectedHolders(vip netip.Addr) int {
 	if e.After.own(vip) && !e.OnLoopback(vip) {
 		return 0

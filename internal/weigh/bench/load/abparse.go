@@ -93,9 +93,9 @@ func parseAB(text []byte) (abReport, error) {
 	return report, nil
 }
 
-// refineDuration returns the time that ab took with more digits than the three that ab prints. It computes the time from ab's
-// rate, which is the number of requests divided by that time, printed to hundredths. It returns taken if the rate does
-// not match it.
+// refineDuration returns the time that ab took with more digits than the three that ab prints. It computes the time
+// from ab's rate, which is the number of requests divided by that time, printed to hundredths. It returns taken if the
+// rate does not match it.
 func refineDuration(taken, rate, requests float64) float64 {
 	const rounded = 0.0005
 	if exact := requests / rate; rate > 0 && math.Abs(exact-taken) <= rounded+1e-9 {

@@ -53,8 +53,8 @@ var startTask = lab.NewTask("load-start", func(ctx context.Context, h *lab.Host,
 	return struct{}{}, err
 })
 
-// releaseOrder is the time when a generator is released, in nanoseconds of Unix time on the clock of its machine, and how long
-// the generator may take from then.
+// releaseOrder is the time when a generator is released, in nanoseconds of Unix time on the clock of its machine, and
+// how long the generator may take from then.
 type releaseOrder struct {
 	At    int64
 	Bound time.Duration
@@ -223,7 +223,8 @@ func (r *runner) closeRemote() {
 	_ = r.remote.Stop(ctx) // if that fails, the worker ends its processes when it ends
 }
 
-// remoteGrace is how long a machine may take, beyond its generator's bound, to end the generator and to report the result.
+// remoteGrace is how long a machine may take, beyond its generator's bound, to end the generator and to report the
+// result.
 const remoteGrace = 15 * time.Second
 
 // releaseLead is the time between the message that schedules a start on machines and that start.

@@ -7,7 +7,8 @@ import (
 	"fmt"
 )
 
-// remoteKinds has the kinds that a worker on another machine can run, by name. Each function makes a kind from its settings.
+// remoteKinds has the kinds that a worker on another machine can run, by name. Each function makes a kind from its
+// settings.
 var remoteKinds = map[string]func(settings []byte) (Kind, error){}
 
 // Register registers kinds by name, so that workers on other machines can run them. Their exported fields are their

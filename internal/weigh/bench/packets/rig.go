@@ -131,8 +131,8 @@ func (r *rig) apply(s setup) error {
 	return balancer.Apply(s.state())
 }
 
-// findMovedFlows looks for flows that a change moves, and for flows that it does not. It compares the backends of flows before
-// the change with those in a new balancer that has only seen the state after the change.
+// findMovedFlows looks for flows that a change moves, and for flows that it does not. It compares the backends of flows
+// before the change with those in a new balancer that has only seen the state after the change.
 func (r *rig) findMovedFlows(before *ebpf.Program) error {
 	after := harness.NewBalancer(r.hook, harness.Room{})
 	defer after.Close()
@@ -305,8 +305,8 @@ func (r *rig) measure(id int, m benchCase, packets uint32) (float64, error) {
 	return ns, expect(m, before, after, uint64(packets))
 }
 
-// markAlive shows a balancer whose packets are replies that its control plane is alive and follows the kernel's routes: the
-// clock moves twice, with packets after each move.
+// markAlive shows a balancer whose packets are replies that its control plane is alive and follows the kernel's routes:
+// the clock moves twice, with packets after each move.
 func (r *rig) markAlive(id int, m benchCase) error {
 	if !m.reply() {
 		return nil

@@ -66,8 +66,8 @@ func route() error {
 	)
 }
 
-// addGateway adds an address, a neighbour on its network with a permanent MAC address, and a route to the clients through
-// that neighbour.
+// addGateway adds an address, a neighbour on its network with a permanent MAC address, and a route to the clients
+// through that neighbour.
 func addGateway(link netlink.Link, own, clients netip.Prefix) error {
 	hop := own.Addr().Next()
 	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(own), Flags: unix.IFA_F_NODAD}); err != nil {

@@ -120,8 +120,8 @@ func (z *balancerRun) storeStream(of string, tuples []harness.Tuple) error {
 // errTooFew means that no flow of a service reaches the required backends.
 var errTooFew = errors.New("no flow goes to the first backends of a service")
 
-// addSmallStream makes, for both balancers, the stream of flows to only as many backends as the small configuration has. In the
-// small configuration, the same clients send to its service.
+// addSmallStream makes, for both balancers, the stream of flows to only as many backends as the small configuration
+// has. In the small configuration, the same clients send to its service.
 func (z *balancerRun) addSmallStream(small *balancerRun) error {
 	seen, err := z.harness.Record(z.balancer.Program(), harness.Stream{Frame: z.frame(), Count: z.flows}, z.flows)
 	if err != nil {

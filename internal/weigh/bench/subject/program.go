@@ -52,9 +52,9 @@ func StartCommand(ctx context.Context, host *lab.Host, onLine func(line string),
 	return p, nil
 }
 
-// UpTimeout is how long a subject may take to start. Beside other work, the kernel alone takes some ten seconds to verify
-// a program, and in an emulated machine everything is ten times slower. Only a subject that never starts takes the full
-// time.
+// UpTimeout is how long a subject may take to start. Beside other work, the kernel alone takes some ten seconds to
+// verify a program, and in an emulated machine everything is ten times slower. Only a subject that never starts takes
+// the full time.
 const UpTimeout = time.Minute
 
 // WaitUntil polls ready until it returns nil, the program ends, or UpTimeout is over. The error wraps ErrNotUp and has

@@ -47,8 +47,8 @@ type CPUAccounts struct {
 type hostUsage struct {
 	ended   time.Duration
 	threads map[string]time.Duration
-	// unwaited are the tasks that no process of the lab waits for, as last seen; otherwise their time would be lost when
-	// they end.
+	// unwaited are the tasks that no process of the lab waits for, as last seen; otherwise their time would be lost
+	// when they end.
 	unwaited map[taskKey]task
 }
 
@@ -170,7 +170,7 @@ func (c CPU) WithSoftirqs(netns uint64, reading softirq.Reading, spread bool) CP
 	return c
 }
 
-// chargeUnwaited charges the loose tasks that are gone and remembers those that exist.
+// chargeUnwaited charges the unwaited tasks that are gone and remembers those that exist.
 func (b *CPUAccounts) chargeUnwaited(tasks map[int]task) {
 	for _, h := range b.hosts {
 		for key, t := range h.unwaited {

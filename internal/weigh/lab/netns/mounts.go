@@ -13,8 +13,8 @@ import (
 // A process may be in a chroot. Its "/" is then any directory, which may be no mount point. After setns, a thread's
 // root is not that directory, but the root of the namespace.
 
-// isolateMounts separates the calling thread's new mount namespace from the machine's: what is mounted in it stays in it.
-// It returns the thread's root as seen from the root of the namespace, "/" where the process is in no chroot.
+// isolateMounts separates the calling thread's new mount namespace from the machine's: what is mounted in it stays in
+// it. It returns the thread's root as seen from the root of the namespace, "/" where the process is in no chroot.
 func isolateMounts() (root string, err error) {
 	root, dir, err := makeRootSlave()
 	if err != nil {

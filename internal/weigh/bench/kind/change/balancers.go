@@ -39,8 +39,8 @@ var balancerEvents = []changeEvent{
 	}},
 }
 
-// balancerChange makes a change to the balancer that leaves. Its duration ends when the router sends packets elsewhere, or to
-// that balancer again.
+// balancerChange makes a change to the balancer that leaves. Its duration ends when the router sends packets elsewhere,
+// or to that balancer again.
 func balancerChange(change func(subject.Several, context.Context, int) (time.Duration, error)) func(context.Context,
 	*changeTrial) error {
 	return func(ctx context.Context, c *changeTrial) error {
@@ -56,8 +56,8 @@ func balancerChange(change func(subject.Several, context.Context, int) (time.Dur
 	}
 }
 
-// abruptChange is balancerChange for a change after which the balancer that leaves hands over no more flows. The ages of its flows
-// count at the beginning of the change, and not when the router sends packets elsewhere.
+// abruptChange is balancerChange for a change after which the balancer that leaves hands over no more flows. The ages
+// of its flows count at the beginning of the change, and not when the router sends packets elsewhere.
 func abruptChange(change func(subject.Several, context.Context, int) (time.Duration, error)) func(context.Context,
 	*changeTrial) error {
 	return func(ctx context.Context, c *changeTrial) error {
@@ -70,8 +70,8 @@ func abruptChange(change func(subject.Several, context.Context, int) (time.Durat
 	}
 }
 
-// reopenConnections closes all connections and opens others. Connections that survived one event are those that nothing moves, or
-// that two balancers know. They would bias the next event.
+// reopenConnections closes all connections and opens others. Connections that survived one event are those that nothing
+// moves, or that two balancers know. They would bias the next event.
 func reopenConnections(ctx context.Context, c *changeTrial) error {
 	if !c.used {
 		c.used = true

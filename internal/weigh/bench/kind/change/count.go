@@ -170,14 +170,14 @@ func (c *changeTrial) writeCounts(e changeEvent, counts live.Counts, got *result
 	}
 }
 
-// openedBeforeRemoval reports whether a broken connection was opened before its server was last away. Such connections end with
-// their server, and this one only sent no request while the server was away.
+// openedBeforeRemoval reports whether a broken connection was opened before its server was last away. Such connections
+// end with their server, and this one only sent no request while the server was away.
 func (c *changeTrial) openedBeforeRemoval(b live.Break) bool {
 	away, ok := c.lastRemoved[b.Server]
 	return ok && time.Since(away) < b.Age
 }
 
-// countOpenedBefore counts the breaks of a server and a cause that before reports.
+// countOpenedBefore counts the breaks of a server and a cause that openedBeforeRemoval reports.
 func (c *changeTrial) countOpenedBefore(counts live.Counts, server string, cause live.Cause) (n uint64) {
 	for _, b := range counts.Breaks {
 		if b.Server == server && b.Cause == cause && c.openedBeforeRemoval(b) {

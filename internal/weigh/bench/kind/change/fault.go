@@ -18,8 +18,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// faultDuration, unless it is 0, ends a fault that long after the subject has noticed it, and not when the suite says. So a test
-// waits for the notice, and not for the longest time that it may take. A run keeps it.
+// faultDuration, unless it is 0, ends a fault that long after the subject has noticed it, and not when the suite says.
+// So a test waits for the notice, and not for the longest time that it may take. A run keeps it.
 type faultDuration time.Duration
 
 // faultTail is the name under which a run keeps its tail.
@@ -91,8 +91,8 @@ func killServer(ctx context.Context, c *changeTrial) error {
 		func() error { return Live(c.runner).Start(context.WithoutCancel(ctx), host) })
 }
 
-// suspendServer stops the server of a backend by SIGSTOP: its kernel accepts connections, but nothing answers. At the end of the
-// fault the server continues.
+// suspendServer stops the server of a backend by SIGSTOP: its kernel accepts connections, but nothing answers. At the
+// end of the fault the server continues.
 func suspendServer(ctx context.Context, c *changeTrial) error {
 	host := c.backends()[serverHanging]
 	signal := func(s syscall.Signal) func() error {
@@ -127,8 +127,8 @@ func (c *changeTrial) fail(ctx context.Context, host *lab.Host, inject, repair f
 	return err
 }
 
-// awaitFaultEnd returns when the fault has lasted as long as the suite says. It records when the subject was seen to have
-// noticed.
+// awaitFaultEnd returns when the fault has lasted as long as the suite says. It records when the subject was seen to
+// have noticed.
 func (c *changeTrial) awaitFaultEnd(ctx context.Context, host *lab.Host) error {
 	ends := c.fault.began.Add(settingsOf(c.trial.By).Fault)
 	if checking, ok := c.changing.(subject.Checking); ok {

@@ -21,8 +21,8 @@ import (
 const (
 	// noticeTimeout bounds the time until a subject must notice that a host is silent, and that the host is back.
 	noticeTimeout = 30 * time.Second
-	// noticeInterval is the interval of polls. It is longer in an emulated machine, where answers take CPU time from the
-	// subject's checks.
+	// noticeInterval is the interval of polls. It is longer in an emulated machine, where answers take CPU time from
+	// the subject's checks.
 	noticeInterval = 10 * time.Millisecond
 	// silenceTail is how long the host stays silent after the subject has noticed: time for the retransmission of a
 	// SYN, and for every port to be used again.
@@ -31,8 +31,8 @@ const (
 	stayTimeout = 10 * time.Second
 )
 
-// disconnectHost disconnects a server's host and connects it again. The host stays disconnected until some time after the
-// subject has noticed, or for the suite's time if the subject cannot show that it has noticed.
+// disconnectHost disconnects a server's host and connects it again. The host stays disconnected until some time after
+// the subject has noticed, or for the suite's time if the subject cannot show that it has noticed.
 func disconnectHost(ctx context.Context, c *changeTrial) error {
 	server, s := c.backends()[serverSilent], &silence{}
 	c.silence = s

@@ -125,7 +125,7 @@ type fault struct {
 	// transitions are the times after that when the subject was seen to let the backend serve again, and to stop again,
 	// alternately.
 	transitions []time.Time
-	// repairedAt is when the service was back, and back when the subject was seen to have noticed that.
+	// repairedAt is when the service was back, and recoveredAt when the subject was seen to have noticed that.
 	repairedAt, recoveredAt time.Time
 }
 
@@ -134,7 +134,7 @@ type silence struct {
 	cut time.Time
 	// noticed is when the subject was first seen to have noticed; zero if it never was.
 	noticed time.Time
-	// restored is when the host was connected again, and back when the subject showed that.
+	// restored is when the host was connected again, and recoveredAt when the subject showed that.
 	restored, recoveredAt time.Time
 }
 

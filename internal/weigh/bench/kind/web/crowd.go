@@ -19,8 +19,8 @@ const (
 	windowBytes = 10 * 1448
 )
 
-// connectionsPerKernel returns the number of the point's connections whose server ends are in one kernel: all, if the hosts are
-// namespaces of one machine.
+// connectionsPerKernel returns the number of the point's connections whose server ends are in one kernel: all, if the
+// hosts are namespaces of one machine.
 func connectionsPerKernel(p bench.Point) int {
 	if p.Form.Remote {
 		return bench.Part(p.Concurrency, p.Form.Lab.Servers, 0)

@@ -111,8 +111,8 @@ func (w *wireTrial) fullReason(ctx context.Context, step wire.Step) (string, err
 // fullSetup begins the note on connections that filled the subject.
 const fullSetup = "it was full, so this is how many it holds, and not how fast it sets them up: "
 
-// reachedLimit returns the known limit of the subject that the connections of a Setup step reached; empty if no step reached
-// one.
+// reachedLimit returns the known limit of the subject that the connections of a Setup step reached; empty if no step
+// reached one.
 func (w *wireTrial) reachedLimit(steps []wire.Step) string {
 	for _, step := range steps {
 		if step.Kind != wire.Setup {

@@ -274,7 +274,7 @@ func (c *ClientGroup) Stay(ctx context.Context, bound time.Duration) (map[string
 	return by, err
 }
 
-// Go lets the clients continue: each port continues with its laps.
+// Go lets the clients continue: each port opens connections again.
 func (c *ClientGroup) Go(ctx context.Context) error {
 	return c.all(ctx, func(int) order { return order{Go: true} }, nil)
 }

@@ -81,15 +81,15 @@ type Counts struct {
 	UDPMoved            map[string]uint64
 	// LostQueries are the times when the queries of Unanswered were sent.
 	LostQueries Timestamps `json:",omitempty"`
-	// ReusedAnswered counts the answered connections from reused ports. ReusedLostAt are the times when the unanswered ones began.
-	// Taken counts those that could not be tried, because the port was still in use. LostSYNs are the times of the
-	// SYNs, first ones and others, after which the kernel had to send another.
+	// ReusedAnswered counts the answered connections from reused ports. ReusedLostAt are the times when the unanswered
+	// ones began. Taken counts those that could not be tried, because the port was still in use. LostSYNs are the times
+	// of the SYNs, first ones and others, after which the kernel had to send another.
 	ReusedAnswered, PortsInUse uint64     `json:",omitempty"`
 	ReusedLostAt, LostSYNs     Timestamps `json:",omitempty"`
 	// ReusedFailed counts ReusedLostAt by cause.
 	ReusedFailed map[Cause]uint64 `json:",omitempty"`
-	// Reconnected counts connections that were opened again from the same port after their server had ended the one before
-	// while it was in use, by the server that answered.
+	// Reconnected counts connections that were opened again from the same port after their server had ended the one
+	// before while it was in use, by the server that answered.
 	Reconnected map[string]uint64 `json:",omitempty"`
 	// Breaks are the connections of Broken.
 	Breaks []Break `json:",omitempty"`
@@ -255,7 +255,7 @@ type reuseResult struct {
 	err   error
 }
 
-// addReused counts a lap; late means that it began after the last settle.
+// addReused counts a connection from a reused port; late means that it began after the last settle.
 func (c *counter) addReused(l reuseResult, late bool) {
 	c.change(func() {
 		for _, at := range l.lost {

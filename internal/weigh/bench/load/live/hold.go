@@ -34,7 +34,7 @@ type Load struct {
 	ReusedPorts ReusedPorts
 }
 
-// loadClient is a running client.
+// loadClient runs the connections and queries of one client.
 type loadClient struct {
 	load    Load
 	counter *counter
@@ -45,7 +45,7 @@ type loadClient struct {
 	mark       atomic.Uint64
 	held       []connSlot
 	openReused openReused
-	// underway counts, for each mark, the requests that began at that mark and are not done yet.
+	// inFlight counts, for each mark, the requests that began at that mark and are not done yet.
 	mu       sync.Mutex
 	inFlight map[uint64]int
 }

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReusedPorts are connections from reused local ports: from each port, a connection is opened, used for one request and ended,
-// and then another one from the same port. A balancer that stores flows sees every port again while it has an entry of
-// an earlier connection.
+// ReusedPorts are connections from reused local ports: from each port, a connection is opened, used for one request and
+// ended, and then another one from the same port. A balancer that stores flows sees every port again while it has an
+// entry of an earlier connection.
 type ReusedPorts struct {
 	// First is the first of Ports ports. They should be outside of the kernel's range of local ports, or other sockets
 	// use some of them.
@@ -27,9 +27,9 @@ type ReusedPorts struct {
 	UDP int
 }
 
-// closeModes are the ways in which the connections of a port end, one for each lap in turn. None leaves the client in
-// TIME-WAIT, so the port is free at once. The client's own reset and FIN pass the balancer; with direct server return
-// the server's do not.
+// closeModes are the ways in which the connections of a port end, one for each connection in turn. None leaves the
+// client in TIME-WAIT, so the port is free at once. The client's own reset and FIN pass the balancer; with direct
+// server return the server's do not.
 var closeModes = []closeMode{staysOpen, closeByReset, closeByFIN}
 
 // openReused are a client's connections from reused ports.
@@ -41,7 +41,7 @@ type openReused struct {
 	serverByPort map[int]string
 }
 
-// reusePort opens connections from one port, lap after lap.
+// reusePort opens connections from one port, one after another.
 func (h *loadClient) reusePort(port int) {
 	wait := time.Duration(rand.Int64N(int64(h.load.ReusedPorts.Pace)))
 	// Whether the server ended the previous connection, which had to stay open.
@@ -65,8 +65,8 @@ func (h *loadClient) reusePort(port int) {
 	}
 }
 
-// reuseOnce opens a connection from a port, sends a request over it and ends it. If connections have to stay open, it returns
-// the connection instead.
+// reuseOnce opens a connection from a port, sends a request over it and ends it. If connections have to stay open, it
+// returns the connection instead.
 func (h *loadClient) reuseOnce(port int, number uint64, again bool, mark uint64) net.Conn {
 	began := time.Now()
 	conn, lost, err := h.dialFrom(port)
@@ -151,8 +151,8 @@ func (l *openReused) keep(port int, server string) {
 	l.serverByPort[port] = server
 }
 
-// holdUntilReleased keeps a connection open until staying is closed or the server ends the connection. It reports whether the
-// server ended it.
+// holdUntilReleased keeps a connection open until release is closed or the server ends the connection. It reports
+// whether the server ended it.
 func (h *loadClient) holdUntilReleased(port int, conn net.Conn) bool {
 	h.openReused.mu.Lock()
 	over := h.openReused.release
@@ -182,8 +182,8 @@ func (h *loadClient) holdUntilReleased(port int, conn net.Conn) bool {
 	return cause == Reset || cause == Closed
 }
 
-// holdReused makes connections stay open from now on. It returns how many each server has when every port has one, or when
-// ctx ends. With on false it releases the connections.
+// holdReused makes connections stay open from now on. It returns how many each server has when every port has one, or
+// when ctx ends. With on false it releases the connections.
 func (h *loadClient) holdReused(ctx context.Context, on bool) map[string]uint64 {
 	h.openReused.mu.Lock()
 	switch {

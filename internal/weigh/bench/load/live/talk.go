@@ -24,8 +24,8 @@ type order struct {
 	Settle time.Duration `json:",omitempty"`
 	// Flows requests the servers that answer at each of a range of local ports.
 	Flows *portRange `json:",omitempty"`
-	// Stay makes connections of Load.Laps stay open, and waits for at most that time until every port has one. Go
-	// releases them.
+	// Stay makes connections of Load.ReusedPorts stay open, and waits for at most that time until every port has one.
+	// Go releases them.
 	Stay time.Duration `json:",omitempty"`
 	Go   bool          `json:",omitempty"`
 }

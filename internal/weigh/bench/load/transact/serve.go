@@ -29,7 +29,7 @@ type Server struct {
 type server struct {
 	loop                    *epoll.Loop
 	crrListener, rrListener int
-	// acceptBlocks means that accepting at closing blocks.
+	// acceptBlocks means that accepting at crrListener blocks.
 	acceptBlocks bool
 	// conns has the connections by descriptor, open is the number of open ones, and last the descriptor of the newest
 	// one.
@@ -105,8 +105,8 @@ func (r *server) listen(at netip.AddrPort) (int, error) {
 	return fd, r.loop.Add(fd, unix.EPOLLIN)
 }
 
-// serveSingle serves, for a while, a client that is the only one. It answers the only connection, and accepts the next one if
-// that connection was for one answer. busy is false if there is no such client, or if it is silent.
+// serveSingle serves, for a while, a client that is the only one. It answers the only connection, and accepts the next
+// one if that connection was for one answer. busy is false if there is no such client, or if it is silent.
 func (r *server) serveSingle() (busy bool, err error) {
 	defer func() { err = errors.Join(err, r.wait(false)) }()
 	for range aloneAnswers {
@@ -135,7 +135,7 @@ func (r *server) serveSingle() (busy bool, err error) {
 	return true, nil
 }
 
-// wait sets whether accepting at closing blocks, for at most aloneSilence.
+// wait sets whether accepting at crrListener blocks, for at most aloneSilence.
 func (r *server) wait(waits bool) error {
 	if r.acceptBlocks == waits {
 		return nil

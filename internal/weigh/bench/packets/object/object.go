@@ -27,7 +27,8 @@ type Object struct {
 var ErrMismatch = errors.New("the object is not as the setup says")
 
 // Load loads the object in a file, with the sizes of its maps that the setup gives, and fills the maps. Maps that the
-// object would pin are not pinned, and are freed by Close. Errors: ErrMismatch, or the kernel's, with the verifier's log.
+// object would pin are not pinned, and are freed by Close. Errors: ErrMismatch, or the kernel's, with the verifier's
+// log.
 func (s *Setup) Load(file string) (*Object, error) {
 	spec, err := ebpf.LoadCollectionSpec(file)
 	if err != nil {

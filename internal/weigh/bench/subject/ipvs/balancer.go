@@ -18,8 +18,8 @@ type ipvsBalancer struct {
 	syncID int
 	// serves means that the balancer's kernel has the table.
 	serves bool
-	// removedBefore are the servers that have been away. A connection that was synchronised while its server was away is bound
-	// to no server, and the kernel does not delete it with the server.
+	// removedBefore are the servers that have been away. A connection that was synchronised while its server was away
+	// is bound to no server, and the kernel does not delete it with the server.
 	removedBefore map[netip.AddrPort]bool
 }
 

@@ -17,8 +17,8 @@ import (
 // forgottenTimeout is how long the kernel may take to delete connections whose servers were removed.
 const forgottenTimeout = time.Minute
 
-// awaitNoConnections waits until the kernel has no connection to the servers that stayed in its table: a machine that has
-// died has none either.
+// awaitNoConnections waits until the kernel has no connection to the servers that stayed in its table: a machine that
+// has died has none either.
 func (b *ipvsBalancer) awaitNoConnections(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, forgottenTimeout)
 	defer cancel()

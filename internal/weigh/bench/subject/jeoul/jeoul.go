@@ -281,7 +281,7 @@ type runningJeoul struct {
 	editConfig func(*config.Config, subject.Setup) error
 	// upgraded means that the other build runs, or is about to run.
 	upgraded bool
-	// speakerPID is the last known process that speaks BGP, and hung means that it was suspended.
+	// speakerPID is the last known process that speaks BGP, and speakerSuspended means that it was suspended.
 	speakerPID       int
 	speakerSuspended bool
 	// weights are the original weights of the file.

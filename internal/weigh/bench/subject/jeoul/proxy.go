@@ -68,8 +68,8 @@ func imported(setup subject.Setup, threads int, limits probe.Limits) (*config.Co
 	return file, nil
 }
 
-// useImported makes the proxy engine serve the imported service, under the name of the configuration's service, and with its
-// checks if the suite has some.
+// useImported makes the proxy engine serve the imported service, under the name of the configuration's service, and
+// with its checks if the suite has some.
 func useImported(file *config.Config, setup subject.Setup, threads int, limits probe.Limits) error {
 	from, err := imported(setup, threads, limits)
 	if err != nil {

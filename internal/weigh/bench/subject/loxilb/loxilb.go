@@ -233,8 +233,8 @@ type loxilbNeighbours struct {
 	} `json:"neighborAttr"`
 }
 
-// checkReady returns an error that names the first thing that LoxiLB needs to carry packets and lacks: its program on the
-// link, or a neighbour.
+// checkReady returns an error that names the first thing that LoxiLB needs to carry packets and lacks: its program on
+// the link, or a neighbour.
 func (r *runningLoxiLB) checkReady(ctx context.Context) error {
 	if err := r.setup.Lab.Balancer.Do(func() error { return hasProgram(r.setup.Lab.Balancer.Interface) }); err != nil {
 		return err

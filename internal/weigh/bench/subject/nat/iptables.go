@@ -177,8 +177,8 @@ func (r iptablesRules) deleting(setup subject.Setup) []byte {
 	return []byte(strings.ReplaceAll(string(r.text(setup, false)), "-A PREROUTING", "-D PREROUTING"))
 }
 
-// clearRemote removes exactly the rules that were set, and also the chain, unless it contains rules of another program: on
-// a machine, other rules belong to other programs.
+// clearRemote removes exactly the rules that were set, and also the chain, unless it contains rules of another program:
+// on a machine, other rules belong to other programs.
 func (r iptablesRules) clearRemote(ctx context.Context, setup subject.Setup) error {
 	err := restoreIPTables(ctx, setup.Lab.Balancer, r.deleting(setup))
 	// An error is expected here if the chain has rules of other programs.

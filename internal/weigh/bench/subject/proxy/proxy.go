@@ -128,8 +128,8 @@ type proxyServer struct {
 	Weight  int
 }
 
-// terminatedServices returns the services for a proxy that terminates TLS if there is any. Its connections to servers are
-// without TLS.
+// terminatedServices returns the services for a proxy that terminates TLS if there is any. Its connections to servers
+// are without TLS.
 func terminatedServices(setup subject.Setup) []proxyService {
 	services := proxyServices(setup)
 	if setup.Certificate == "" {
