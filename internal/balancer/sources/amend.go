@@ -5,13 +5,16 @@ package sources
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
 // Difference is a request to change a source, given by the difference from its present state.
@@ -60,8 +63,34 @@ func (s *Sources) Amend(ctx context.Context, r Difference) (Change, error) {
 	if r.Dry || !done.Changed {
 		return done, nil
 	}
-	return done, s.commit(context.WithoutCancel(ctx), now, a.next, a.made,
+	err = s.commit(context.WithoutCancel(ctx), now, a.next, a.made,
 		func() (pendingFile, error) { return s.store.record(a) })
+	return done, a.inDifference(err)
+}
+
+// inDifference gives problems of the merged configuration the fields of the difference: a service's index is its index
+// in the whole source there. A problem of a service that is not in the difference names it, and has no field.
+func (a *amended) inDifference(err error) error {
+	var problems yamlfile.Problems
+	if !errors.As(err, &problems) {
+		return err
+	}
+	services := a.next.blocks[a.made.Name]
+	problems = slices.Clone(problems)
+	for n := range problems {
+		problem := &problems[n]
+		i, rest, ok := yamlfile.ElementOf(problem.Field, "services")
+		if problem.File != a.made.Name || !ok || i >= len(services) {
+			continue
+		}
+		name := services[i].name
+		if at := slices.Index(a.given, name); at >= 0 {
+			problem.Field = yamlfile.Element("services", at) + rest
+		} else {
+			problem.Field, problem.Message = "", "service "+name+": "+problem.Message
+		}
+	}
+	return problems
 }
 
 // amended returns the revision in which a source is changed by a difference. The configuration put in force is the one
@@ -112,6 +141,7 @@ func (a *amended) place(before []block, difference config.Amendment, text [][]by
 	for i := range difference.Put {
 		name := difference.Put[i].Name
 		put[name] = block{name, text[i]}
+		a.given = append(a.given, name)
 	}
 	for _, name := range difference.Removed {
 		gone[name] = true

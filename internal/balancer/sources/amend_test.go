@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -18,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/jeoul/jeoul/internal/balancer/config"
+	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
@@ -171,6 +173,35 @@ func TestAmendRefused(t *testing.T) {
 		t.Errorf("a dry run: %q, %v", done.Difference, err)
 	}
 	unchanged("a dry run")
+}
+
+// TestAmendRefusedAfterMerge: a problem that is found in the merged configuration has its field in the difference,
+// where the service is in it, and names the service otherwise.
+func TestAmendRefusedAfterMerge(t *testing.T) {
+	s, p := open(t, t.TempDir())
+	all := []string{service("a", 101, 1), service("b", 102, 1), service("c", 103, 1), service("d", 104, 1)}
+	if _, err := amend(t, s, all); err != nil {
+		t.Fatal(err)
+	}
+	p.check = func(c *config.Config) error {
+		d := slices.IndexFunc(c.Services, func(s lb.Service) bool { return s.Name == "d" })
+		return yamlfile.Problems{c.At(config.ServiceField(d, "vip"), "no")}
+	}
+	for _, test := range []struct {
+		services       []string
+		field, message string
+	}{
+		{[]string{service("a", 101, 2), service("d", 104, 2)}, "services[1].vip", "no"},
+		{[]string{all[0], service("d", 104, 2)}, "services[1].vip", "no"},
+		{[]string{service("a", 101, 2)}, "", "service d: no"},
+	} {
+		var problems yamlfile.Problems
+		_, err := amend(t, s, test.services)
+		if !errors.As(err, &problems) || len(problems) != 1 || problems[0].Field != test.field ||
+			problems[0].Message != test.message {
+			t.Errorf("want %q: %q, got %v", test.field, test.message, err)
+		}
+	}
 }
 
 // TestTornJournal: a difference that did not come to be in force, and one that was not written to its end, are none;

@@ -105,6 +105,8 @@ type amended struct {
 	put     []block
 	was     []byte
 	removed []string
+	// given are the names of the difference's services, in its order; put lacks those that it leaves as they are.
+	given []string
 }
 
 // whole is the source with its text.

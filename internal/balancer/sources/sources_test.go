@@ -33,12 +33,17 @@ services:
 type plane struct {
 	cfg     *config.Config
 	refuses error
+	// check, if set, refuses a merged configuration.
+	check func(*config.Config) error
 }
 
 func (p *plane) apply(_ context.Context, load func() (*config.Config, error)) error {
 	cfg, err := load()
 	if err == nil {
 		err = p.refuses
+	}
+	if err == nil && p.check != nil {
+		err = p.check(cfg)
 	}
 	if err == nil {
 		p.cfg = cfg
