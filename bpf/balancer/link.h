@@ -29,8 +29,8 @@ static __always_inline bool is_other_interface(__u32 interface)
 	return interface && interface != loaded.interface;
 }
 
-/* is_of_own_vlan reports whether a frame belongs to a VLAN interface that has a program of its own, which gets the frame
- * next, without the tag. */
+/* is_of_own_vlan reports whether a frame belongs to a VLAN interface that has a program of its own, which gets the
+ * frame next, without the tag. */
 static __always_inline bool is_of_own_vlan(const ctx_t *ctx)
 {
 	__u32 vlan;

@@ -76,5 +76,7 @@ func (l *Lab) linkToRouter(h *Host, n int) error {
 	if err != nil {
 		return err
 	}
-	return h.onKeeper(func() error { return netdev.SetUpWithAddress(h.Uplink, netip.PrefixFrom(h.Uplink4, uplinkBits)) })
+	return h.onKeeper(func() error {
+		return netdev.SetUpWithAddress(h.Uplink, netip.PrefixFrom(h.Uplink4, uplinkBits))
+	})
 }

@@ -80,7 +80,8 @@ func (l *Lab) cpuRemote() (map[string]CPU, error) {
 	}
 	all := map[string]CPU{}
 	for _, h := range l.Hosts() {
-		all[h.Name] = read[h.Name].CPU.WithSoftirqs(read[h.Name].Namespace, read[l.remote.meters[h.Name]].reading(), false)
+		meter := read[l.remote.meters[h.Name]]
+		all[h.Name] = read[h.Name].CPU.WithSoftirqs(read[h.Name].Namespace, meter.reading(), false)
 	}
 	return all, nil
 }

@@ -20,8 +20,8 @@ type Port struct {
 	Name  string
 	Index int
 	MAC   net.HardwareAddr
-	// Parent is the index of the interface that a VLAN interface is on, and VLAN its protocol, in the upper 16 bits, and
-	// VLAN ID; both are 0 for any other interface.
+	// Parent is the index of the interface that a VLAN interface is on, and VLAN its protocol, in the upper 16 bits,
+	// and VLAN ID; both are 0 for any other interface.
 	Parent int
 	VLAN   uint32
 }

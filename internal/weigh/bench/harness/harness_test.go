@@ -194,7 +194,8 @@ func TestHarnessReplays(t *testing.T) {
 				if err := h.setLayout(kept.layout); err != nil {
 					t.Fatal(err)
 				}
-				if err := h.configure(h.Program(Empty), Stream{Frame: back, Count: flows, Recording: kept}); err != nil {
+				stream := Stream{Frame: back, Count: flows, Recording: kept}
+				if err := h.configure(h.Program(Empty), stream); err != nil {
 					t.Fatal(err)
 				}
 				got := seen(t, h, entryReplay, back, n)

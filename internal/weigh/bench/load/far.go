@@ -165,7 +165,8 @@ func (f *remoteRunner) start(ctx context.Context, d Drive, share Share, cpus []i
 	}
 	settings, err := json.Marshal(d.Kind)
 	if err == nil {
-		_, err = startTask.On(ctx, f.host, generatorSpec{Kind: d.Kind.Name(), Settings: settings, Share: share, CPUs: cpus})
+		_, err = startTask.On(ctx, f.host,
+			generatorSpec{Kind: d.Kind.Name(), Settings: settings, Share: share, CPUs: cpus})
 	}
 	return err
 }
@@ -175,7 +176,8 @@ func (f *remoteRunner) release(at time.Time, d Drive) {
 	f.done = make(chan struct{})
 	go func() {
 		defer close(f.done)
-		f.end, f.err = releaseTask.On(context.Background(), f.host, releaseOrder{At: at.Add(f.offset).UnixNano(), Bound: d.Bound})
+		f.end, f.err = releaseTask.On(context.Background(), f.host,
+			releaseOrder{At: at.Add(f.offset).UnixNano(), Bound: d.Bound})
 	}()
 }
 

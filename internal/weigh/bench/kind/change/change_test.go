@@ -240,8 +240,8 @@ func TestComingAgainIsToldByServer(t *testing.T) {
 	c := paperTrial(t)
 	c.reconnected = &reconnections{openBefore: 9}
 	got := results.Trial{Metrics: map[string]float64{}}
-	c.writeReused(live.Counts{ReusedAnswered: 50, PortsInUse: 1, LostSYNs: live.Timestamps{1, 2}, ReusedLostAt: live.Timestamps{1},
-		Reconnected: map[string]uint64{"web02": 3, "web04": 5}}, &got)
+	c.writeReused(live.Counts{ReusedAnswered: 50, PortsInUse: 1, LostSYNs: live.Timestamps{1, 2},
+		ReusedLostAt: live.Timestamps{1}, Reconnected: map[string]uint64{"web02": 3, "web04": 5}}, &got)
 	want := map[string]float64{results.ReusedConnections: 50, results.ReusedTaken: 1, results.LostSYNs: 2,
 		results.ReusedFailed:   1,
 		results.ResetByDrained: 9, results.CameAgain: 8, results.AgainToDrained: 3}

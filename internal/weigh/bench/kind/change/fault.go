@@ -136,7 +136,8 @@ func (c *changeTrial) awaitFaultEnd(ctx context.Context, host *lab.Host) error {
 		defer cancel()
 		// If the subject does not notice in time, noticed stays zero, and the result says so.
 		c.fault.noticed, _ = c.waitFor(looking, checking.Serves, host, false)
-		if tail := time.Duration(*bench.RunState[faultDuration](c.runner, faultTail)); tail > 0 && !c.fault.noticed.IsZero() {
+		tail := time.Duration(*bench.RunState[faultDuration](c.runner, faultTail))
+		if tail > 0 && !c.fault.noticed.IsZero() {
 			ends = c.fault.noticed.Add(tail)
 			looking, cancel = context.WithDeadline(looking, ends)
 			defer cancel()

@@ -25,7 +25,8 @@ const numberedFlows = 32
 
 // Demand requests separate queues for the way back if a load has a numbered stream.
 func (kind) Demand(f bench.Form, spec *lab.Spec) {
-	spec.BackQueues = slices.ContainsFunc(f.Loads, func(l bench.Load) bool { return settingsOf(l).NumberedPerSecond > 0 })
+	spec.BackQueues = slices.ContainsFunc(f.Loads,
+		func(l bench.Load) bool { return settingsOf(l).NumberedPerSecond > 0 })
 }
 
 // startNumbered starts the stream that the suite asks for if the subject forwards single packets. A proxy would make

@@ -198,7 +198,8 @@ func (a *reconnections) write(counts live.Counts, drained string, m map[string]f
 // writeReused adds the fate of connections from reused ports to a result.
 func (c *changeTrial) writeReused(counts live.Counts, got *results.Trial) {
 	m := got.Metrics
-	m[results.ReusedConnections], m[results.ReusedFailed] = float64(counts.ReusedAnswered), float64(len(counts.ReusedLostAt))
+	m[results.ReusedConnections] = float64(counts.ReusedAnswered)
+	m[results.ReusedFailed] = float64(len(counts.ReusedLostAt))
 	m[results.ReusedTaken], m[results.LostSYNs] = float64(counts.PortsInUse), float64(len(counts.LostSYNs))
 	for _, cause := range slices.Sorted(maps.Keys(counts.ReusedFailed)) {
 		got.Notes = append(got.Notes, fmt.Sprintf("connections from ports that are used again which failed: %d %s",

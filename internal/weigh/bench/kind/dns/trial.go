@@ -91,7 +91,8 @@ func (d *dnsTrial) ready(ctx context.Context) error {
 		group.Go(func() error {
 			return bench.Poll(ctx, nameServerTimeout, func() error {
 				if d.trial.Local() {
-					return d.runner.TryFromBalancer(ctx, load.DNSPerf{Question: dnsQuestion, Once: true, Timeout: dnsTry},
+					return d.runner.TryFromBalancer(ctx,
+						load.DNSPerf{Question: dnsQuestion, Once: true, Timeout: dnsTry},
 						load.Share{Target: d.running.Target(i), Concurrency: 1})
 				}
 				return askName(ctx, client, d.running.Target(i))

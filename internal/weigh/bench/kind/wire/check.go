@@ -27,7 +27,8 @@ func (kind) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.FailF
 	if l.Requests != 0 || l.RequestsEach != 0 || l.MinRequests != 0 || l.Pinned || l.Offloads {
 		fail(at, "a packet-level load takes no requests, requests_each, min_requests, pinned or offloads")
 	}
-	if n := len(l.Concurrency); n > 1 || n == 1 && settingsOf(l) != nil && l.Concurrency[0] != settingsOf(l).connections() {
+	if n := len(l.Concurrency); n > 1 ||
+		n == 1 && settingsOf(l) != nil && l.Concurrency[0] != settingsOf(l).connections() {
 		fail(at.To("concurrency"), "how many connections there are says wire, in connections or in its ladder")
 	}
 	if slices.ContainsFunc(form.Loads, func(other bench.Load) bool { return other.Kind != l.Kind }) {

@@ -62,7 +62,8 @@ func TestWireLoads(t *testing.T) {
 		{Kind: wire.DNS, Duration: 500 * time.Millisecond, Question: "example.com"},
 		{Kind: wire.Session, Connections: 9, Rate: 3, Flood: &wire.Flood{Sources: wireFloodSources}},
 	} {
-		if diff := cmp.Diff(want, settingsOf(loads[i]).load(loads[i].Duration), cmp.Comparer(func(a, b fmt.Stringer) bool {
+		got := settingsOf(loads[i]).load(loads[i].Duration)
+		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b fmt.Stringer) bool {
 			return a.String() == b.String()
 		})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", loads[i].Name, diff)

@@ -84,7 +84,8 @@ func (h *loadClient) reuseOnce(port int, number uint64, again bool, mark uint64)
 		from, err = (&clientConn{conn: conn, flow: uint64(port), number: how.numbered(number)}).ask(h.load.Timeout)
 	}
 	if h.ctx.Err() == nil {
-		h.counter.addReused(reuseResult{began: began, from: from, lost: lost, again: again, err: err}, mark == h.mark.Load())
+		h.counter.addReused(reuseResult{began: began, from: from, lost: lost, again: again, err: err},
+			mark == h.mark.Load())
 	}
 	switch {
 	case err == nil && stays:

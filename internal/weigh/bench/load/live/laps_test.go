@@ -214,8 +214,8 @@ func TestComingAgainIsCounted(t *testing.T) {
 
 func TestCountsOfLapsAddUp(t *testing.T) {
 	var sum Counts
-	one := Counts{ReusedAnswered: 1, PortsInUse: 2, ReusedLostAt: Timestamps{3}, LostSYNs: Timestamps{4, 5}, LostQueries: Timestamps{6},
-		Reconnected: map[string]uint64{"a": 7}}
+	one := Counts{ReusedAnswered: 1, PortsInUse: 2, ReusedLostAt: Timestamps{3}, LostSYNs: Timestamps{4, 5},
+		LostQueries: Timestamps{6}, Reconnected: map[string]uint64{"a": 7}}
 	sum.Add(one)
 	sum.Add(one)
 	if sum.ReusedAnswered != 2 || sum.PortsInUse != 4 || len(sum.ReusedLostAt) != 2 || len(sum.LostSYNs) != 4 ||

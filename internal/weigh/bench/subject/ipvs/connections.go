@@ -25,7 +25,9 @@ func (b *ipvsBalancer) awaitNoConnections(ctx context.Context) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		n, err := b.connections(func(server netip.AddrPort) bool { return b.table.has(server) && !b.removedBefore[server] })
+		n, err := b.connections(func(server netip.AddrPort) bool {
+			return b.table.has(server) && !b.removedBefore[server]
+		})
 		if err != nil || n == 0 {
 			return err
 		}

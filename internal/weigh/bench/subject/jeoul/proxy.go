@@ -93,7 +93,9 @@ func (s jeoulProxy) Start(ctx context.Context, setup subject.Setup, params subje
 	threads := params[proxy.ParamThreads].(int)
 	running := &runningJeoulProxy{threads: threads, runningJeoul: &runningJeoul{subject: s.jeoul, setup: setup,
 		params: params, weights: setup.Services[0].Weights}}
-	running.editConfig = func(file *config.Config, setup subject.Setup) error { return useImported(file, setup, threads, limits) }
+	running.editConfig = func(file *config.Config, setup subject.Setup) error {
+		return useImported(file, setup, threads, limits)
+	}
 	if err := s.start(ctx, running.runningJeoul); err != nil {
 		return nil, errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
 	}

@@ -65,7 +65,8 @@ func (r *kernelNAT) Stop(ctx context.Context) error {
 // clearNAT removes the rules and deletes tracked connections, too: they would outlive the rules by minutes. Settings
 // that ended with their laboratory need no removal.
 func clearNAT(ctx context.Context, rules natRules, setup subject.Setup) error {
-	err := errors.Join(rules.clear(ctx, setup), guardRemote(ctx, rules, setup, false), setup.Lab.Balancer.FlushConntrack())
+	err := errors.Join(rules.clear(ctx, setup), guardRemote(ctx, rules, setup, false),
+		setup.Lab.Balancer.FlushConntrack())
 	if errors.Is(err, lab.ErrClosed) {
 		return nil
 	}

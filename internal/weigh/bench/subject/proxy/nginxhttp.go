@@ -55,7 +55,8 @@ func (nginxHTTP) Start(ctx context.Context, setup subject.Setup, params subject.
 	dir := setup.Lab.Balancer.Dir
 	values := nginxHTTPValues{
 		Dir: dir, Threads: params[ParamThreads].(int),
-		OpenFiles: int(limits.OpenFiles), WorkerConnections: nginxConnections(limits), Services: terminatedServices(setup),
+		OpenFiles: int(limits.OpenFiles), WorkerConnections: nginxConnections(limits),
+		Services:    terminatedServices(setup),
 		Certificate: setup.Certificate,
 	}
 	path := filepath.Join(dir, "nginx-http.conf")
