@@ -147,7 +147,7 @@ func (t *Tuner) find(item Item) (Finding, bool) {
 	if item.Document != nil {
 		f.DocumentWhy = item.Document.Why
 	}
-	if why := t.unmetNeed(item); why != "" {
+	if why := t.missingNeed(item); why != "" {
 		f.Note = why
 		return f, true
 	}
@@ -167,8 +167,8 @@ func (t *Tuner) find(item Item) (Finding, bool) {
 	return f, true
 }
 
-// unmetNeed returns a condition of an item that the host does not meet, or "".
-func (t *Tuner) unmetNeed(item Item) string {
+// missingNeed returns a condition of an item that the host does not meet, or "".
+func (t *Tuner) missingNeed(item Item) string {
 	n := item.Needs
 	switch {
 	case n.Kernel != "" && t.facts.older(n.Kernel):
