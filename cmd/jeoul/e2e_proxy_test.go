@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/netip"
 	"os"
@@ -200,7 +201,7 @@ func (c *requestLoad) await(t *testing.T, n int) map[string]int {
 	})
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.from
+	return maps.Clone(c.from)
 }
 
 // end stops the load; none of its requests may have failed.
