@@ -100,7 +100,8 @@ func (p *proxyStage) reconfigure(t *testing.T, routed *lab.Host) {
 	service := func(name string, port int, more entry) entry {
 		s := entry{"name": name, "vip": p.VIP4.String(), "port": port, "mode": string(lb.ModeProxy),
 			"backends": backends,
-			"check": entry{"type": "http", "path": "/who", "interval": "500ms", "fast": "200ms", "fall": 2,
+			// 13 failures in a row: a live server that gets no processor for 2 s stays healthy.
+			"check": entry{"type": "http", "path": "/who", "interval": "500ms", "fast": "200ms", "fall": 13,
 				"rise": 1}}
 		for key, value := range more {
 			s[key] = value
@@ -161,11 +162,13 @@ type requestLoad struct {
 	asked  int
 	failed []error
 	from   map[string]int
+	// ended is the number of requests of each loader that have ended.
+	ended [2]int
 }
 
 func (p *proxyStage) startLoad(t *testing.T) *requestLoad {
 	c := &requestLoad{stop: make(chan struct{}), from: map[string]int{}}
-	for range 2 {
+	for loader := range c.ended {
 		c.done.Go(func() {
 			for {
 				select {
@@ -176,6 +179,7 @@ func (p *proxyStage) startLoad(t *testing.T) *requestLoad {
 				server, _, err := p.ask("http", "", proxyPort)
 				c.mu.Lock()
 				c.asked, c.from[server] = c.asked+1, c.from[server]+1
+				c.ended[loader]++
 				if err != nil {
 					c.failed = append(c.failed, err)
 				}
@@ -202,6 +206,19 @@ func (c *requestLoad) await(t *testing.T, n int) map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return maps.Clone(c.from)
+}
+
+// awaitUnderWay waits until the requests that are under way have ended: each loader has one at a time.
+func (c *requestLoad) awaitUnderWay(t *testing.T) {
+	t.Helper()
+	c.mu.Lock()
+	before := c.ended
+	c.mu.Unlock()
+	testenv.Eventually(t, e2e.WaitLimit, "the requests under way have ended", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.ended[0] > before[0] && c.ended[1] > before[1]
+	})
 }
 
 // end stops the load; none of its requests may have failed.
@@ -319,13 +336,13 @@ func (p *proxyStage) testChanges(t *testing.T, second string) {
 	c := p.startLoad(t)
 	c.await(t, 20)
 	p.operate(t, ops.Order{Verb: ops.Drain, Backend: second})
-	c.await(t, 2) // those that were under way
+	c.awaitUnderWay(t)
 	if from := c.await(t, 20); from[second] != 0 {
 		t.Errorf("%s is drained, and has got %v", second, from)
 	}
 	p.operate(t, ops.Order{Verb: ops.Enable, Backend: second})
 	p.operate(t, ops.Order{Verb: ops.Weight, Backend: second, Weight: 8})
-	c.await(t, 2)
+	c.awaitUnderWay(t)
 	if from := c.await(t, 40); from[second] < 20 {
 		t.Errorf("%s has a weight of 8 beside 1 and 1, and has got %v", second, from)
 	}
