@@ -368,8 +368,8 @@ func TestPacketsWhileTheHookChanges(t *testing.T) {
 			for i, hook := range []lb.Hook{lb.HookXDP, lb.HookTC} {
 				w.drain(t, 1)
 				move(hook)
-				send(100 + i)
-				w.expect(t, 1, "frame after a change to "+string(hook), delivered{1, 14 + 40 + 100 + i, false})
+				w.expect(t, 1, "frame after a change to "+string(hook), delivered{1, 14 + 40 + 100 + i, false},
+					func() { send(100 + i) })
 			}
 			testenv.In(t, w.balancer, func() error {
 				n, err := received()
