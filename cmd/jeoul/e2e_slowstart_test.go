@@ -10,6 +10,7 @@ import (
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
@@ -82,4 +83,5 @@ func TestSlowStart(t *testing.T) {
 	if n := connections(); n > 9 {
 		t.Errorf("in slow start: %d of 60 connections", n)
 	}
+	testenv.Eventually(t, e2e.WaitLimit, "it gets some in slow start", func() bool { return connections() > 0 })
 }
