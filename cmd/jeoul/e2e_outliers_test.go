@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -172,8 +173,18 @@ func allBackends(s ops.Service, holds func(ops.Service, ops.Backend) bool) bool 
 	return all
 }
 
-// expectNoFlowsToEjected checks that no new flows went to a backend while it was ejected.
+// expectNoFlowsToEjected checks that no new flows go to a backend while it is ejected. It repeats until an ejection
+// outlasts the requests.
 func (s *stage) expectNoFlowsToEjected(t *testing.T, asked []serving) {
+	t.Helper()
+	testenv.Eventually(t, e2e.WaitLimit, "a backend was ejected all the while", func() bool {
+		return s.flowsToEjected(t, asked) > 0
+	})
+}
+
+// flowsToEjected fails the test if new flows went to a backend while it was ejected, and returns the number of backends
+// that were ejected all the while.
+func (s *stage) flowsToEjected(t *testing.T, asked []serving) (seen int) {
 	t.Helper()
 	before := s.status(t)
 	for range 10 {
@@ -182,7 +193,6 @@ func (s *stage) expectNoFlowsToEjected(t *testing.T, asked []serving) {
 		}
 	}
 	after := s.status(t)
-	seen := 0
 	for i, service := range before.Services {
 		for j, b := range service.Backends {
 			now := after.Services[i].Backends[j]
@@ -196,7 +206,7 @@ func (s *stage) expectNoFlowsToEjected(t *testing.T, asked []serving) {
 			}
 		}
 	}
-	t.Logf("of %d backends that were ejected all the while", seen)
+	return seen
 }
 
 // askContinuously makes a client send requests to each of these repeatedly until the test ends.
