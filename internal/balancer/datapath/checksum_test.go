@@ -38,7 +38,8 @@ func TestChecksumsAreRightOnTheWire(t *testing.T) {
 	send := openSender(t, w.outside, "outin")
 	length := 20
 	for _, p := range packets {
-		// expect sends a packet to a MAC address, of a length of its own: a late copy of an earlier one is not taken for it.
+		// expect sends a packet to a MAC address. Each has its own length, so that no late copy of another is taken for
+		// it.
 		expect := func(t *testing.T, to net.HardwareAddr, send func(frame []byte)) {
 			t.Helper()
 			length++
