@@ -208,8 +208,8 @@ func (c *requestLoad) await(t *testing.T, n int) map[string]int {
 	return maps.Clone(c.from)
 }
 
-// awaitUnderWay waits until the requests that are under way have ended: each loader has one at a time.
-func (c *requestLoad) awaitUnderWay(t *testing.T) {
+// awaitInFlight waits until the requests that are under way have ended: each loader has one at a time.
+func (c *requestLoad) awaitInFlight(t *testing.T) {
 	t.Helper()
 	c.mu.Lock()
 	before := c.ended
@@ -336,13 +336,13 @@ func (p *proxyStage) testChanges(t *testing.T, second string) {
 	c := p.startLoad(t)
 	c.await(t, 20)
 	p.operate(t, ops.Order{Verb: ops.Drain, Backend: second})
-	c.awaitUnderWay(t)
+	c.awaitInFlight(t)
 	if from := c.await(t, 20); from[second] != 0 {
 		t.Errorf("%s is drained, and has got %v", second, from)
 	}
 	p.operate(t, ops.Order{Verb: ops.Enable, Backend: second})
 	p.operate(t, ops.Order{Verb: ops.Weight, Backend: second, Weight: 8})
-	c.awaitUnderWay(t)
+	c.awaitInFlight(t)
 	if from := c.await(t, 40); from[second] < 20 {
 		t.Errorf("%s has a weight of 8 beside 1 and 1, and has got %v", second, from)
 	}

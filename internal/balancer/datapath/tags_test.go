@@ -138,9 +138,7 @@ func TestTagsOfOwnVLAN(t *testing.T) {
 				return
 			}
 			send()
-			if err := removeTagger(); err != nil {
-				t.Fatal(err)
-			}
+			testenv.In(t, w.outside, removeTagger)
 			// Frames stay in order: with one of these, the tagged one has come.
 			untagged := uint64(0)
 			w.expect(t, 0, "frame without a tag", delivered{0, 14 + 40 + 200, false}, func() {
