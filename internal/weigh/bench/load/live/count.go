@@ -82,8 +82,8 @@ type Counts struct {
 	// LostQueries are the times when the queries of Unanswered were sent.
 	LostQueries Timestamps `json:",omitempty"`
 	// ReusedAnswered counts the answered connections from reused ports. ReusedLostAt are the times when the unanswered
-	// ones began. Taken counts those that could not be tried, because the port was still in use. LostSYNs are the times
-	// of the SYNs, first ones and others, after which the kernel had to send another.
+	// ones began. PortsInUse counts those that could not be tried, because the port was still in use. LostSYNs are the
+	// times of the SYNs, first ones and others, after which the kernel had to send another.
 	ReusedAnswered, PortsInUse uint64     `json:",omitempty"`
 	ReusedLostAt, LostSYNs     Timestamps `json:",omitempty"`
 	// ReusedFailed counts ReusedLostAt by cause.

@@ -92,10 +92,13 @@ func (h *loadClient) execute(ctx context.Context, o order) (r report, err error)
 		counts, err := h.counter.snapshot()
 		r.Counts = &counts
 		return r, err
-	case o.Stay > 0, o.Go:
+	case o.Go:
+		h.releaseReused()
+		return r, nil
+	case o.Stay > 0:
 		waiting, cancel := context.WithTimeout(ctx, o.Stay)
 		defer cancel()
-		r.Stay = h.holdReused(waiting, !o.Go)
+		r.Stay = h.holdReused(waiting)
 		return r, ctx.Err()
 	}
 	bounded, cancel := context.WithTimeout(ctx, o.Settle)

@@ -183,21 +183,24 @@ func (h *loadClient) holdUntilReleased(port int, conn net.Conn) bool {
 	return cause == Reset || cause == Closed
 }
 
-// holdReused makes connections stay open from now on. It returns how many each server has when every port has one, or
-// when ctx ends. With on false it releases the connections.
-func (h *loadClient) holdReused(ctx context.Context, on bool) map[string]uint64 {
+// releaseReused lets connections end again.
+func (h *loadClient) releaseReused() {
 	h.openReused.mu.Lock()
-	switch {
-	case on && h.openReused.release == nil:
-		h.openReused.release = make(chan struct{})
-	case !on && h.openReused.release != nil:
+	defer h.openReused.mu.Unlock()
+	if h.openReused.release != nil {
 		close(h.openReused.release)
 		h.openReused.release = nil
 	}
-	h.openReused.mu.Unlock()
-	if !on {
-		return nil
+}
+
+// holdReused makes connections stay open from now on. It returns how many each server has when every port has one, or
+// when ctx ends.
+func (h *loadClient) holdReused(ctx context.Context) map[string]uint64 {
+	h.openReused.mu.Lock()
+	if h.openReused.release == nil {
+		h.openReused.release = make(chan struct{})
 	}
+	h.openReused.mu.Unlock()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {

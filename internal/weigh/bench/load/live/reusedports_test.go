@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lapping returns a client that reuses ports.
-func lapping(t *testing.T, target netip.AddrPort, ports int, also func(*Load)) *loadClient {
+// newReusingClient returns a client that reuses ports.
+func newReusingClient(t *testing.T, target netip.AddrPort, ports int, also func(*Load)) *loadClient {
 	t.Helper()
 	load := Load{Target: target, Timeout: 5 * time.Second, UDPTimeout: 5 * time.Second,
 		ReusedPorts: ReusedPorts{First: freePorts(t, ports), Ports: ports, Pace: 10 * time.Millisecond}}
@@ -31,11 +31,11 @@ func lapping(t *testing.T, target netip.AddrPort, ports int, also func(*Load)) *
 	return h
 }
 
-// TestLapsUseTheirPortsAgain proves that every ending of a connection leaves its port free for the next one.
-func TestLapsUseTheirPortsAgain(t *testing.T) {
+// TestPortsAreReused proves that every ending of a connection leaves its port free for the next one.
+func TestPortsAreReused(t *testing.T) {
 	const ports = 10
-	h := lapping(t, serve(t, "a"), ports, func(l *Load) { l.ReusedPorts.UDP = 5 })
-	awaited(t, h, "several laps", func(c Counts) bool {
+	h := newReusingClient(t, serve(t, "a"), ports, func(l *Load) { l.ReusedPorts.UDP = 5 })
+	awaited(t, h, "several connections of each port", func(c Counts) bool {
 		return c.ReusedAnswered >= uint64(4*len(closeModes)*ports) && c.Queries >= 4
 	})
 	c := settled(t, h)
@@ -185,7 +185,7 @@ func TestComingAgainIsCounted(t *testing.T) {
 	const ports = 6
 	a, b := serve(t, "a"), serve(t, "b")
 	r := startRelay(t, a)
-	h := lapping(t, r.target(), ports, nil)
+	h := newReusingClient(t, r.target(), ports, nil)
 	stay := func() map[string]uint64 {
 		got, err := h.execute(t.Context(), order{Stay: bound})
 		if err != nil {
@@ -206,13 +206,13 @@ func TestComingAgainIsCounted(t *testing.T) {
 	if _, err := h.execute(t.Context(), order{Go: true}); err != nil {
 		t.Fatal(err)
 	}
-	awaited(t, h, "laps", func(c Counts) bool { return c.ReusedAnswered > 3*ports })
+	awaited(t, h, "connections of each port", func(c Counts) bool { return c.ReusedAnswered > 3*ports })
 	if c := settled(t, h); total(c.Reconnected) != 2 {
 		t.Errorf("again came %v", c.Reconnected)
 	}
 }
 
-func TestCountsOfLapsAddUp(t *testing.T) {
+func TestCountsOfReusedPortsAddUp(t *testing.T) {
 	var sum Counts
 	one := Counts{ReusedAnswered: 1, PortsInUse: 2, ReusedLostAt: Timestamps{3}, LostSYNs: Timestamps{4, 5},
 		LostQueries: Timestamps{6}, Reconnected: map[string]uint64{"a": 7}}
