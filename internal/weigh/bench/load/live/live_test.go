@@ -417,7 +417,7 @@ func TestCountsAddUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"Held":{"a":2},"Broken":{"a":{"reset":4}},"Requests":6,"Opened":8,"Failed":{"refused":10},"Late":{"a":12},"Queries":14,"Unanswered":16,"Turned":{"a":18}}`
+	want := `{"Held":{"a":2},"Broken":{"a":{"reset":4}},"Requests":6,"Opened":8,"Failed":{"refused":10},"Late":{"a":12},"Queries":14,"Unanswered":16,"UDPMoved":{"a":18}}`
 	if string(got) != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
