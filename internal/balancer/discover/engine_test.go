@@ -150,9 +150,7 @@ func TestStale(t *testing.T) {
 		s.expect("a b ! gone")
 		s.signalled()
 		time.Sleep(time.Second)
-		if !s.signalled() {
-			t.Error("the end of the bound was not signalled")
-		}
+		s.expectSignal("the end of the bound")
 		s.expect("a b ? ! gone")
 		s.notify("c")
 		s.expect("c")
@@ -184,6 +182,14 @@ func TestEmpty(t *testing.T) {
 // holdingService has a DNS origin whose backends are held for 30 s.
 var holdingService = []lb.Service{{Name: "web", Discovery: lb.Discovery{DNS: lb.DNSOrigin{Name: "web",
 	Hold: 30 * time.Second, OriginLimits: lb.OriginLimits{Stale: time.Hour, Max: 10}}}}}
+
+// expectSignal fails the test if an event was not signalled.
+func (s *engineTest) expectSignal(event string) {
+	s.t.Helper()
+	if !s.signalled() {
+		s.t.Errorf("%s was not signalled", event)
+	}
+}
 
 // records has the origin answer with backends of these names, whose addresses follow from them.
 func (s *engineTest) records(names ...string) {
@@ -219,9 +225,7 @@ func TestHold(t *testing.T) {
 		s.expect("a b c")
 		s.signalled()
 		time.Sleep(time.Second)
-		if !s.signalled() {
-			t.Error("the end of the bound was not signalled")
-		}
+		s.expectSignal("the end of the bound")
 		s.expect("b")
 
 		s.records("a", "b")

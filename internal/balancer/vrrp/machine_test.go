@@ -217,10 +217,10 @@ func TestSettingsOfBackup(t *testing.T) {
 	if got := r.m.Due.Sub(begin); got != 300*ms+skew100 {
 		t.Errorf("the wait ends after %s, and should after %s", got, 300*ms+skew100)
 	}
-	r.fireTimer("nobody advertised", Active, Actions{Send: true, Changed: true})
+	r.fireTimer("no ADVERTISEMENT arrived", Active, Actions{Send: true, Changed: true})
 
 	r = started(t, settings)
-	r.handleAdvert("the active one leaves", 0, peer4, Backup, Actions{})
+	r.handleAdvert("the active router leaves", 0, peer4, Backup, Actions{})
 	r.m = r.m.SetSettings(lower, r.now)
 	r.within("Skew_Time of the other priority", skew80)
 
